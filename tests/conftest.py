@@ -19,23 +19,26 @@ import pytest
 HERE = Path(__file__).parent
 ROOT = HERE.parent
 FOLDERS = ("unit", "integration", "notebooks", "site")
+# The longest files. The site's pages wait for a rehearsal on both cores: beside it run files that
+# wait themselves; files that read the rehearsal come later.
+FIRST = (
+    "test_pages", "test_grid_slurm", "test_grid_ray", "test_device_chapters", "test_search_kill",
+    "test_store_kill", "test_device", "test_build", "test_finetune", "test_closed_architectures",
+    "test_architectures", "test_chapter_outlook", "test_fromscratch", "test_run", "test_print",
+)  # fmt: skip
 
 os.environ.setdefault("MPLBACKEND", "Agg")  # no test opens a window
 gc.set_threshold(50_000, 20, 50)  # what importing all tests makes stays: looked through less often
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark every test by its folder, and begin with the site, then with files of slow tests.
-
-    So `-m "not site"` needs no line in any of them, of two processes none ends long before, and
-    the rehearsal that the site is built from is there when the notebooks' tests look at it.
-    """
+    """Mark every test by its folder (`-m "not site"`), and begin with the longest files."""
     for item in items:
         folder = item.path.relative_to(HERE).parts[0] if item.path.is_relative_to(HERE) else "unit"
         if folder in FOLDERS:  # doctests of the package count as unit tests
             item.add_marker(getattr(pytest.mark, folder))
-    slow = {item.path for item in items if item.get_closest_marker("slow")}
-    items.sort(key=lambda item: (item.path not in slow, item.path.parent.name != "site"))
+    place = {name: number for number, name in enumerate(FIRST)}
+    items.sort(key=lambda item: place.get(item.path.stem, len(FIRST)))
 
 
 @pytest.hookimpl(wrapper=True)

@@ -1,7 +1,5 @@
 """The analyses of the chapters end to end, at the smallest setting, on the shipped models."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -25,7 +23,6 @@ PAIR = ("Textures", "Scenes")
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory):
-    """Two tasks, two steps, a few images."""
     store = tmp_path_factory.mktemp("lab")
     return experiments.Lab(Parameters(steps=2, store_root=store), progress=False, tasks=PAIR)
 

@@ -1,14 +1,10 @@
 """The full-size architectures with random weights: one image is enough to see that all fits."""
 
-from __future__ import annotations
-
 import re
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import open_clip
 import pytest
@@ -37,19 +33,18 @@ PHOTOGRAPHS = [torch.tensor(x).permute(2, 0, 1) for x in load_sample_images().im
 
 
 @pytest.fixture(scope="module", params=["vitb32", "convnext"])
-def clip(request: pytest.FixtureRequest) -> Iterator[loading.Clip]:
+def clip(request):
     yield loading.load(request.param, init="random", seed=1)
 
 
 @pytest.fixture(scope="module")
-def x(clip: loading.Clip) -> torch.Tensor:
-    """Return a photograph and a part of it, as the model takes them."""
+def x(clip):
     photograph = PHOTOGRAPHS[0]
     pair = [photograph[None], photograph[None, :, 100:400, 100:400]]
     return torch.cat([clip.encoder.preprocess(image) for image in pair])
 
 
-def test_forward_and_blocks(clip: loading.Clip, x: torch.Tensor) -> None:
+def test_forward_and_blocks(clip, x):
     encoder = clip.encoder
     size, width, count, last = ARCHITECTURES[encoder.name]
     assert encoder.image_size == size and x.shape == (2, 3, size, size)
@@ -71,10 +66,10 @@ def test_forward_and_blocks(clip: loading.Clip, x: torch.Tensor) -> None:
 
 
 @pytest.mark.parametrize("name", ["vitb16", "vitl14"])
-def test_other_sizes_have_the_same_layers(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_sizes_have_the_same_layers(name, monkeypatch):
     """Without numbers: it is the architecture of the first with other widths and depths."""
 
-    def unfilled(entry: object, *_: object) -> torch.nn.Module:
+    def unfilled(entry, *_):
         with torch.device("meta"):
             model = loading.build(entry)
         del model.logit_scale
@@ -90,7 +85,7 @@ def test_other_sizes_have_the_same_layers(name: str, monkeypatch: pytest.MonkeyP
     assert len(trainable(encoder.params, "attention", name)) == 2 * count
 
 
-def test_preprocessing_is_open_clips_on_photographs(clip: loading.Clip) -> None:
+def test_preprocessing_is_open_clips_on_photographs(clip):
     entry, encoder = loading.REGISTRY[clip.encoder.name], clip.encoder
     setting = open_clip.get_pretrained_cfg(entry.arch, entry.pretrained)
     transform = open_clip.image_transform(
@@ -108,7 +103,7 @@ def test_preprocessing_is_open_clips_on_photographs(clip: loading.Clip) -> None:
 
 
 @pytest.mark.slow
-def test_a_linearized_step(clip: loading.Clip, x: torch.Tensor) -> None:
+def test_a_linearized_step(clip, x):
     """J tau against a difference quotient, and the gradient as the adjoint of J."""
     encoder, x = clip.encoder, x[:1]
     generator = torch.Generator().manual_seed(0)
@@ -135,7 +130,7 @@ def test_a_linearized_step(clip: loading.Clip, x: torch.Tensor) -> None:
     assert F.cosine_similarity(slope, jtau).item() > 0.9999
 
 
-def test_an_attention_step(clip: loading.Clip, x: torch.Tensor) -> None:
+def test_an_attention_step(clip, x):
     encoder = clip.encoder
     if encoder.name == "convnext":
         with pytest.raises(TasklabError, match="attention"):
@@ -149,7 +144,7 @@ def test_an_attention_step(clip: loading.Clip, x: torch.Tensor) -> None:
         assert grad.isfinite().all() and grad.any()
 
 
-def test_a_tower_from_timm_has_its_librarys_features_and_preprocessing() -> None:
+def test_a_tower_from_timm_has_its_librarys_features_and_preprocessing():
     clip = loading.load("vitb16_in1k", init="random", seed=1)
     encoder, image = clip.encoder, PHOTOGRAPHS[0]
     assert clip.text is None and len(encoder.blocks) == 12 and encoder.blocks[-1] == "blocks.11"
@@ -168,7 +163,7 @@ def test_a_tower_from_timm_has_its_librarys_features_and_preprocessing() -> None
     assert len(trainable(encoder.params, "attention", encoder.name)) == 24
 
 
-def test_t5_base_scores_the_first_word_as_its_library_does() -> None:
+def test_t5_base_scores_the_first_word_as_its_library_does():
     clip = loading.load("t5_base", init="random", seed=1)
     encoder, task = clip.encoder, suite("mini_text").tasks[0]
     assert len(encoder.blocks) == 24
@@ -189,12 +184,10 @@ def test_t5_base_scores_the_first_word_as_its_library_does() -> None:
     torch.testing.assert_close(head(features), logits[:, words], rtol=1e-3, atol=1e-4)
 
 
-def test_weights_that_cannot_be_had_are_one_error_within_five_seconds(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_weights_that_cannot_be_had_are_one_error_within_five_seconds(monkeypatch, tmp_path):
     import huggingface_hub.constants as hub
 
-    def no_network(*_args: object, **_kwargs: object) -> None:
+    def no_network(*_args, **_kwargs):
         raise socket.gaierror(-2, "Name or service not known")
 
     monkeypatch.setattr(socket, "getaddrinfo", no_network)
@@ -218,7 +211,7 @@ def test_weights_that_cannot_be_had_are_one_error_within_five_seconds(
         assert not re.search(r"Traceback|Retry", message)
 
 
-def test_random_weights_need_no_hub() -> None:
+def test_random_weights_need_no_hub():
     """Nor does the tokenizer: every attempt to connect ends the program."""
     code = (
         "import socket\n"

@@ -1,7 +1,5 @@
 """What the table of times compares gives the same numbers both ways, on a few images."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys

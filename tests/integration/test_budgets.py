@@ -1,7 +1,5 @@
 """Methods at other rates and lengths, end to end at the smallest setting."""
 
-from __future__ import annotations
-
 import sys
 
 import pandas as pd

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
-
 import open_clip
 import pytest
 import torch
 import transformers
 from safetensors.torch import save_file
-from torch import Tensor, nn
+from torch import nn
 
 from tasklab.exchange import importing, layouts, reading
 from tasklab.models import loading
@@ -33,22 +30,21 @@ COUNTS = {"vitb32": 152, "vitb16": 152, "vitl14": 296}
 class ImageEncoder(nn.Module):
     """As the papers save it, with open_clip's present classes."""
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model):
         super().__init__()
         self.model = model
         if hasattr(model, "transformer"):
             del model.transformer
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         return self.model.encode_image(x)
 
 
-def hub_config(name: str) -> transformers.CLIPVisionConfig:
+def hub_config(name):
     return transformers.CLIPVisionConfig(hidden_act="quick_gelu", image_size=224, **HUB[name])
 
 
-def published(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return a state dict under the names of the published vision models."""
+def published(state):
     prefix = "vision_model."
     own = {n: x for n, x in state.items() if not n.startswith("visual_projection")}
     named = {f"{prefix}{n.removeprefix(prefix)}": x for n, x in own.items()}
@@ -58,7 +54,7 @@ def published(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 @pytest.mark.parametrize("name", HUB)
-def test_names_and_shapes_are_complete(name: str) -> None:
+def test_names_and_shapes_are_complete(name):
     """In every layout, without memory: no weight is drawn."""
     own = reading.shapes(name)
     assert len(own) == COUNTS[name]
@@ -80,8 +76,7 @@ def test_names_and_shapes_are_complete(name: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def start(tmp_path_factory: pytest.TempPathFactory) -> tuple[ImageEncoder, Path]:
-    """Return a random ViT-B/32 in the papers' class, and its file."""
+def start(tmp_path_factory):
     with torch.device("meta"):
         clip = open_clip.model.CLIP(**open_clip.get_model_config(loading.spec("vitb32").arch))
     encoder = ImageEncoder(clip).to_empty(device="cpu").eval().requires_grad_(False)
@@ -96,11 +91,11 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> tuple[ImageEncoder, Path]
 
 
 @pytest.fixture(scope="module")
-def x() -> Tensor:
+def x():
     return torch.randn(1, 3, 224, 224, generator=torch.Generator().manual_seed(2))
 
 
-def features(theta: Mapping[str, Tensor], x: Tensor) -> Tensor:
+def features(theta, x):
     with torch.device("meta"):
         arch = loading.spec("vitb32").arch
         tower = open_clip.model.CLIP(**open_clip.get_model_config(arch)).visual
@@ -108,18 +103,14 @@ def features(theta: Mapping[str, Tensor], x: Tensor) -> Tensor:
         return torch.func.functional_call(tower.eval(), dict(theta), (x,))
 
 
-def test_a_pickled_encoder_has_its_own_features(
-    start: tuple[ImageEncoder, Path], x: Tensor
-) -> None:
+def test_a_pickled_encoder_has_its_own_features(start, x):
     encoder, path = start
     theta = importing.read(path, "vitb32")
     assert len(theta) == COUNTS["vitb32"]
     torch.testing.assert_close(features(theta, x), encoder(x), rtol=1e-4, atol=1e-5)
 
 
-def test_a_hub_model_has_its_own_features_and_the_way_back(
-    start: tuple[ImageEncoder, Path], x: Tensor, tmp_path: Path
-) -> None:
+def test_a_hub_model_has_its_own_features_and_the_way_back(start, x, tmp_path):
     """The pickled encoder's weights, moved to transformers' class by hand, and read from there."""
     theta = importing.read(start[1], "vitb32")
     with torch.device("meta"):
@@ -154,9 +145,7 @@ def test_a_hub_model_has_its_own_features_and_the_way_back(
 
 
 @pytest.mark.slow  # 900 MB are written, and read again
-def test_a_linearized_checkpoint_and_its_base(
-    start: tuple[ImageEncoder, Path], tmp_path: Path
-) -> None:
+def test_a_linearized_checkpoint_and_its_base(start, tmp_path):
     """As `LinearizedImageEncoder.save` writes it: two lists and the model's name."""
     encoder, base = start
     state: dict[str, object] = {"model_name": "ViT-B-32"}

@@ -1,7 +1,5 @@
 """The command line: every mistake ends in one line and exit status 2."""
 
-from __future__ import annotations
-
 import errno
 import functools
 import os
@@ -132,7 +130,6 @@ def test_fetch_mini(capsys):
 
 @pytest.fixture
 def clone(tmp_path, monkeypatch):
-    """Be in a clone whose book has one chapter."""
     (tmp_path / "book").mkdir()
     (tmp_path / "notebooks").mkdir()
     (tmp_path / "_toc.yml").write_text("root: index\nchapters:\n- file: notebooks/one\n")
@@ -144,14 +141,12 @@ def clone(tmp_path, monkeypatch):
 
 @pytest.fixture
 def checkpoint(tmp_path):
-    """Return the file of an encoder that differs from the shipped one."""
     params = loading.load("mini_xs").encoder.params
     save_file({name: x + 0.01 for name, x in params.items()}, tmp_path / "x.safetensors")
     return str(tmp_path / "x.safetensors")
 
 
 def one_line(capsys):
-    """Return the one line of an error."""
     out, err = capsys.readouterr()
     assert out == "" and err.startswith("tasklab: ") and err.count("\n") == 1
     return err

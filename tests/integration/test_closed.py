@@ -1,7 +1,5 @@
 """The closed-vocabulary experiments at the smallest setting: every code path, and their sums."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np

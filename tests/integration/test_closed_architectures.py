@@ -1,10 +1,7 @@
 """The closed-vocabulary models at full size with random weights, against their libraries' own."""
 
-from __future__ import annotations
-
 import re
 import socket
-from collections.abc import Callable
 from pathlib import Path
 
 import open_clip
@@ -25,7 +22,6 @@ from transformers.image_utils import (
 from tasklab import architectures
 from tasklab.errors import TasklabError
 from tasklab.models import loading, weights, zoo
-from tasklab.models.encoder import Encoder
 from tasklab.tuning.methods import trainable
 
 PHOTOGRAPH = torch.tensor(load_sample_images().images[0]).permute(2, 0, 1)[None]
@@ -45,8 +41,7 @@ FULL_SIZE = {  # blocks, features, mean and std
 BUILD = loading.build
 
 
-def filled(make: Callable[[], nn.Module], seed: int = 0) -> nn.Module:
-    """Return a model without the minutes of its own initialisation, all parameters random."""
+def filled(make, seed=0):
     with torch.device("meta"):
         model = make()
     model = model.to_empty(device="cpu").eval()
@@ -62,8 +57,7 @@ def filled(make: Callable[[], nn.Module], seed: int = 0) -> nn.Module:
     return model.requires_grad_(False)
 
 
-def class_token(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
-    """Return what transformers calls the last hidden state, of the class token."""
+def class_token(model, x):
     order = {}
     if isinstance(model, ViTMAEModel):
         assert model.config.mask_ratio == 0  # it would choose patches at random
@@ -71,8 +65,7 @@ def class_token(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
     return model(pixel_values=x, **order).last_hidden_state[:, 0]
 
 
-def check(encoder: Encoder, reference: Callable[[torch.Tensor], torch.Tensor]) -> None:
-    """Compare the features of a photograph, and see that all that chapters need is there."""
+def check(encoder, reference):
     blocks, width, normalisation = FULL_SIZE[encoder.name]
     assert (encoder.image_size, (tuple(encoder.mean), tuple(encoder.std))) == (224, normalisation)
     assert len(encoder.blocks) == blocks and encoder.blocks[-1].endswith(f".{blocks - 1}")
@@ -91,13 +84,13 @@ def check(encoder: Encoder, reference: Callable[[torch.Tensor], torch.Tensor]) -
     assert len(trainable(encoder.params, "attention_mlp_bias", encoder.name)) == 8 * blocks
 
 
-def test_all_closed_models_are_checked_here() -> None:
+def test_all_closed_models_are_checked_here():
     assert set(FULL_SIZE) | set(zoo.FAMILIES[0].values()) >= set(zoo.CLOSED_MODELS)
     assert set(FULL_SIZE) <= set(zoo.CLOSED_MODELS)
 
 
 @pytest.mark.parametrize("name", ["vitb16_in1k", "vitb16_in21k"])
-def test_timms_checkpoints(name: str, tmp_path: Path) -> None:
+def test_timms_checkpoints(name, tmp_path):
     """The features are what timm's classifier of 1,000 or 21,843 classes reads."""
     entry = loading.spec(name)
     full = filled(lambda: timm.create_model(f"{entry.arch}.{entry.pretrained}"))
@@ -112,7 +105,7 @@ def test_timms_checkpoints(name: str, tmp_path: Path) -> None:
     torch.testing.assert_close(full.head(clip.encoder({}, x)), full(x), rtol=1e-4, atol=1e-4)
 
 
-def test_the_masked_autoencoder_of_transformers(tmp_path: Path) -> None:
+def test_the_masked_autoencoder_of_transformers(tmp_path):
     model = filled(lambda: ViTMAEModel(ViTMAEConfig(mask_ratio=0.0)))
     model.save_pretrained(tmp_path)  # under the names that files on the hub have
     stored = tmp_path / "model.safetensors"
@@ -125,7 +118,7 @@ def test_the_masked_autoencoder_of_transformers(tmp_path: Path) -> None:
     check(encoder, lambda x: class_token(model, x))
 
 
-def test_dino_of_transformers_from_pytorchs_own_format(tmp_path: Path) -> None:
+def test_dino_of_transformers_from_pytorchs_own_format(tmp_path):
     model = filled(lambda: ViTModel(ViTConfig(), add_pooling_layer=False))
     model.save_pretrained(tmp_path)
     stored = tmp_path / "pytorch_model.bin"
@@ -134,7 +127,7 @@ def test_dino_of_transformers_from_pytorchs_own_format(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_large_vision_transformer_of_transformers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_large_vision_transformer_of_transformers(monkeypatch):
     """Without files of a gigabyte; the pooler that the checkpoint has is not used."""
     shape = {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16}
     model = filled(lambda: ViTModel(ViTConfig(**shape, intermediate_size=4096)))
@@ -145,9 +138,7 @@ def test_the_large_vision_transformer_of_transformers(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("name", ["clip_b16_laion400m", "clip_b16_laion2b"])
-def test_open_clips_training_checkpoints_without_their_text_tower(
-    name: str, tmp_path: Path
-) -> None:
+def test_open_clips_training_checkpoints_without_their_text_tower(name, tmp_path):
     entry = loading.spec(name)
     model = filled(lambda: open_clip.model.CLIP(**open_clip.get_model_config(entry.arch)))
     stored = tmp_path / entry.file
@@ -162,7 +153,7 @@ def test_open_clips_training_checkpoints_without_their_text_tower(
 
 
 @pytest.mark.slow
-def test_the_large_clip_without_its_text_tower(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_large_clip_without_its_text_tower(monkeypatch):
     entry = loading.spec("clip_l14_laion2b")
     model = filled(lambda: open_clip.model.CLIP(**open_clip.get_model_config(entry.arch)))
     monkeypatch.setattr(loading, "read", lambda path: model.state_dict())
@@ -174,7 +165,7 @@ def test_the_large_clip_without_its_text_tower(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize("generation", ["hub", "modules"])
-def test_both_generations_of_transformers_names_are_known(generation: str, tmp_path: Path) -> None:
+def test_both_generations_of_transformers_names_are_known(generation, tmp_path):
     shape = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
     shape |= {"intermediate_size": 64, "image_size": 32, "patch_size": 8}
     small = ViTModel(ViTConfig(**shape, layer_norm_eps=1e-6))  # timm's
@@ -193,16 +184,16 @@ def test_both_generations_of_transformers_names_are_known(generation: str, tmp_p
         torch.testing.assert_close(ours(x), theirs, rtol=1e-4, atol=1e-5)
 
 
-def test_names_that_are_not_a_vision_transformers_are_told(tmp_path: Path) -> None:
+def test_names_that_are_not_a_vision_transformers_are_told(tmp_path):
     tensors = {"vit.encoder.layer.0.attention.attention.query.weight": torch.zeros(2, 2)}
     save_file(tensors, tmp_path / "odd.safetensors")
     with pytest.raises(TasklabError, match=r"1 unexpected: blocks\.0\.attn\.q\.weight"):
         loading.load("dino_b16", weights=tmp_path / "odd.safetensors")
 
 
-def test_a_checkpoint_that_holds_more_than_tensors_is_refused(tmp_path: Path) -> None:
+def test_a_checkpoint_that_holds_more_than_tensors_is_refused(tmp_path):
     class Harm:
-        def __reduce__(self) -> tuple:
+        def __reduce__(self):
             return (pytest.fail, ("it was unpickled",))
 
     for found in ({"weight": Harm()}, torch.zeros(2), {"epoch": 3}):
@@ -214,12 +205,10 @@ def test_a_checkpoint_that_holds_more_than_tensors_is_refused(tmp_path: Path) ->
         weights.read(tmp_path / "odd.pt")
 
 
-def test_weights_that_cannot_be_had_are_one_message(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_weights_that_cannot_be_had_are_one_message(monkeypatch, tmp_path):
     import huggingface_hub.constants as hub
 
-    def no_network(*_args: object, **_kwargs: object) -> None:
+    def no_network(*_args, **_kwargs):
         raise socket.gaierror(-2, "Name or service not known")
 
     monkeypatch.setattr(socket, "getaddrinfo", no_network)
@@ -235,9 +224,7 @@ def test_weights_that_cannot_be_had_are_one_message(
         assert not re.search(r"Traceback|Retry", message)
 
 
-def test_a_placed_checkpoint_may_be_of_either_format(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_placed_checkpoint_may_be_of_either_format(monkeypatch, tmp_path):
     monkeypatch.setenv(weights.FOLDER, str(tmp_path))
     file = loading.spec("dino_b16").file
     (tmp_path / "dino_b16.bin").touch()

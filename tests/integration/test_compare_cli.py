@@ -1,7 +1,5 @@
 """`tasklab compare` on trained vectors: what it finds, writes, keeps and refuses."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np
@@ -30,7 +28,6 @@ WORDS = ["--model", MODEL, "--methods", "arithmetic,ties,tsv_m"]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A folder with three vectors of 25 steps, and the store that comparisons share."""
     here = tmp_path_factory.mktemp("compare")
     lab = Lab(model=MODEL, steps=25, tasks=TASKS, progress=False, store_root=here / "store")
     lab = Lab(lab.parameters, tasks=TASKS, progress=False)

@@ -1,7 +1,5 @@
 """Cross-task linearity of the labs' vectors, stitched models, averages, at the smallest setting."""
 
-from __future__ import annotations
-
 import itertools
 import sys
 

@@ -4,8 +4,6 @@ Each test of a real device has a body that also runs on the pretended one, so th
 there is a card.
 """
 
-from __future__ import annotations
-
 import contextlib
 
 import numpy as np
@@ -37,23 +35,20 @@ ALL = {
 
 @pytest.fixture(params=["pretended", REAL])
 def card(request, pretended):
-    """Have a CUDA device, pretended or real."""
     with pretended.cuda() if request.param == "pretended" else contextlib.nullcontext():
         yield request.param
 
 
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory):
-    """Return a folder for all tests: what one of them fine-tuned, the next ones read."""
     return tmp_path_factory.mktemp("stores")
 
 
 @pytest.fixture
 def lab(stores, request):
-    """Return what makes a small lab on a device; results of either kind of device stay apart."""
     kind = "real" if "real" in request.node.name else "pretended"
 
-    def make(device: str, root=stores):
+    def make(device, root=stores):
         names = Lab("mini_xs", progress=False, computes=False, device="cpu").suite.names[:2]
         setting = {"steps": 2, "precision": "float32", "store_root": root / f"{kind}-{device}"}
         return Lab("mini_xs", progress=False, tasks=names, device=device, **setting)

@@ -4,8 +4,6 @@ Cells run in this process, with the smallest model; the rehearsal has them in ke
 Networks trained from scratch have a few pictures of each class here, and figures few dots.
 """
 
-from __future__ import annotations
-
 import collections
 import itertools
 from pathlib import Path
@@ -30,13 +28,11 @@ FROM_RANDOM = {"linear_layers": {"init": "random"}}  # in place of pre-trained w
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory):
-    """Return a store of these chapters alone: what the CPU computed is not found in it."""
     return str(tmp_path_factory.mktemp("device"))
 
 
 @pytest.fixture
 def shell():
-    """Return a function that runs cells as a notebook does; `shown` draws their last values."""
     shell = InteractiveShell.instance()
     shell.shown = []
     shell.displayhook.write_format_data = lambda data, about=None: shell.shown.append(data)
@@ -62,7 +58,6 @@ def half_full(monkeypatch):
 
 @pytest.fixture(scope="module")
 def few_pictures():
-    """Draw a few pictures of each class for networks that are trained from scratch."""
 
     def forget():
         small._drawn.cache_clear()

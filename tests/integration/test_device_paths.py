@@ -4,8 +4,6 @@ Vectors, heads and images come from the device or from the CPU, where they stay 
 fit. Experiments that `test_device.py` compares with the CPU's are not here.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 
@@ -38,13 +36,11 @@ def store(tmp_path_factory):
 
 @pytest.fixture
 def lab(device, store):
-    """A lab on the device."""
     return Lab(MODEL, device="cuda", store_root=store, **LIVE)
 
 
 @pytest.fixture
 def full(monkeypatch):
-    """The device has no room: vectors stay on the CPU, and so do images."""
     for module in (placement, sys.modules[Edited.__module__]):
         monkeypatch.setattr(module, "fits", lambda size, device: False)
     load = DrawnImages.load
@@ -57,7 +53,6 @@ def full(monkeypatch):
 
 
 def vectors(encoder, count=2):
-    """Return small random vectors on the CPU."""
     generator = torch.Generator().manual_seed(0)
     return [
         TaskVector(
@@ -71,7 +66,6 @@ def vectors(encoder, count=2):
 
 
 def where(given, place):
-    """Return vectors on the CPU, on the device, or the first of them on the device."""
     devices = {"cpu": ["cpu"] * len(given), "cuda": ["cuda"] * len(given)}
     devices["both"] = ["cuda"] + ["cpu"] * (len(given) - 1)
     return [vector.to(device) for vector, device in zip(given, devices[place], strict=True)]
@@ -288,7 +282,6 @@ def test_editors_show_what_is_on_a_device(lab):
 
 @pytest.fixture
 def told(device, store, monkeypatch, tmp_path, capsys):
-    """Return what runs a command on the device in an empty folder, and what it printed."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TASKLAB_STORE", str(store))
 

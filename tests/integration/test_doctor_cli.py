@@ -1,12 +1,9 @@
 """The command `doctor`: the same content in both forms, one line for what blocks, nothing heavy."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from huggingface_hub import constants as hub
@@ -21,7 +18,7 @@ HEAVY = ("open_clip", "transformers", "timm", "torchvision", "pandas", "matplotl
 
 
 @pytest.fixture(autouse=True)
-def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def bare(tmp_path, monkeypatch):
     monkeypatch.setattr(hub, "HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setattr(hub, "HF_HUB_OFFLINE", True)
     monkeypatch.delenv(weights.FOLDER, raising=False)
@@ -30,12 +27,12 @@ def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(readiness.machine, "accelerated", lambda: False)
 
 
-def told(tmp_path: Path, capsys, *words: str) -> tuple[int, str, str]:
+def told(tmp_path, capsys, *words):
     status = main(["doctor", "--store-root", str(tmp_path / "store"), *words])
     return status, *capsys.readouterr()
 
 
-def test_the_table_and_its_json_have_the_same_content(tmp_path: Path, capsys) -> None:
+def test_the_table_and_its_json_have_the_same_content(tmp_path, capsys):
     status, out, err = told(tmp_path, capsys, "--json")
     assert (status, err) == (0, "")
     report = json.loads(out)
@@ -63,7 +60,7 @@ def test_the_table_and_its_json_have_the_same_content(tmp_path: Path, capsys) ->
     assert any(line.split()[:2] == ["data", "root"] for line in lines)
 
 
-def test_what_blocks_the_default_is_one_line_and_status_1(tmp_path, capsys, monkeypatch) -> None:
+def test_what_blocks_the_default_is_one_line_and_status_1(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(inventory.shipped, "FOLDER", tmp_path)
     status, out, err = told(tmp_path, capsys)
     assert status == 1
@@ -73,13 +70,13 @@ def test_what_blocks_the_default_is_one_line_and_status_1(tmp_path, capsys, monk
     assert row.split().count("missing") == 1 + len(CHAPTERS)
 
 
-def test_a_root_that_is_a_file_is_one_line(tmp_path: Path, capsys) -> None:
+def test_a_root_that_is_a_file_is_one_line(tmp_path, capsys):
     (tmp_path / "file").write_text("")
     assert main(["doctor", "--data-root", str(tmp_path / "file")]) == 2
     assert "is not a folder" in capsys.readouterr().err
 
 
-def test_a_found_file_changes_its_row(tmp_path: Path, capsys, monkeypatch) -> None:
+def test_a_found_file_changes_its_row(tmp_path, capsys, monkeypatch):
     (tmp_path / "vitb32.safetensors").write_bytes(b"\x02" + bytes(7) + b"{}")
     monkeypatch.setenv(weights.FOLDER, str(tmp_path))
     out = told(tmp_path, capsys)[1]
@@ -87,7 +84,7 @@ def test_a_found_file_changes_its_row(tmp_path: Path, capsys, monkeypatch) -> No
     assert "found" in row and "lacks 5" in row
 
 
-def test_nothing_heavy_is_imported(tmp_path: Path) -> None:
+def test_nothing_heavy_is_imported(tmp_path):
     code = (
         "import sys; from tasklab.__main__ import main; status = main(['doctor', '--json']); "
         f"print([m for m in {HEAVY!r} if m in sys.modules], file=sys.stderr); sys.exit(status)"

@@ -1,7 +1,5 @@
 """The scripts in `examples/`, at tiny size."""
 
-from __future__ import annotations
-
 import runpy
 from pathlib import Path
 
@@ -13,7 +11,6 @@ PAIR = ("Signs", "Textures")
 
 @pytest.fixture(scope="module")
 def run(root, tmp_path_factory):
-    """Call the main function of an example; all share a store."""
     if not (root / "examples").is_dir():
         pytest.skip("an installed package has no examples")
     folder = tmp_path_factory.mktemp("examples")

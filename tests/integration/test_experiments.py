@@ -1,7 +1,5 @@
 """The experiments end to end, at the smallest setting, on the embedded default."""
 
-from __future__ import annotations
-
 import pandas as pd
 import pytest
 import torch
@@ -24,7 +22,6 @@ METHODS = ("nonlinear", "posthoc", "linearized", "attention")
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory):
-    """A rehearsal: two steps, a few images, three coefficients."""
     store = tmp_path_factory.mktemp("lab")
     return experiments.Lab(Parameters(model="mini_xs", steps=2, store_root=store), progress=False)
 

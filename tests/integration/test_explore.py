@@ -1,7 +1,5 @@
 """Editing by hand: the editor of a page and the widgets of a running notebook."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -18,7 +16,6 @@ METHODS = ["nonlinear", "linearized"]
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory):
-    """A rehearsal on few images."""
     parameters = Parameters(model="mini_xs", steps=1, store_root=tmp_path_factory.mktemp("explore"))
     return experiments.Lab(parameters, progress=False)
 

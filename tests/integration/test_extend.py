@@ -1,13 +1,10 @@
 """The page *Extend it* does what it says: its code, put into a copy of the package, runs."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess
 import sys
 import textwrap
-from pathlib import Path
 
 CHECKS = """
 import torch
@@ -33,8 +30,7 @@ assert "spread" in dir(experiments) and callable(experiments.spread)
 """
 
 
-def blocks(page: str) -> list[tuple[str, str, str]]:
-    """Return the path, the place in it and the text of each block of code."""
+def blocks(page):
     found = re.findall(
         r"```(?:python|text)\n# ([^\n,]+)(?:, first in (\w+))?\n(.*?)```", page, re.S
     )
@@ -42,8 +38,7 @@ def blocks(page: str) -> list[tuple[str, str, str]]:
     return found
 
 
-def copied(root: Path, to: Path) -> None:
-    """Copy the package; what is no code is linked."""
+def copied(root, to):
     for file in root.rglob("*"):
         if file.is_file() and "__pycache__" not in file.parts:
             new = to / file.relative_to(root.parent)

@@ -1,7 +1,5 @@
 """Networks trained from scratch: their linearity, segments and conditions, after one epoch each."""
 
-from __future__ import annotations
-
 import pandas as pd
 import pytest
 import torch
@@ -23,7 +21,6 @@ def lab(tmp_path_factory):
 
 
 def trained(lab, network, index):
-    """Return a model as the setting says, trained by hand."""
     chosen = small_networks.setting(network, pretraining=1, finetuning=1)
     net = small_networks.network_of(chosen)
     params = net.params

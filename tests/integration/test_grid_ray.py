@@ -4,8 +4,6 @@ Both nodes are on this machine, with one core each. Work is slowed down from out
 that is sent in place of the usual one, so that it is known what runs where when the node dies.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import secrets
@@ -43,7 +41,6 @@ NODE = {
 
 @pytest.fixture(scope="module")
 def cluster():
-    """Return the cluster and the id of its second node; leave no process behind."""
     from ray.cluster_utils import Cluster
 
     made = Cluster(initialize_head=True, head_node_args=NODE)
@@ -62,7 +59,6 @@ def cluster():
 
 @pytest.fixture(scope="module", autouse=True)
 def one_thread():
-    """Compute here as a slot with one core does."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -71,7 +67,6 @@ def one_thread():
 
 @pytest.fixture(scope="module")
 def in_order(tmp_path_factory):
-    """Return the results of the same grid in order, by key."""
     store = tmp_path_factory.mktemp("in_order")
     table = grid.run(small(store), progress=False)
     assert list(table["state"]) == ["done"] * 4
@@ -90,7 +85,7 @@ def results(store):
     return {f.parent.name: hashlib.sha256(f.read_bytes()).hexdigest() for f in files}
 
 
-def slowed(notes: Path, stuck: str, patience: float = PATIENCE):
+def slowed(notes, stuck, patience=PATIENCE):
     """Return work that gets stuck in its fourth step on a node.
 
     Other nodes wait for that. Every step is noted, and leaves a checkpoint. All is inside of the
@@ -137,8 +132,7 @@ def slowed(notes: Path, stuck: str, patience: float = PATIENCE):
     return work
 
 
-def when_caught(notes: Path, act):
-    """Do something in a thread as soon as a run is stuck; it gets its key and process."""
+def when_caught(notes, act):
 
     def wait():
         end = time.monotonic() + PATIENCE
@@ -206,7 +200,6 @@ def test_a_node_is_killed_and_the_grid_ends_as_in_order(cluster, monkeypatch, tm
 
 @pytest.fixture
 def interruptible():
-    """Let SIGINT interrupt, also where a shell started the tests in the background."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)

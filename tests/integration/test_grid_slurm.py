@@ -1,7 +1,5 @@
 """A grid on a real SLURM cluster of one node, whose job is signalled, requeued and continued."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re
@@ -66,7 +64,6 @@ def until(what):
 
 @pytest.fixture
 def cluster(tmp_path, monkeypatch):
-    """Start a cluster of this machine alone, in its own folder, and end it."""
     at = tmp_path / "slurm"
     at.mkdir(mode=0o755)
     (at / "key").write_bytes(secrets.token_bytes(256))

@@ -1,7 +1,5 @@
 """`tasklab merge` and `tasklab evaluate` on small vectors: what they write, print and refuse."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
@@ -58,7 +56,6 @@ def files(tmp_path, encoder, monkeypatch):
 
 
 def run_of(encoder, task, method, seed=0):
-    """Put a run into the store as fine-tuning with `--steps 1` leaves it."""
     lab = Lab(model=MODEL, steps=1, progress=False)
     config = lab.identity(task, method, seed)
     tau = vector(encoder, seed + len(task))
@@ -134,7 +131,6 @@ def test_the_page_and_the_help_tell_every_key_of_the_json(files, capsys, root):
 
 
 def keys(about):
-    """Return the keys of JSON, at any depth but of options."""
     if isinstance(about, list):
         return set().union(*map(keys, about))
     if not isinstance(about, dict):

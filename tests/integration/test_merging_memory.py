@@ -1,7 +1,5 @@
 """Memory that merging takes, in a process of its own."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

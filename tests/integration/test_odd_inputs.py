@@ -1,7 +1,5 @@
 """Whatever a user types, on a command line or in Python: one short sentence, at once."""
 
-from __future__ import annotations
-
 import os
 import re
 
@@ -33,8 +31,7 @@ TAKE_A_PATH = (
 RUNS = (["report"], ["record", "tangent"], ["export"], ["train", "--dry-run"])
 
 
-def lines() -> list[list[str]]:
-    """Return odd command lines."""
+def lines():
     found = [[*run, f"--seeds={seeds}"] for run, seeds in zip(RUNS * 4, SEEDS, strict=True)]
     found += [[*run, f"--steps={n}"] for run, n in zip(RUNS * 2, NUMBERS, strict=True)]
     rates = ("nan", "-1", "inf", DIGITS, LONG, "")
@@ -64,7 +61,7 @@ def lines() -> list[list[str]]:
     return found
 
 
-def _id(value: object) -> str:
+def _id(value):
     text = re.sub(r" at 0x\w*", "", shown(value, 120))[:60]  # the same in every process
     return text.encode("ascii", "replace").decode()
 

@@ -1,7 +1,5 @@
 """Errors of pairs of tasks in a sum, by hand, and what they are compared with."""
 
-from __future__ import annotations
-
 import itertools
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """`tasklab paper`: all steps by one command, interrupted and continued."""
 
-from __future__ import annotations
-
 import nbformat
 import pytest
 
@@ -14,7 +12,6 @@ RUNS = 3 * 8  # methods, tasks
 
 @pytest.fixture
 def clone(tmp_path, monkeypatch):
-    """Stand in for the book: one chapter that counts its executions."""
     (tmp_path / "notebooks").mkdir()
     (tmp_path / "_toc.yml").write_text(
         "format: jb-book\nroot: index\nchapters:\n- file: notebooks/tangent\n"
@@ -32,7 +29,6 @@ def clone(tmp_path, monkeypatch):
 
 @pytest.fixture
 def words(tmp_path):
-    """Return the command with a small architecture, and two steps a run."""
     given = {"steps": 2, "preset": "quick", "seeds": 1, "device": "cpu", "chapter": "tangent"}
     options = [word for name, value in given.items() for word in (f"--{name}", str(value))]
     return ["paper", "mini_xs", *options, "--store-root", str(tmp_path / "store")]

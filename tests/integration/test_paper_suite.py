@@ -1,13 +1,9 @@
 """The papers' suite and your own tasks, from files of the hub to a fine-tuned, evaluated model."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import shutil
 import time
-from collections.abc import Iterator
-from pathlib import Path
 from types import SimpleNamespace
 
 import huggingface_hub.constants
@@ -29,20 +25,19 @@ from tests.hub import TEST, TRAIN, papers_data, write_images
 
 
 @pytest.fixture
-def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Return a `data_root` with a few images of every data set, as the hub has them."""
+def data(tmp_path, monkeypatch):
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setenv("TASKLAB_DATA", str(tmp_path / "cache"))
     with papers_data(tmp_path / "data") as root:
         yield root
 
 
-def parameters(root: Path | None, store: Path, **more) -> Parameters:
+def parameters(root, store, **more):
     settings = {"model": "mini", "suite": "paper", "steps": 2, "device": "cpu"}
     return Parameters(data_root=root, store_root=store, **{**settings, **more})
 
 
-def test_data_sets_are_fetched_from_a_hub(data: Path, tmp_path: Path, monkeypatch) -> None:
+def test_data_sets_are_fetched_from_a_hub(data, tmp_path, monkeypatch):
     """All of them, by the command, with a transfer that breaks; what is decoded is not fetched."""
     constants = huggingface_hub.constants
     with hubs.serve() as hub:
@@ -62,7 +57,7 @@ def test_data_sets_are_fetched_from_a_hub(data: Path, tmp_path: Path, monkeypatc
         assert main([*words, "--fetch"]) == 0 and not hub.sent
 
 
-def test_from_files_to_an_edited_model(data: Path, tmp_path: Path) -> None:
+def test_from_files_to_an_edited_model(data, tmp_path):
     lab = Lab(parameters(data, tmp_path / "store"), progress=False, tasks=["DTD", "MNIST"])
     vectors = lab.vectors("nonlinear", 0)
     assert all(vector.norm() > 0 for vector in vectors.values())
@@ -85,7 +80,7 @@ def test_from_files_to_an_edited_model(data: Path, tmp_path: Path) -> None:
     assert lab.provenance()["data"].startswith("DTD/test/")
 
 
-def test_what_is_not_looked_at_need_not_be_there(data: Path, tmp_path: Path, capsys) -> None:
+def test_what_is_not_looked_at_need_not_be_there(data, tmp_path, capsys):
     for entry in suites.paper_data_sets().values():
         if entry["name"] not in ("DTD", "MNIST"):
             shutil.rmtree(data / entry["folders"][0])
@@ -104,14 +99,14 @@ def test_what_is_not_looked_at_need_not_be_there(data: Path, tmp_path: Path, cap
     assert row.split()[1] == str(TEST)
 
 
-def test_training_is_resumed_to_the_same_bits_and_seeds_differ(data: Path, tmp_path: Path) -> None:
+def test_training_is_resumed_to_the_same_bits_and_seeds_differ(data, tmp_path):
     lab = Lab(parameters(data, tmp_path / "store"), progress=False, tasks=["DTD"])
     pictures = lab.suite.data
 
-    def order(step: int, count: int) -> torch.Tensor:
+    def order(step, count):
         return torch.arange(4) + step
 
-    def batches(steps: range, seed: int = 0) -> list[torch.Tensor]:
+    def batches(steps, seed=0):
         drawn = pictures.batches("DTD", order, steps, seed=seed, device="cpu")
         return [images.x for images in drawn]
 
@@ -121,7 +116,7 @@ def test_training_is_resumed_to_the_same_bits_and_seeds_differ(data: Path, tmp_p
     assert not torch.equal(whole[0], batches(range(1), seed=1)[0])
 
 
-def test_splits_share_no_image_and_validation_is_a_tenth(data: Path) -> None:
+def test_splits_share_no_image_and_validation_is_a_tenth(data):
     pictures = DecodedImages(suite=suites.suite("paper"), side=32, root=data, progress=False)
     sizes = {k: pictures.size("DTD", k) for k in ("train", "val", "test")}
     assert sizes == {"train": 36, "val": 4, "test": TEST}
@@ -133,7 +128,7 @@ def test_splits_share_no_image_and_validation_is_a_tenth(data: Path) -> None:
         pictures.load("DTD", "test", n=TEST + 1)
 
 
-def test_versions_follow_the_pixels_and_resolutions_have_their_own(data: Path) -> None:
+def test_versions_follow_the_pixels_and_resolutions_have_their_own(data):
     small = DecodedImages(suite=suites.suite("paper"), side=24, root=data, progress=False)
     large = small.at(32)
     assert small.version("DTD", "test") != large.version("DTD", "test")
@@ -148,9 +143,7 @@ def test_versions_follow_the_pixels_and_resolutions_have_their_own(data: Path) -
     assert again.version("DTD", "test") != before
 
 
-def test_everything_missing_is_in_one_report_within_seconds(
-    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_everything_missing_is_in_one_report_within_seconds(data, tmp_path, monkeypatch):
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     ample = machine.Memory(64 * machine.GIB, 64 * machine.GIB)  # which is not what is missing
     monkeypatch.setattr(machine, "memory", lambda: ample)
@@ -171,7 +164,7 @@ def test_everything_missing_is_in_one_report_within_seconds(
     )
 
 
-def test_a_folder_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_of_ones_own(tmp_path, monkeypatch):
     monkeypatch.setenv("TASKLAB_DATA", str(tmp_path / "cache"))
     for i in range(60):
         file = tmp_path / "shades" / ["dark", "light"][i % 2] / f"{i}.png"
@@ -188,8 +181,7 @@ def test_a_folder_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert "suite own" in repr(lab) and lab.sibling(model="mini_s").suite.names == ("shades",)
 
 
-def folder_of(root: Path, count: int) -> Path:
-    """Return a folder of two classes with `count` images each."""
+def folder_of(root, count):
     for name in ("cat", "dog"):
         (root / name).mkdir(parents=True, exist_ok=True)
         for i in range(count):
@@ -197,13 +189,13 @@ def folder_of(root: Path, count: int) -> Path:
     return root
 
 
-def own_pictures(cache: Path, *roots: Path) -> DecodedImages:
+def own_pictures(cache, *roots):
     suite = suites.Suite.from_tasks(*(own.from_folder(root) for root in roots))
     return DecodedImages(suite=suite, side=32, cache=cache, progress=False, jobs=1)
 
 
-def test_sizes_are_those_of_the_images_that_are_there(tmp_path: Path) -> None:
-    def sizes() -> tuple[int, int]:
+def test_sizes_are_those_of_the_images_that_are_there(tmp_path):
+    def sizes():
         pictures = own_pictures(tmp_path / "cache", root)
         return pictures.size("mine", "test"), len(pictures.load("mine", "test").y)
 
@@ -219,8 +211,8 @@ def test_sizes_are_those_of_the_images_that_are_there(tmp_path: Path) -> None:
     assert pictures.missing() and pictures.size("mine", "test") == 20  # the newest, decoded last
 
 
-def test_data_that_went_wrong_after_they_were_decoded_are_reported(data: Path) -> None:
-    def pictures() -> DecodedImages:
+def test_data_that_went_wrong_after_they_were_decoded_are_reported(data):
+    def pictures():
         return DecodedImages(suite=suites.suite("paper"), side=32, root=data, progress=False)
 
     pictures().prepare("DTD")
@@ -236,7 +228,7 @@ def test_data_that_went_wrong_after_they_were_decoded_are_reported(data: Path) -
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b'{"source": "DTD", "classes": '])
-def test_a_damaged_manifest_is_no_decoded_image(content: bytes, data: Path) -> None:
+def test_a_damaged_manifest_is_no_decoded_image(content, data):
     pictures = DecodedImages(suite=suites.suite("paper"), side=32, root=data, progress=False)
     pictures.prepare("DTD")
     assert pictures.damaged("DTD") == []
@@ -250,7 +242,7 @@ def test_a_damaged_manifest_is_no_decoded_image(content: bytes, data: Path) -> N
     assert again.damaged() == []
 
 
-def test_bad_images_of_all_tasks_are_found_before_anything_is_trained(tmp_path: Path) -> None:
+def test_bad_images_of_all_tasks_are_found_before_anything_is_trained(tmp_path):
     roots = [folder_of(tmp_path / name, 10) for name in ("a", "b")]
     for root in roots:
         for name in ("3.png", "8.png"):
@@ -271,9 +263,7 @@ def test_bad_images_of_all_tasks_are_found_before_anything_is_trained(tmp_path: 
     pictures.at(32).prepare()
 
 
-def test_the_disk_is_looked_at_once_for_everything(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_disk_is_looked_at_once_for_everything(tmp_path, monkeypatch):
     pictures = own_pictures(tmp_path / "cache", folder_of(tmp_path / "a", 10))
     whole = 15 * 3 * 37**2 + 5 * 3 * 32**2
     free = SimpleNamespace(free=whole - 1)
@@ -292,12 +282,12 @@ def test_the_disk_is_looked_at_once_for_everything(
 
 
 @pytest.mark.parametrize("jobs", [0, -1])
-def test_at_least_one_process_decodes(jobs: int) -> None:
+def test_at_least_one_process_decodes(jobs):
     with pytest.raises(TasklabError, match=f"jobs must be at least 1, not {jobs}"):
         DecodedImages(suite=suites.suite("mini"), jobs=jobs)
 
 
-def test_the_command_decodes_and_goes_on(data: Path, capsys: pytest.CaptureFixture) -> None:
+def test_the_command_decodes_and_goes_on(data, capsys):
     command = ["decode", "paper", "--model", "mini", "--task", "DTD", "--data-root", str(data)]
     assert main(command) == 0
     shown = capsys.readouterr().out

@@ -1,7 +1,5 @@
 """Predictions for CLIP: frozen, followed by the records, graded."""
 
-from __future__ import annotations
-
 import pandas as pd
 import pytest
 

@@ -1,7 +1,5 @@
 """Pre-training: pools, checkpoints, branches, the queue, levels."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import json
@@ -37,7 +35,7 @@ def train(recipe, out, folder, name="mini_xs", every=2, **more):
     )
 
 
-def same(one: torch.nn.Module, other: torch.nn.Module) -> bool:
+def same(one, other):
     pairs = zip(one.state_dict().values(), other.state_dict().values(), strict=True)
     return all(torch.equal(a, b) for a, b in pairs)
 

@@ -1,7 +1,5 @@
 """What the recorded results hold: schema, weights, sittings, recommended values and verdicts."""
 
-from __future__ import annotations
-
 import functools
 import json
 import re
@@ -33,7 +31,6 @@ MAKES = ["AMD", "Intel", "NVIDIA H200"]
 
 @pytest.fixture(scope="module")
 def judged(chapters_store):
-    """Return a chapter's verdicts, judged once for all tests that run chapters."""
     return lambda chapter: study.judged(chapter, store=Store(chapters_store))
 
 
@@ -69,7 +66,7 @@ MIXED = {
 }
 
 
-def test_the_spread_between_makes_is_the_recorded_one() -> None:
+def test_the_spread_between_makes_is_the_recorded_one():
     amd = results.recorded("tangent", "pretraining")[0]
     tables = {"addition": "linear_layers", "single": "linear_layers", "negation": "tangent"}
     intel = {chapter: results.recorded(chapter)[0] for chapter in set(tables.values())}
@@ -85,7 +82,7 @@ def test_the_spread_between_makes_is_the_recorded_one() -> None:
 
 
 def test_recorded_results_name_commits_that_are_in_the_history(root):
-    def git(*words: str, told: str = "") -> str:
+    def git(*words, told=""):
         run = subprocess.run(["git", *words], cwd=root, input=told, text=True, capture_output=True)
         return run.stdout.strip()
 
@@ -131,7 +128,6 @@ def test_recommended_values_are_what_validation_chose_in_the_recorded_runs():
 
 
 def require_recorded(chapter, names):
-    """Skip where one of a chapter's parts is not recorded yet."""
     for part in names:
         if not results.path_of(chapter, part).exists():
             pytest.skip(f"{chapter}: {part} is not recorded yet")
@@ -183,7 +179,7 @@ def test_the_rates_are_those_that_the_recorded_search_chose(chapter, part, head)
         assert recipe(model, task, method, head=head).lr == experiments.chosen_rate(rows, method)
 
 
-def test_evidence_obeys_the_schema_and_mixes_no_more_makes(judged) -> None:
+def test_evidence_obeys_the_schema_and_mixes_no_more_makes(judged):
     for chapter in CHAPTERS:
         df = results.evidence(chapter)
         pd.testing.assert_frame_equal(tidy(df), df)

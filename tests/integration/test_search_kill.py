@@ -1,7 +1,5 @@
 """A search that is killed at any moment goes on: no evaluation is made twice, nothing is half."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

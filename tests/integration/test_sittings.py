@@ -1,7 +1,5 @@
 """A part in several sittings: the seeds that a file lacks, added to those that it has."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 

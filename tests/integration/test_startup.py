@@ -1,7 +1,5 @@
 """What is imported before anything is asked for: the time to a first answer is that of imports."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 
@@ -10,8 +8,7 @@ TABLES = ("pandas", "seaborn", "matplotlib", "scipy", "sklearn")
 NETWORKS = ("torch", "torchvision", "open_clip", "timm", "transformers", "jaxtyping", "numpy")
 
 
-def imported(code: str) -> set[str]:
-    """Return the modules that a new Python has imported after running some code."""
+def imported(code):
     tell = "\nimport sys; print(*sys.modules, file=sys.stderr)"
     done = subprocess.run(
         [sys.executable, "-c", code + tell], capture_output=True, text=True, check=True, timeout=300

@@ -4,16 +4,12 @@ Each test runs a script in processes of its own, as nothing less can be killed: 
 has imported torch, which takes seconds.
 """
 
-from __future__ import annotations
-
 import hashlib
 import multiprocessing
 import signal
 import subprocess
 import sys
 import time
-from multiprocessing.process import BaseProcess
-from pathlib import Path
 
 import pytest
 import torch
@@ -110,8 +106,7 @@ FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(["tasklab.tuning.finetune", "tasklab.models.loading"])
 
 
-def start(script: str, root: Path, *arguments: object) -> tuple[BaseProcess, Path]:
-    """Return a process that runs a script, and the file that it prints to."""
+def start(script, root, *arguments):
     root.mkdir(exist_ok=True)
     out = root / f"out{len([*root.glob('out*')])}"
     words = ["-c", str(root), *map(str, arguments)]
@@ -122,14 +117,14 @@ def start(script: str, root: Path, *arguments: object) -> tuple[BaseProcess, Pat
     return process, out
 
 
-def finish(started: tuple[BaseProcess, Path]) -> list[str]:
+def finish(started):
     process, out = started
     process.join(PATIENCE)
     assert process.exitcode == 0
     return out.read_text().split()
 
 
-def wait_for(condition, started: tuple[BaseProcess, Path]) -> None:
+def wait_for(condition, started):
     end = time.monotonic() + PATIENCE
     while not condition():
         assert started[0].is_alive(), "the process ended before it could be killed"
@@ -137,13 +132,13 @@ def wait_for(condition, started: tuple[BaseProcess, Path]) -> None:
         time.sleep(0.02)
 
 
-def kill(started: tuple[BaseProcess, Path]) -> None:
+def kill(started):
     started[0].kill()
     started[0].join(PATIENCE)
     assert started[0].exitcode == -signal.SIGKILL
 
 
-def checksum(root: Path) -> str:
+def checksum(root):
     (file,) = root.glob("*/*/tensors.safetensors")
     return hashlib.sha256(file.read_bytes()).hexdigest()
 

@@ -28,7 +28,7 @@ def nap(folder, number):
 """
 
 
-def alive(pid: int) -> bool:
+def alive(pid):
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
@@ -36,7 +36,7 @@ def alive(pid: int) -> bool:
     return state != "Z"
 
 
-def until(condition, seconds: float = 60.0) -> bool:
+def until(condition, seconds=60.0):
     end = time.monotonic() + seconds
     while not condition() and time.monotonic() < end:
         time.sleep(0.1)
@@ -45,7 +45,6 @@ def until(condition, seconds: float = 60.0) -> bool:
 
 @pytest.fixture
 def started(tmp_path):
-    """A process with two workers that nap; and their numbers."""
     (tmp_path / "tests_workers.py").write_text(NAP)
     (tmp_path / "main.py").write_text(SCRIPT)
     root = Path(workers.__file__).parents[2]
@@ -85,7 +84,7 @@ def test_a_killed_worker_is_one_sentence(started):
     assert until(lambda: not any(alive(pid) for pid in pids), 60)  # a busy machine is slow
 
 
-def fail(number: int) -> None:
+def fail(number):
     raise TasklabError(f"task {number} fails")
 
 
@@ -94,7 +93,7 @@ def test_what_a_task_raises_is_raised():
         workers.share(fail, [(0,)], 1, title="tasks", unit="task")
 
 
-def meet(folder: str) -> None:
+def meet(folder):
     (Path(folder) / str(os.getpid())).touch()
     assert until(lambda: len(list(Path(folder).iterdir())) == 2)
 

@@ -3,8 +3,6 @@
 Where nothing is recorded they run in `tests/integration/test_device_chapters.py`.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
@@ -20,7 +18,7 @@ CHAPTERS = sorted(path.stem for path in FOLDER.glob("*.ipynb"))
 AGAIN = "closed_vocab"
 
 
-def _code(path: Path) -> list[nbformat.NotebookNode]:
+def _code(path):
     return [cell for cell in nbformat.read(path, 4).cells if cell.cell_type == "code"]
 
 

@@ -1,7 +1,5 @@
 """What every chapter's source looks like."""
 
-from __future__ import annotations
-
 import ast
 import dataclasses
 import difflib
@@ -29,7 +27,7 @@ BAD = {"model": "vitb23", "init": "pretraind", "preset": "quik", "suite": "minni
 pytestmark = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 
 
-def _code(path: Path) -> list[nbformat.NotebookNode]:
+def _code(path):
     return [cell for cell in nbformat.read(path, 4).cells if cell.cell_type == "code"]
 
 
@@ -122,15 +120,13 @@ def test_what_a_cell_shows_is_its_last_line(path):
         assert [node for node in shown if node is not body[-1]] == []
 
 
-def _root(node: ast.AST) -> str | None:
-    """Return the name that a chain of attributes begins with."""
+def _root(node):
     while isinstance(node, ast.Attribute):
         node = node.value
     return node.id if isinstance(node, ast.Name) else None
 
 
-def _named(node: ast.Attribute | ast.Name) -> object:
-    """Return what a chain of attributes means; `None` where it is an object's."""
+def _named(node):
     if isinstance(node, ast.Name):
         return getattr(tasklab, node.id)
     parent = _named(node.value)
@@ -148,7 +144,7 @@ def test_it_is_a_row_of_the_table_of_chapters(path):
     assert {*relatives} - {"random"} <= {*chapter.needs("full")}
 
 
-def _captions(path: Path) -> list[dict]:
+def _captions(path):
     return [cell.metadata["tasklab"] for cell in _code(path) if "tasklab" in cell.metadata]
 
 
@@ -177,8 +173,7 @@ def test_every_figure_has_a_caption_and_a_name(path):
     assert {*itertools.chain(*told)} <= {*inspect.signature(captions.caption).parameters}
 
 
-def _draws(source: str) -> bool:
-    """Return whether a cell ends with a figure of the package's, or of its own function."""
+def _draws(source):
     *before, last = ast.parse(source).body
     if not isinstance(last, ast.Expr) or not isinstance(last.value, ast.Call):
         return False

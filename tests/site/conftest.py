@@ -1,28 +1,22 @@
 """The built site, and a browser to open it in."""
 
-from __future__ import annotations
-
 import os
 import shutil
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import sync_playwright
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "msedge")
 FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run")
 
 
 @pytest.fixture(scope="session")
-def site(rehearsal: Path) -> Path:
-    """Return the folder of the built site."""
+def site(rehearsal):
     return rehearsal / "book" / "_build" / "html"
 
 
 @pytest.fixture(scope="session")
-def browser() -> Iterator[Browser]:
-    """Start a browser that is on this machine; skip where there is none, fail where one must be."""
+def browser():
     wanted = os.environ.get("TASKLAB_BROWSER")
     path = wanted or next(filter(None, map(shutil.which, BROWSERS)), None)
     if path is None:

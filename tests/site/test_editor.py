@@ -1,7 +1,5 @@
 """The editor of a page in a browser, from a file: no kernel, no server."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -12,8 +10,7 @@ from tasklab.explore import payload
 from tasklab.explore.payload import Curve, Payload, ShownTask
 
 
-def made(seed: int, images: int = 100) -> Payload:
-    """Return eight tasks and a control of random scores, in which vectors help their tasks."""
+def made(seed, images=100):
     rng = np.random.default_rng(seed)
     names, tasks = tuple(f"Task {i}" for i in range(8)), []
     for i, name in enumerate((*names, "Control")):
@@ -43,13 +40,12 @@ def made(seed: int, images: int = 100) -> Payload:
 
 
 @pytest.fixture
-def contents() -> tuple[Payload, Payload]:
+def contents():
     return made(0), made(1)
 
 
 @pytest.fixture
 def page(browser, contents, tmp_path):
-    """Open a file with two editors, and note what goes wrong and what is asked for."""
     file = tmp_path / "editors.html"
     head = '<!doctype html><html lang="en"><meta charset="utf-8"><title>Two editors</title>'
     file.write_text(head + "".join(map(pages.document, contents)), "utf-8")
@@ -65,11 +61,11 @@ def page(browser, contents, tmp_path):
     page.close()
 
 
-def status(page, number: int) -> str:
+def status(page, number):
     return page.locator('[role="status"]').nth(number).inner_text()
 
 
-def numbers(page, number: int) -> list[float]:
+def numbers(page, number):
     rows = page.locator(".tasklab-editor").nth(number).locator(".tl-task > .tl-number:not(output)")
     return [float(text.removesuffix(" %")) for text in rows.all_inner_texts()]
 

@@ -1,7 +1,5 @@
 """The network of a page in a browser, from a file: no kernel, no server."""
 
-from __future__ import annotations
-
 import io
 
 import numpy as np
@@ -42,8 +40,7 @@ def page(browser, shipped, tmp_path_factory):
     page.close()
 
 
-def pictures(info, values) -> torch.Tensor:
-    """Return the first pictures of every task (T, N, 3, S, S), normalised."""
+def pictures(info, values):
     with Image.open(io.BytesIO(values[-info["picture_bytes"] :].tobytes())) as sheet:
         pixels = np.asarray(sheet.convert("RGB")).astype(np.float32) / 255
     side = info["side"]

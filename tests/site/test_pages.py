@@ -1,7 +1,5 @@
 """Every page of the built site, as a reader without a network sees it."""
 
-from __future__ import annotations
-
 import functools
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -24,13 +22,11 @@ pytestmark = pytest.mark.slow  # before the first of them the site is built
 
 @pytest.fixture(scope="module", params=PAGES)
 def name(request):
-    """Return each page's name in turn."""
     return request.param
 
 
 @pytest.fixture(scope="module")
 def page(browser, site, name):
-    """Open the page as on a desktop, once for all that is asked of it, and note what goes wrong."""
     page = _opened(browser, site, name, DESKTOP)
     yield page
     page.close()
@@ -48,12 +44,12 @@ def _opened(browser, site, name, width):
 
 
 @functools.cache
-def _soup(path: Path) -> BeautifulSoup:
+def _soup(path):
     return BeautifulSoup(path.read_text("utf-8"), "html.parser")
 
 
 @functools.cache
-def _anchors(path: Path) -> set[str]:
+def _anchors(path):
     return {tag["id"] for tag in _soup(path).select("[id]")}
 
 
@@ -69,8 +65,7 @@ def test_a_page_loads_less_than_a_megabyte_and_a_half_besides_its_figures(page):
     assert weight < (1.8e6 if "/reference/" in page.url else 1.5e6)
 
 
-def _all_loaded(page) -> None:
-    """Wait for equations, which ask for fonts, and for those fonts: else they count or do not."""
+def _all_loaded(page):
     if page.locator("article .math").count():
         page.wait_for_function("() => document.querySelector('mjx-container')")
         page.evaluate("() => MathJax.startup.promise.then(() => null)")
@@ -82,7 +77,7 @@ def test_nothing_is_wider_than_the_page(page):
     assert _overflow(page) <= 0
 
 
-def _overflow(page) -> int:
+def _overflow(page):
     return page.evaluate("document.documentElement.scrollWidth - innerWidth")
 
 
@@ -264,7 +259,7 @@ def test_rows_of_the_forest_lead_where_the_list_does(browser, site, size):
     page.close()
 
 
-def _outputs(notebook: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
+def _outputs(notebook):
     return [output for cell in notebook.cells for output in cell.get("outputs", ())]
 
 

@@ -1,7 +1,5 @@
 """The site as one PDF."""
 
-from __future__ import annotations
-
 import importlib.util
 import shutil
 
@@ -12,7 +10,6 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def printing(root):
-    """Return the script that prints, as a module."""
     spec = importlib.util.spec_from_file_location("printing", root / "book" / "print.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

@@ -1,7 +1,5 @@
 """The container runs the commands that the README names, from files that are there."""
 
-from __future__ import annotations
-
 import json
 import re
 

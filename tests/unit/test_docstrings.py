@@ -1,10 +1,7 @@
 """Docstrings explain parameters that a name and a type do not."""
 
-from __future__ import annotations
-
 import ast
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 from tasklab.book import sources
@@ -13,8 +10,7 @@ PACKAGE = Path(__file__).parents[2] / "tasklab"
 BOOK = PACKAGE.parent / "book"
 
 
-def functions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef, str]]:
-    """Yield the public functions and methods of a module with the docstring of their class."""
+def functions(tree):
     for node in tree.body:
         if isinstance(node, ast.FunctionDef):
             yield node.name, node, ""
@@ -24,8 +20,7 @@ def functions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef, str]]:
                     yield f"{node.name}.{item.name}", item, ast.get_docstring(node) or ""
 
 
-def named() -> set[str]:
-    """Return the names that the page `reference/tasklab` explains once for all."""
+def named():
     text = (BOOK / "reference" / "tasklab.md").read_text("utf-8")
     rows = re.findall(r"^\| (`[^|]+`) \| .", text, re.M)
     return {name for row in rows for name in re.findall(r"`(\w+)`", row)}
@@ -34,8 +29,7 @@ def named() -> set[str]:
 NAMED = named()
 
 
-def unclear(node: ast.FunctionDef) -> set[str]:
-    """Return the parameters that are functions, or `None` where nothing is given."""
+def unclear(node):
     both = [*node.args.posonlyargs, *node.args.args]
     pairs = [*zip(both[::-1], node.args.defaults[::-1], strict=False)]
     pairs += zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
@@ -44,8 +38,7 @@ def unclear(node: ast.FunctionDef) -> set[str]:
     return nothing | {a.arg for a in listed if a.annotation and "Call" in ast.unparse(a.annotation)}
 
 
-def undocumented(path: Path) -> list[str]:
-    """Return the public functions of three or more parameters that leave an unclear one so."""
+def undocumented(path):
     found = []
     for name, node, of_class in functions(ast.parse(path.read_text("utf-8"))):
         last = name.rpartition(".")[2]
@@ -115,8 +108,7 @@ VAGUE = re.compile(
 EXEMPT = {"cli", "exchange", "experiments", "study"}
 
 
-def vague(path: Path) -> list[str]:
-    """Return the first lines of docstrings that begin with such words."""
+def vague(path):
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Module)
     nodes = [
         node for node in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(node, kinds)

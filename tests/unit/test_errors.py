@@ -1,7 +1,5 @@
 """Checks of what users give: each refusal is one short sentence with the option's name."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import os
@@ -18,10 +16,10 @@ HUGE = 10**5000
 
 
 class Odd:
-    def __repr__(self) -> str:
+    def __repr__(self):
         raise RuntimeError
 
-    def __float__(self) -> float:
+    def __float__(self):
         raise OverflowError
 
 
@@ -42,21 +40,21 @@ def refused(check, *args, words="."):
     "value",
     [HUGE, -HUGE, "1" * 5000, "9" * 50, 2**63, True, None, 1.5, math.inf, math.nan, 0, -1, "", "x",
      "1\x002", [], Odd(), "y" * 10**6, b"1", 1e300, {"a": HUGE}], ids=short)  # fmt: skip
-def test_no_whole_number(value) -> None:
+def test_no_whole_number(value):
     refused(errors.whole, value, 1)
 
 
 @pytest.mark.parametrize("value", [8, "12", b"1", None, [], [0], ["x"], [1, [2]]], ids=short)
-def test_no_list_of_whole_numbers(value) -> None:
+def test_no_list_of_whole_numbers(value):
     refused(errors.wholes, value, 1)
 
 
 @pytest.mark.parametrize("value", [0, "0", -1, "x", None, math.inf], ids=short)
-def test_no_positive_number(value) -> None:
+def test_no_positive_number(value):
     refused(errors.positive, value)
 
 
-def test_whole_numbers() -> None:
+def test_whole_numbers():
     for value in (3, 3.0, " 3 ", "+3", np.int64(3)):
         assert errors.whole("n", value, 1, 3) == 3
     refused(errors.whole, 4, 1, 3, words="at most 3, not 4")
@@ -68,18 +66,18 @@ def test_whole_numbers() -> None:
     [HUGE, "1" * 5000, "nan", math.inf, True, None, "", "x" * 10**6, [1], Odd(), 1j, -0.1],
     ids=short,
 )
-def test_no_real_number(value) -> None:
+def test_no_real_number(value):
     refused(errors.real, value)
 
 
-def test_real_numbers() -> None:
+def test_real_numbers():
     assert errors.real("lr", "1e-3") == 1e-3 and errors.real("lr", np.float32(0.5)) == 0.5
     assert errors.real("alpha", -2, -math.inf) == -2
     assert "between" not in refused(errors.real, math.nan, -math.inf)
     refused(errors.real, 1.5, 0, 1, words="of at least 0 and at most 1, not 1.5")
 
 
-def test_seeds() -> None:
+def test_seeds():
     assert errors.seeds("seeds", "2") == (0, 1)
     assert errors.seeds("seeds", iter([3, "1"])) == (3, 1)
     for value in (10**9, 0, -1, "x", [], [1, 1], [2**63], [-1], [HUGE], None, range(2000)):
@@ -87,7 +85,7 @@ def test_seeds() -> None:
     refused(errors.seeds, itertools.count())
 
 
-def test_lists_of_names() -> None:
+def test_lists_of_names():
     assert errors.texts("tasks", "A") == ("A",) == errors.texts("tasks", iter(["A"]))
     for value in ([], "", " ", [""], [None], None, 3, b"A", {"a": 1}.values(), [["A"]], HUGE):
         refused(errors.texts, value)
@@ -113,11 +111,11 @@ def test_lists_of_names() -> None:
     ids=short,
 )
 @pytest.mark.parametrize("kind", [None, "file", "folder"])
-def test_no_path(value, kind) -> None:
+def test_no_path(value, kind):
     refused(errors.path, value, kind)
 
 
-def test_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paths(tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     (tmp_path / "round").symlink_to("round")
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -136,7 +134,7 @@ def test_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs to give up rights")
-def test_a_path_that_is_not_ours_to_read(tmp_path: Path) -> None:
+def test_a_path_that_is_not_ours_to_read(tmp_path):
     folder = tmp_path / "secret"
     folder.mkdir(mode=0o700)
     (folder / "file").touch()
@@ -149,7 +147,7 @@ def test_a_path_that_is_not_ours_to_read(tmp_path: Path) -> None:
         os.seteuid(0)
 
 
-def test_messages_are_cut() -> None:
+def test_messages_are_cut():
     error = TasklabError(f"begins{'x' * 10**6}and ends.")
     text = str(error)
     assert len(text) <= errors.LONGEST and text.startswith("begins") and text.endswith("and ends.")
@@ -160,7 +158,7 @@ def test_messages_are_cut() -> None:
 @pytest.mark.parametrize(
     "value", [HUGE, "x" * 10**6, b"x" * 10**6, Odd(), [HUGE], ["x" * 999] * 99], ids=short
 )
-def test_what_is_shown_is_short(value) -> None:
+def test_what_is_shown_is_short(value):
     assert len(errors.shown(value)) <= 80
 
 

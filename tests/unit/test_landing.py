@@ -1,7 +1,5 @@
 """What the landing page takes from elsewhere."""
 
-from __future__ import annotations
-
 import pytest
 
 

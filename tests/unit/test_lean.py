@@ -1,7 +1,5 @@
 """What the site leaves out or puts off."""
 
-from __future__ import annotations
-
 import pytest
 
 

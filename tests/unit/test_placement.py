@@ -1,7 +1,5 @@
 """What is kept on devices: loaded once, the least used gives way, released as a whole."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 
@@ -12,7 +10,6 @@ OTHER = torch.device("meta")  # a device without numbers
 
 @pytest.fixture
 def load(monkeypatch):
-    """Return what makes a reader of a tensor, which counts how often it reads."""
     monkeypatch.setattr(placement, "_KEPT", {})
     reads = []
 

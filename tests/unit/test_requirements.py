@@ -1,7 +1,5 @@
 """The pinned files hold what `pyproject.toml` asks for: reading in one, the rest in the other."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -24,7 +22,6 @@ HEAVY = {"ray", "playwright", "pytest", "nbval", "mypy", "lightly", "ruff"}
 
 
 def _blocks(path):
-    """Return the lines of each package in a pinned file, by name: those of every version."""
     text = "\n".join(line for line in path.read_text().splitlines() if line[:1] != "#")
     blocks = {}
     for block in re.split(r"\n(?=\S)", text.strip()):
@@ -33,7 +30,6 @@ def _blocks(path):
 
 
 def _pins(path):
-    """Return the requirements of a pinned file, with their markers."""
     for blocks in _blocks(path).values():
         yield from (Requirement(block.split(" \\\n")[0]) for block in blocks)
 

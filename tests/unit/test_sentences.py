@@ -1,7 +1,5 @@
 """No sentence outside the chapters has a result that was typed: those become wrong unnoticed."""
 
-from __future__ import annotations
-
 from tasklab import study
 
 FIXED = {"protocol.md"}  # thresholds written down before any result, and the levels then reached

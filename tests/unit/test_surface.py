@@ -1,7 +1,5 @@
 """The public names: what `dir` lists exists."""
 
-from __future__ import annotations
-
 import tasklab
 
 

@@ -1,7 +1,5 @@
 """The algebra of task vectors, in float64 against the numbers."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 

@@ -1,7 +1,5 @@
 """What a chapter takes with other models is what its notebook then fine-tunes."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The cross-examination on a rehearsal: it has what the chapters' experiments have."""
 
-from __future__ import annotations
-
 import itertools
 import re
 

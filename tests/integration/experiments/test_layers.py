@@ -1,7 +1,5 @@
 """Cosines and sizes of vectors, also of a model that has no attention to tell apart."""
 
-from __future__ import annotations
-
 import pytest
 
 from tasklab.experiments import Lab, cosines

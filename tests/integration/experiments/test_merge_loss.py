@@ -1,7 +1,5 @@
 """What merges lose in three metrics, on a rehearsal; and what is chosen by it."""
 
-from __future__ import annotations
-
 import pytest
 
 from tasklab import figures

@@ -1,7 +1,5 @@
 """Merged vectors in both models, on a rehearsal: they are those that `merging` chose."""
 
-from __future__ import annotations
-
 import pytest
 
 from tasklab.analyses import editing

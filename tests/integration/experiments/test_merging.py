@@ -1,7 +1,5 @@
 """Every way of merging, on a rehearsal: what the table has, and that the best merge is the best."""
 
-from __future__ import annotations
-
 import gc
 import sys
 import weakref

@@ -1,7 +1,5 @@
 """Merges over learning rates: a method's own and the lower ones, of the usual length."""
 
-from __future__ import annotations
-
 import pytest
 
 from tasklab.errors import TasklabError

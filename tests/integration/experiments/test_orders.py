@@ -1,7 +1,5 @@
 """What is in a store changes no number: tasks, pairs, seeds and merges in any order."""
 
-from __future__ import annotations
-
 import functools
 import zlib
 
@@ -41,7 +39,6 @@ EXPERIMENTS = {
 
 @pytest.fixture(autouse=True)
 def trained(monkeypatch):
-    """Give every run a made-up vector, of its task and its seed alone."""
 
     def made_up(trainer, config, store=None):
         seed = zlib.crc32(f"{config.task} {config.seed}".encode())
@@ -55,7 +52,6 @@ def trained(monkeypatch):
 
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory):
-    """Return a folder that labs with tasks in the suite's order fill, and one for the others."""
     return tmp_path_factory.mktemp("filled"), tmp_path_factory.mktemp("empty")
 
 

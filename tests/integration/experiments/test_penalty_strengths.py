@@ -1,7 +1,5 @@
 """Strengths of penalties: each is measured, none is the way of fine-tuning without it."""
 
-from __future__ import annotations
-
 import pytest
 
 from tasklab.errors import TasklabError

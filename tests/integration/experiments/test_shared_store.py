@@ -1,7 +1,5 @@
 """Labs that share a store, and the heads and vectors that experiments ask for, made up here."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 
@@ -21,7 +19,6 @@ FOUR = (*PAIR, "LandCover", "Signs")
 
 @pytest.fixture(autouse=True)
 def trained(monkeypatch):
-    """Give every run a made-up vector, and return the tasks of those that were asked for."""
     asked = []
 
     def made_up(trainer, config, store=None):

@@ -1,7 +1,5 @@
 """What tests of several analyses share."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn
@@ -11,7 +9,6 @@ from tasklab.models.loading import Encoder
 
 
 def tower(seed=0):
-    """Return a vision transformer of open_clip with two blocks, biases too, in float64."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         shape = {"layers": 2, "width": 8, "head_width": 4, "patch_size": 4}
@@ -23,7 +20,6 @@ def tower(seed=0):
 
 @pytest.fixture(scope="package")
 def encoder():
-    """An encoder of `tower` that knows its two blocks and takes images as they are."""
     blocks = ("transformer.resblocks.0", "transformer.resblocks.1")
     made = Encoder.of(tower(), name="mini", init="random", blocks=blocks, image_size=8)
     object.__setattr__(made, "preprocess", lambda x: x)

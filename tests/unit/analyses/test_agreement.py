@@ -1,7 +1,5 @@
 """Merged against single models: known values on a linear encoder, the pair's xi, and errors."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

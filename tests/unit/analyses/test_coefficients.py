@@ -1,7 +1,5 @@
 """Chosen coefficients against evaluations of the edited model, on a toy that is linear."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

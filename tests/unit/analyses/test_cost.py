@@ -1,7 +1,5 @@
 """Costs: counts against closed forms, equal gradients, ratios within a round, refusals."""
 
-from __future__ import annotations
-
 import functools
 import math
 
@@ -26,7 +24,7 @@ CLASSES, IMAGES, SIZE = 3, 8, 16
 class Functional:
     """An encoder of the kind that `gradients` takes, with its parameters and a task vector."""
 
-    def __init__(self, module: nn.Module, x: torch.Tensor) -> None:
+    def __init__(self, module, x):
         self.module, self.x = module.double().eval().requires_grad_(False), x.double()
         self.params = {name: p.detach().clone() for name, p in self.module.named_parameters()}
         self.tau = {name: 0.1 * torch.randn_like(p) for name, p in self.params.items()}
@@ -47,13 +45,13 @@ class Functional:
         return cost.features(variant, self, self.params, self.held(variant), self.x)
 
 
-def mlp(bias: bool = False) -> Functional:
+def mlp(bias=False):
     torch.manual_seed(0)
     layers = [f() for _ in range(LAYERS) for f in (lambda: nn.Linear(WIDTH, WIDTH, bias), nn.Tanh)]
     return Functional(nn.Sequential(*layers), torch.randn(BATCH, WIDTH))
 
 
-def tower() -> nn.Module:
+def tower():
     torch.manual_seed(0)
     vision = CLIPVisionCfg(layers=2, width=32, head_width=16, patch_size=8, image_size=SIZE)
     text = CLIPTextCfg(context_length=4, vocab_size=8, width=8, heads=1, layers=1)
@@ -61,7 +59,7 @@ def tower() -> nn.Module:
 
 
 @functools.cache
-def small() -> tuple[Encoder, Head, torch.Tensor, torch.Tensor]:
+def small():
     module = tower()
     encoder = Encoder.of(module, name="mini", init="random", image_size=SIZE)
     images = torch.randint(0, 256, (IMAGES, 3, SIZE, SIZE), dtype=torch.uint8)
@@ -97,7 +95,7 @@ def test_products_of_inference(variant, products):
 # --- The variants compute the same ---------------------------------------------------------------
 
 
-def vision() -> Functional:
+def vision():
     return Functional(tower(), torch.randn(BATCH, 3, SIZE, SIZE))
 
 

@@ -1,11 +1,9 @@
 """Cross-task linearity against a direct computation in float64 from stored features."""
 
-from __future__ import annotations
-
 import gc
 import itertools
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
@@ -35,7 +33,6 @@ def mlp():
 
 
 def sequence_first():
-    """A transformer whose blocks read (L, B, D), and the same one with (B, L, D)."""
 
     class Tower(nn.Module):
         def __init__(self, batch_first):
@@ -74,7 +71,6 @@ def case(kind):
 
 
 def near(params, seed, size=0.3):
-    """Return parameters at a distance from others, as fine-tuning would give them."""
     g = torch.Generator().manual_seed(seed)
     return {
         name: x + size * x.std(unbiased=False) * torch.randn(x.shape, generator=g)
@@ -83,7 +79,6 @@ def near(params, seed, size=0.3):
 
 
 def outputs(encoder, params, x):
-    """Return every block's output and the features (B, ...), in float64, image by image."""
     found = []
     handles = [
         encoder.module.get_submodule(name).register_forward_hook(
@@ -112,22 +107,22 @@ def cosine(a, b):
 class MadeWhenAsked(Mapping):
     """Models that nobody else holds; `most` is how many of them were alive at once."""
 
-    def __init__(self, params: Mapping, names: str) -> None:
+    def __init__(self, params, names):
         self.params, self.names, self.alive, self.most = params, names, weakref.WeakSet(), 0
 
-    def __getitem__(self, name: str) -> dict:
+    def __getitem__(self, name):
         model = {n: Weak(p) for n, p in near(self.params, self.names.index(name)).items()}
         self.alive.add(next(iter(model.values())))
         self.most = max(self.most, len(self.alive))
         return model
 
-    def __contains__(self, name: object) -> bool:
+    def __contains__(self, name):
         return name in self.names
 
-    def __iter__(self) -> Iterator[str]:
+    def __iter__(self):
         return iter(self.names)
 
-    def __len__(self) -> int:
+    def __len__(self):
         return len(self.names)
 
 

@@ -1,7 +1,5 @@
 """The theorems on cross-task linearity against closed forms and dense matrices, in float64."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np
@@ -41,7 +39,6 @@ def unflat(row, sizes):
 
 
 def quadratic(eigenvalues, seed=0):
-    """Return f = theta' H theta / 2 + g' theta + 3, H and its eigenvectors (columns)."""
     n = len(eigenvalues)
     generator = torch.Generator().manual_seed(seed)
     Q = torch.linalg.qr(torch.randn(n, n, dtype=torch.float64, generator=generator)).Q
@@ -241,7 +238,6 @@ def test_models_that_do_not_match_are_named():
 
 
 def measured(groups=2, models=6, seed=0):
-    """Return pairs whose delta is twice the bound plus noise."""
     rng = np.random.default_rng(seed)
     rows = []
     for g in range(groups):

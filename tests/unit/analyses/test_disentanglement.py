@@ -1,14 +1,11 @@
 """Disentanglement errors against hand computations and slow evaluations of every cell."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 from tasklab.analyses import disentanglement, evaluation
 from tasklab.analyses.disentanglement import ErrorMap, error_cells, error_map, symmetric_kl
@@ -34,11 +31,11 @@ class Encoder:
         self.params = {"in": rand(6, 8) / 2, "bias": rand(8), "out": rand(8, 4) / 2, "off": rand(4)}
         self.preprocessed = self.passes = 0
 
-    def preprocess(self, x: Tensor) -> Tensor:
+    def preprocess(self, x):
         self.preprocessed += len(x)
         return x
 
-    def __call__(self, params, x: Tensor) -> Tensor:
+    def __call__(self, params, x):
         self.passes += len(x)
         return (x @ params["in"] + params["bias"]).tanh() @ params["out"] + params["off"]
 
@@ -72,7 +69,6 @@ class Toy(evaluation.Evaluator):
 
 
 def slow_map(evaluator, linear, alphas, n):
-    """The definition, read aloud: in every cell three models, on both tasks' images."""
     theta0 = evaluator.encoder.params
 
     def model(x, alpha1, alpha2):
@@ -140,7 +136,6 @@ def test_a_linear_map_takes_four_passes():
 
 
 def toy_cells(weight, x1, x2, alphas):
-    """Features W diag(a_1 tau_1 + a_2 tau_2) x of a model with two parameters; head: identity."""
     tau1, tau2 = torch.eye(2, dtype=weight.dtype)  # and theta_0 = 0
     model = lambda x, a1, a2: x @ (a1 * tau1 + a2 * tau2).diag() @ weight  # noqa: E731
     return error_cells(

@@ -1,7 +1,5 @@
 """Models of which no copy is kept."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Editing against closed forms: an evaluator whose accuracies are known in advance."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """What an evaluator keeps, and what identifies a task vector in the key of a result."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 

@@ -1,7 +1,5 @@
 """Nothing that is not finite is scored, and nothing is made of nothing: one error, at once."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -64,7 +62,7 @@ class Toy(evaluation.Evaluator):
 
 
 @pytest.fixture
-def toy() -> Toy:
+def toy():
     return Toy()
 
 
@@ -150,7 +148,6 @@ LINES = step_curves.AffineScores(np.zeros((3, 2)), np.ones((1, 3, 2)), np.array(
 
 
 def each_once(functions, odd):
-    """Return every function with one odd value, and the first function with every one."""
     first = next(iter(functions.values()))
     cases = [(function, odd[i % len(odd)]) for i, function in enumerate(functions.values())]
     return pytest.mark.parametrize(("function", "given"), [*cases, *((first, x) for x in odd)])
@@ -266,8 +263,7 @@ def test_searches_refuse_what_is_not_finite():
         editing.normalised(np.array([50.0]), np.array([NAN]))
 
 
-def spoil_passes(toy: Toy, spoilt: float) -> None:
-    """Let passes through the encoder itself give what is not finite."""
+def spoil_passes(toy, spoilt):
     toy.clip.encoder = lambda params, x: x @ params["w"] + spoilt
     toy.clip.encoder.params = {"w": EYE}
     toy.parts = lambda function, x: [function(x)]

@@ -1,7 +1,5 @@
 """Gradients of tasks' losses at their own models, against derivatives by hand."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn

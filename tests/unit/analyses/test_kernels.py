@@ -8,7 +8,7 @@ import pytest
 import timm
 import torch
 from open_clip.model import CLIP, CLIPTextCfg, CLIPVisionCfg
-from torch import Tensor, nn
+from torch import nn
 from torch.func import functional_call, jacrev
 
 from tasklab.analyses import kernels as spectral
@@ -19,28 +19,27 @@ from tasklab.models.heads import Head
 from tasklab.models.loading import math_attention
 
 
-def vit() -> nn.Module:
-    """Fused attention weights, LayerNorm, a convolution for the patches, a class token."""
+def vit():
     vision = CLIPVisionCfg(layers=1, width=16, head_width=8, patch_size=16, image_size=32)
     text = CLIPTextCfg(context_length=4, vocab_size=8, width=8, heads=1, layers=1)
     return CLIP(5, vision, text, quick_gelu=True).visual
 
 
-def convnext() -> nn.Module:
+def convnext():
     return timm.models.ConvNeXt(depths=(1, 1, 1, 1), dims=(4, 4, 6, 6), num_classes=5)
 
 
 class Words(nn.Module):
     """Whole numbers in: an embedding, RMS normalisation, attention without biases, tied weights."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.words = nn.Embedding(11, 6)
         self.scale = nn.Parameter(torch.rand(6))
         self.unused = nn.Parameter(torch.rand(3))
         self.out = nn.Linear(6, 5, bias=False)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         h = self.words(x)
         h = self.scale * h * h.square().mean(-1, keepdim=True).add(1e-6).rsqrt()
         h = torch.softmax(h @ h.mT, -1) @ h + self.words(x + 1)
@@ -51,7 +50,7 @@ MODELS = {"vit": vit, "convnext": convnext, "words": Words}
 
 
 class Case:
-    def __init__(self, name: str) -> None:
+    def __init__(self, name):
         torch.manual_seed(0)
         self.module = MODELS[name]().double().eval().requires_grad_(False)
         self.params = {k: p + 0.1 * torch.randn_like(p) for k, p in self.module.named_parameters()}
@@ -63,15 +62,14 @@ class Case:
         self.x, self.control = draw(3), draw(2)
         self.head = Head(torch.randn(4, 5, dtype=torch.float64))
 
-    def __call__(self, params, x: Tensor) -> Tensor:
+    def __call__(self, params, x):
         return functional_call(self.module, dict(params), (x,))
 
-    def full(self, names=None) -> Tensor:
-        """Return the kernel (C, N, M) from the full Jacobian of the scores."""
+    def full(self, names=None):
         names = list(self.params) if names is None else names
         both = torch.cat([self.x, self.control])
 
-        def scores(theta) -> Tensor:
+        def scores(theta):
             return self.head.scores(self({**self.params, **theta}, both))
 
         with math_attention():
@@ -79,11 +77,11 @@ class Case:
         J = torch.cat([part.flatten(2) for part in jacobian.values()], 2)
         return torch.einsum("icp,jcp->cij", J[:3], J)
 
-    def gram(self, **options) -> Tensor:
+    def gram(self, **options):
         return gram(self, self.params, self.head, self.x, self.control, **options)
 
 
-def agree(ours: Tensor, theirs: Tensor, tolerance: float = 1e-11) -> None:
+def agree(ours, theirs, tolerance=1e-11):
     assert ours.shape == theirs.shape and ours.dtype == torch.float64
     scale = theirs.abs().max().item()
     torch.testing.assert_close(ours, theirs.double(), rtol=0, atol=tolerance * scale)
@@ -91,19 +89,19 @@ def agree(ours: Tensor, theirs: Tensor, tolerance: float = 1e-11) -> None:
 
 @pytest.mark.parametrize("vectorised", [True, False])
 @pytest.mark.parametrize("model", MODELS)
-def test_kernels_equal_those_of_the_full_jacobian(model: str, vectorised: bool) -> None:
+def test_kernels_equal_those_of_the_full_jacobian(model, vectorised):
     case = Case(model)
     agree(case.gram(vectorised=vectorised), case.full())
 
 
 @pytest.mark.parametrize("chunk", [1, 2, 50])
 @pytest.mark.parametrize("memory", [1, 20_000, 2**30])
-def test_chunks_and_groups_change_nothing(chunk: int, memory: int) -> None:
+def test_chunks_and_groups_change_nothing(chunk, memory):
     case = Case("vit")
     agree(case.gram(chunk=chunk, memory=memory, classes=[2]), case.full()[2:3])
 
 
-def test_some_parameters_and_classes_in_the_given_order() -> None:
+def test_some_parameters_and_classes_in_the_given_order():
     case = Case("vit")
     names = [name for name in case.params if re.search(r"attn.*weight", name)]
     kernels = case.gram(classes=[3, 1], trainable=names)
@@ -111,7 +109,7 @@ def test_some_parameters_and_classes_in_the_given_order() -> None:
     assert (kernels - case.full()[[3, 1]]).abs().max() > 1e-3
 
 
-def test_without_control_images_the_kernel_is_square_and_positive() -> None:
+def test_without_control_images_the_kernel_is_square_and_positive():
     case = Case("convnext")
     kernels = gram(case, case.params, case.head, case.x)
     agree(kernels, case.full()[:, :, :3])
@@ -119,7 +117,7 @@ def test_without_control_images_the_kernel_is_square_and_positive() -> None:
     assert (torch.linalg.eigvalsh(kernels) > 0).all()
 
 
-def test_linear_model_without_bias_has_the_kernel_of_its_inputs() -> None:
+def test_linear_model_without_bias_has_the_kernel_of_its_inputs():
     """The encoder's kernel is X X' (x) I, so that of class c is |w_c|² X X'."""
     torch.manual_seed(1)
     x, weight = torch.randn(4, 6).double(), torch.randn(3, 6).double()
@@ -131,9 +129,7 @@ def test_linear_model_without_bias_has_the_kernel_of_its_inputs() -> None:
 
 
 @pytest.mark.parametrize("chunk", [1, 2])
-def test_gradients_in_memory_stay_within_the_bound(
-    monkeypatch: pytest.MonkeyPatch, chunk: int
-) -> None:
+def test_gradients_in_memory_stay_within_the_bound(monkeypatch, chunk):
     """Rows of one group and a chunk: never more than allowed, unless one parameter alone is."""
     case = Case("vit")
     sizes = {name: p.numel() for name, p in case.params.items() if "resblocks" in name}
@@ -142,7 +138,7 @@ def test_gradients_in_memory_stay_within_the_bound(
     held: list[int] = []
     plain = spectral._gradients
 
-    def record(*args) -> list[Tensor]:
+    def record(*args):
         parts = plain(*args)
         assert all(len(part) <= chunk for part in parts)
         held.append(sum(3 * part.shape[1] + part.numel() for part in parts))
@@ -154,7 +150,7 @@ def test_gradients_in_memory_stay_within_the_bound(
     assert len(held) > 3 * 3  # it took several groups
 
 
-def test_the_mini_encoder_in_single_precision() -> None:
+def test_the_mini_encoder_in_single_precision():
     encoder = loading.load("mini").encoder
     torch.manual_seed(0)
     x, head = torch.randn(3, 3, 32, 32), Head(torch.randn(2, 128))
@@ -168,7 +164,7 @@ def test_the_mini_encoder_in_single_precision() -> None:
     agree(fast, slow, 1e-4)
 
 
-def test_nothing_is_left_on_the_parameters() -> None:
+def test_nothing_is_left_on_the_parameters():
     case = Case("words")
     before = {name: p.clone() for name, p in case.params.items()}
     case.params = {name: p.requires_grad_() for name, p in case.params.items()}
@@ -188,12 +184,12 @@ def test_nothing_is_left_on_the_parameters() -> None:
         ({"chunk": 0}, "chunk must be at least 1"),
     ],
 )
-def test_mistakes_are_told(options: dict, message: str) -> None:
+def test_mistakes_are_told(options, message):
     with pytest.raises(TasklabError, match=message):
         Case("words").gram(**options)
 
 
-def test_no_images_is_an_error() -> None:
+def test_no_images_is_an_error():
     case = Case("words")
     with pytest.raises(TasklabError, match="needs images"):
         gram(case, case.params, case.head, case.x[:0])
@@ -202,12 +198,12 @@ def test_no_images_is_an_error() -> None:
 # --- Localization --------------------------------------------------------------------------------
 
 
-def random(*shape: int) -> Tensor:
+def random(*shape):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
 
 
 @pytest.mark.parametrize("power", [0.0, 1.0, 2.0])
-def test_block_diagonal_kernel_is_localized(power: float) -> None:
+def test_block_diagonal_kernel_is_localized(power):
     block = random(3, 5, 8)
     kernels = torch.cat([block @ block.mT, torch.zeros(3, 5, 7)], 2)
     found = localization(kernels, 5, power=power)
@@ -217,13 +213,13 @@ def test_block_diagonal_kernel_is_localized(power: float) -> None:
         torch.testing.assert_close(found.energy[:, :5], torch.ones(3, 5).double())
 
 
-def test_constant_kernel_is_flat() -> None:
+def test_constant_kernel_is_flat():
     found = localization(torch.full((1, 4, 8), 3.0, dtype=torch.float64), 4)
     torch.testing.assert_close(found.energy, torch.full((1, 8), 1 / 8).double())
     torch.testing.assert_close(found.share, torch.tensor([0.5]).double())
 
 
-def test_shift_invariant_kernel_is_flat() -> None:
+def test_shift_invariant_kernel_is_flat():
     """Fourier atoms of few frequencies, on a ring whose halves are the tasks."""
     a = 2 * torch.pi * torch.arange(16, dtype=torch.float64) / 16
     difference = a[:, None] - a
@@ -233,7 +229,7 @@ def test_shift_invariant_kernel_is_flat() -> None:
     torch.testing.assert_close(found.energy, torch.full((1, 16), 5 / 16).double())
 
 
-def test_energy_is_the_largest_value_of_a_function_of_unit_energy() -> None:
+def test_energy_is_the_largest_value_of_a_function_of_unit_energy():
     kernels = random(2, 3, 7)
     energy = localization(kernels, 3).energy
     torch.testing.assert_close(energy.sum(1), torch.tensor([3.0, 3.0]).double())
@@ -242,18 +238,18 @@ def test_energy_is_the_largest_value_of_a_function_of_unit_energy() -> None:
         torch.testing.assert_close(one, hat.diagonal())
 
 
-def test_weighted_by_its_square_the_energy_is_the_columns_own() -> None:
+def test_weighted_by_its_square_the_energy_is_the_columns_own():
     kernels = random(2, 3, 7)
     found = localization(kernels, 3, power=2)
     torch.testing.assert_close(found.energy, kernels.square().sum(1))
 
 
-def test_share_compares_means_not_sums() -> None:
+def test_share_compares_means_not_sums():
     kernels = torch.ones(1, 2, 12, dtype=torch.float64)
     torch.testing.assert_close(localization(kernels, 3).share, torch.tensor([0.5]).double())
 
 
-def test_functions_below_rounding_error_do_not_count() -> None:
+def test_functions_below_rounding_error_do_not_count():
     """Two equal images have one function, not two."""
     kernels = random(1, 3, 6)[:, [0, 1, 1]]
     found = localization(kernels, 3)
@@ -261,6 +257,6 @@ def test_functions_below_rounding_error_do_not_count() -> None:
 
 
 @pytest.mark.parametrize("own", [0, 6, 7])
-def test_both_sides_need_a_column(own: int) -> None:
+def test_both_sides_need_a_column(own):
     with pytest.raises(TasklabError, match=f"{own} of 6 columns"):
         localization(random(1, 3, 6), own)

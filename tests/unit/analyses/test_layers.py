@@ -1,7 +1,5 @@
 """Layer-wise analyses in float64 against numbers by hand and slow, explicit loops."""
 
-from __future__ import annotations
-
 import math
 
 import pandas as pd
@@ -128,7 +126,6 @@ def test_norms_are_relative(encoder):
 
 
 def inputs_of(encoder, x):
-    """Return the inputs of all projections; `test_moments` follows the blocks to check them."""
     found = {}
     names = {p.name for p in pieces(encoder.params) if p.projection}
     with torch.no_grad(), Inputs({n: encoder.params[n] for n in names}, found.__setitem__):
@@ -173,7 +170,6 @@ def test_alignment_equals_a_slow_loop(encoder, vectors, moments):
 
 
 def toy():
-    """Data of the task `a` lie on the first axis, those of `b` on the second."""
     name = "resblocks.0.attn.in_proj_weight"
     W = torch.tensor([[2.0, 1.0], [5.0, 3.0], [1.0, 1.0]], dtype=torch.float64)
     one, two = torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 1.0]])
@@ -213,7 +209,7 @@ def test_a_random_matrix_has_alignment_one():
     assert df[df["metric"] == "random"]["value"].to_numpy() == pytest.approx(1, abs=0.03)
 
 
-def test_roots_of_second_moments_align_as_they_do(encoder, vectors) -> None:
+def test_roots_of_second_moments_align_as_they_do(encoder, vectors):
     few = {task: images(seed)[:1] for seed, task in enumerate(TASKS)}
     read = [
         {task: second_moments(encoder, x, roots=roots) for task, x in few.items()}

@@ -1,7 +1,5 @@
 """Meters: products in place, bytes of chains, views and graphs, turns taken in order."""
 
-from __future__ import annotations
-
 import torch
 
 from tasklab.analyses.meters import flops, peak_bytes, turns

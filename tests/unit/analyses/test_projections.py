@@ -1,7 +1,5 @@
 """Projections found by name, and the data they read: against the blocks followed line by line."""
 
-from __future__ import annotations
-
 import math
 
 import pytest
@@ -34,7 +32,6 @@ def images(seed, count=5):
 
 
 def slow_inputs(encoder, x):
-    """Return the inputs of all projections by following the blocks line by line."""
     found = {}
     module = encoder.module
     seen = []

@@ -1,7 +1,5 @@
 """The ring: closed forms of the kernel, its spectrum and its fits; propositions 2 and 3."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
@@ -15,17 +13,17 @@ SECOND = slice(200, 400)
 
 
 @pytest.fixture(scope="module")
-def a() -> np.ndarray:
+def a():
     return ring.angles(400)
 
 
 @pytest.fixture(scope="module")
-def whole(a: np.ndarray) -> np.ndarray:
+def whole(a):
     return ring.ring_kernel(a)
 
 
 @pytest.fixture(scope="module")
-def block(a: np.ndarray) -> np.ndarray:
+def block(a):
     return ring.block_kernel(a)
 
 
@@ -49,12 +47,11 @@ def atoms_on_arc(points, highest):
 
 
 def share_on(values):
-    """Return each function's share of its energy on D_1: 0 or 1 if it is localized."""
     energy = values**2
     return energy[: len(values) // 2].sum(0) / energy.sum(0)
 
 
-def test_arc_cosine_kernels_are_the_expectations_they_stand_for() -> None:
+def test_arc_cosine_kernels_are_the_expectations_they_stand_for():
     """By quadrature over the direction of w: |w|² has mean 2, and is independent of it."""
     turn = 2 * np.pi * (np.arange(20_000) + 0.5) / 20_000
     w = np.stack([np.cos(turn), np.sin(turn)])
@@ -68,13 +65,13 @@ def test_arc_cosine_kernels_are_the_expectations_they_stand_for() -> None:
         np.testing.assert_allclose(ring.ntk(u), 2 * np.cos(angle) * on + 4 * relu, atol=3e-4)
 
 
-def test_kernel_of_angles_is_the_one_in_the_docstring() -> None:
+def test_kernel_of_angles_is_the_one_in_the_docstring():
     a = np.linspace(0, np.pi, 50)
     expected = (2 * np.cos(a) * (np.pi - a) + np.sin(a)) / np.pi
     np.testing.assert_allclose(ring.ntk(np.cos(a)), expected, atol=1e-7)
 
 
-def test_kernel_is_circulant_and_fourier_atoms_are_its_eigenfunctions(a, whole) -> None:
+def test_kernel_is_circulant_and_fourier_atoms_are_its_eigenfunctions(a, whole):
     np.testing.assert_allclose(np.roll(whole, (3, 3), (0, 1)), whole, atol=1e-7)
     eigenvalues = fourier_eigenvalues(whole)
     for n in (0, 1, 2, 3, 8, 17):
@@ -82,7 +79,7 @@ def test_kernel_is_circulant_and_fourier_atoms_are_its_eigenfunctions(a, whole) 
             np.testing.assert_allclose(whole @ atom / 400, eigenvalues[n] * atom, atol=1e-7)
 
 
-def test_eigenvalues_have_a_closed_form() -> None:
+def test_eigenvalues_have_a_closed_form():
     n = np.arange(12)
     with np.errstate(divide="ignore"):
         even = 2 / np.pi**2 * (n**2 + 3) / (n**2 - 1.0) ** 2
@@ -93,7 +90,7 @@ def test_eigenvalues_have_a_closed_form() -> None:
     np.testing.assert_allclose(found[1:], found[:0:-1], atol=1e-9)
 
 
-def test_wide_networks_have_this_kernel() -> None:
+def test_wide_networks_have_this_kernel():
     """The empirical kernel misses it by about 1 / √width."""
     a = ring.angles(24)
     points = torch.from_numpy(np.stack([np.cos(a), np.sin(a)], 1))
@@ -110,7 +107,7 @@ def test_wide_networks_have_this_kernel() -> None:
     assert missed[-1] / np.sqrt(25_600) < 0.03
 
 
-def test_fourier_atoms_are_independent_on_half_a_ring() -> None:
+def test_fourier_atoms_are_independent_on_half_a_ring():
     """Proposition 3's condition, against the integrals of the atoms' products."""
     k = np.arange(-2, 3)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -124,7 +121,7 @@ def test_fourier_atoms_are_independent_on_half_a_ring() -> None:
     np.testing.assert_allclose(found[0], 0.5**0.5)
 
 
-def test_eigenfunctions_of_the_network_are_not_localized(whole) -> None:
+def test_eigenfunctions_of_the_network_are_not_localized(whole):
     values = ring.eigenfunctions(whole, 8)
     np.testing.assert_allclose(np.mean(values**2, 0), 1)
     np.testing.assert_allclose(share_on(values), 0.5, atol=1e-6)
@@ -133,7 +130,7 @@ def test_eigenfunctions_of_the_network_are_not_localized(whole) -> None:
     np.testing.assert_allclose(found.share, 0.5, atol=1e-3)
 
 
-def test_eigenfunctions_of_the_cut_kernel_are_localized(block) -> None:
+def test_eigenfunctions_of_the_cut_kernel_are_localized(block):
     values = ring.eigenfunctions(block, 8)
     share = share_on(values)
     np.testing.assert_allclose(np.sort(share), [0] * 4 + [1] * 4, atol=1e-12)
@@ -144,7 +141,7 @@ def test_eigenfunctions_of_the_cut_kernel_are_localized(block) -> None:
     np.testing.assert_allclose(found.energy[0], [1] * 200 + [0] * 200, atol=1e-9)
 
 
-def test_fit_interpolates_with_least_norm(whole, a) -> None:
+def test_fit_interpolates_with_least_norm(whole, a):
     inside = np.arange(0, 200, 10)
     y = np.exp(np.sin(a[inside]))
     found = ring.fit(whole, inside, y)
@@ -154,7 +151,7 @@ def test_fit_interpolates_with_least_norm(whole, a) -> None:
     np.testing.assert_allclose(whole[:, inside] @ beta, found, atol=1e-9)
 
 
-def test_sum_of_tasks_fails_with_the_network_by_the_closed_form() -> None:
+def test_sum_of_tasks_fails_with_the_network_by_the_closed_form():
     """Errors fall as 1 / N towards the continuous ring."""
     root = np.sqrt(3)
     b = -(3 * np.pi / 7) / (1 + np.pi / np.tanh(np.pi * root / 2) / root)
@@ -178,14 +175,14 @@ def test_sum_of_tasks_fails_with_the_network_by_the_closed_form() -> None:
     assert (gaps[1] < 0.012).all() and (gaps[1] < 0.35 * gaps[0]).all()
 
 
-def test_sum_of_tasks_is_exact_with_the_cut_kernel(block) -> None:
+def test_sum_of_tasks_is_exact_with_the_cut_kernel(block):
     found = ring.add_tasks(block)
     assert (found.fits[0, SECOND] == 0).all() and (found.fits[1, FIRST] == 0).all()
     np.testing.assert_allclose(found.fits.sum(0), found.targets, atol=1e-9)
     np.testing.assert_allclose(found.added, 0, atol=1e-9)
 
 
-def test_interference_is_the_error_of_the_sum(whole) -> None:
+def test_interference_is_the_error_of_the_sum(whole):
     found = ring.add_tasks(whole)
     for task, (mine, other) in enumerate([(FIRST, 1), (SECOND, 0)]):
         size = np.sqrt(np.mean(found.targets[mine] ** 2))
@@ -193,7 +190,7 @@ def test_interference_is_the_error_of_the_sum(whole) -> None:
         np.testing.assert_allclose(found.added[task], rms / size, rtol=1e-9)
 
 
-def test_table_has_what_the_figure_draws() -> None:
+def test_table_has_what_the_figure_draws():
     df = ring.table(points=20, count=3)
     assert list(df.columns) == ["kernel", "metric", "subset", "x", "value"]
     counts = df.groupby(["kernel", "metric"]).size()
@@ -206,6 +203,6 @@ def test_table_has_what_the_figure_draws() -> None:
 
 
 @pytest.mark.parametrize("points", [0, 2, 7])
-def test_two_halves_need_points(points: int) -> None:
+def test_two_halves_need_points(points):
     with pytest.raises(TasklabError, match="even number of points"):
         ring.angles(points)

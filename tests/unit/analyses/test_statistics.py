@@ -1,7 +1,5 @@
 """Correlations with intervals: by hand, against SciPy, and what counts as evidence."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

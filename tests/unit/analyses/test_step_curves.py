@@ -1,7 +1,5 @@
 """Exact curves against brute force over the coefficient, and searches with known ends."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

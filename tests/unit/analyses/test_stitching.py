@@ -1,7 +1,5 @@
 """Stitched models by fewer passes are those by a pass for each front and each back."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 
@@ -14,7 +12,6 @@ from tasklab.taskvector import TaskVector
 
 @pytest.fixture(scope="module")
 def case():
-    """A small tower with a head, images and two vectors."""
     encoder, draw = loading.load("mini_xs", init="random").encoder, torch.Generator().manual_seed(0)
     rand = lambda *shape: torch.randn(*shape, generator=draw)  # noqa: E731
     x = rand(12, 3, encoder.image_size, encoder.image_size)

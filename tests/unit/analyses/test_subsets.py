@@ -1,7 +1,5 @@
 """Addition over subsets of tasks: which coefficient is chosen on what, and what is reported."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -11,14 +9,13 @@ GRID = tuple(round(0.05 * n, 2) for n in range(21))
 SINGLE = {"val": np.array([50.0, 100.0]), "test": np.array([100.0, 50.0])}
 
 
-def accuracies(subset: subsets.Subset, coefficient: float, split: str) -> np.ndarray:
-    """Return a parabola for each task, whose top is elsewhere for each task and split."""
+def accuracies(subset, coefficient, split):
     top = {"val": (0.2, 0.6), "test": (0.8, 0.4)}[split]
     return np.array([50 - 40 * (coefficient - top[task]) ** 2 for task in subset])
 
 
 @pytest.mark.parametrize("whole", [True, False])
-def test_a_coefficient_is_chosen_on_validation_images_and_test_ones_reported(whole: bool) -> None:
+def test_a_coefficient_is_chosen_on_validation_images_and_test_ones_reported(whole):
     sums = subsets.search(accuracies, SINGLE, subsets.subsets_of(2), GRID, whole=whole)
     # normalised, the first task weighs twice as much as the second: (2 * 0.2 + 0.6) / 3
     both = min(GRID, key=lambda c: 2 * (c - 0.2) ** 2 + (c - 0.6) ** 2)
@@ -30,23 +27,23 @@ def test_a_coefficient_is_chosen_on_validation_images_and_test_ones_reported(who
     assert [one.tried for one in sums] == [21] * 3 if whole else max(o.tried for o in sums) < 21
 
 
-def test_a_sample_of_subsets_has_every_size() -> None:
+def test_a_sample_of_subsets_has_every_size():
     chosen = subsets.subsets_of(5, most=3)
     assert [sum(len(one) == size for one in chosen) for size in range(1, 6)] == [5, 3, 3, 3, 1]
     assert len(set(chosen)) == 15 and all(list(one) == sorted(one) for one in chosen)
 
 
 @pytest.mark.parametrize(("start", "top"), [(0, 1), (4, 3), (2, 3)])
-def test_climbing_ends_on_a_top(start: int, top: int) -> None:
+def test_climbing_ends_on_a_top(start, top):
     assert subsets.climb([1, 2, 0, 5, 4].__getitem__, 5, start) == top
 
 
-def test_affine_sums_are_of_the_subset_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_affine_sums_are_of_the_subset_alone(monkeypatch):
     class Scores:
-        def __init__(self, task: str) -> None:
+        def __init__(self, task):
             self.task = task
 
-        def accuracy(self, alphas: np.ndarray) -> float:
+        def accuracy(self, alphas):
             return float({"A": 100, "B": 10, "C": 1}[self.task] * (alphas @ [1, 2, 4]))
 
     monkeypatch.setattr(subsets, "check_vectors", lambda vectors: None)

@@ -1,7 +1,5 @@
 """Layer by layer outputs, and their distance from linear, against slow arithmetic in float64."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn
@@ -51,7 +49,6 @@ def drawn(params, scale=0.05):
 
 
 def by_hooks(encoder, params, x):
-    """Return the outputs of both blocks and the features, in the plain way."""
     found = []
     blocks = [encoder.module.get_submodule(name) for name in encoder.blocks]
     handles = [b.register_forward_hook(lambda m, a, out: found.append(out)) for b in blocks]

@@ -1,7 +1,5 @@
 """Transitivity of cross-task linearity, by hand and by slow loops."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What the site makes of a chapter's Markdown, which JupyterLab shows as it is."""
 
-from __future__ import annotations
-
 
 def test_links_to_pages_are_paths_to_files_in_notebooks_alone(extension):
     for name, shown in {

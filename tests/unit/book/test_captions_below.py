@@ -1,7 +1,5 @@
 """Captions below figures, from the metadata of their cells."""
 
-from __future__ import annotations
-
 import types
 
 import matplotlib.pyplot as plt
@@ -125,7 +123,6 @@ def dots(rows):
 
 @pytest.fixture
 def run(tmp_path, monkeypatch):
-    """Return a function that ends a cell and returns what appears below it."""
     cell = nbformat.v4.new_code_cell("dots(rows)", id="one")
     cell.metadata["tasklab"] = {"figure": "fig-dots", "caption": "Dots are even.", "kind": "live"}
     path = tmp_path / "chapter.ipynb"

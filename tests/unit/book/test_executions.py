@@ -1,7 +1,5 @@
 """What the site tells of each chapter's run, from Jupyter Book's cache."""
 
-from __future__ import annotations
-
 import nbformat
 import pytest
 from docutils import nodes

@@ -1,7 +1,5 @@
 """Exercises of notebooks, which the site shows in the form of `sphinx-exercise`."""
 
-from __future__ import annotations
-
 import json
 
 

@@ -1,13 +1,11 @@
 """The gallery of figures: which picture stands for a function."""
 
-from __future__ import annotations
-
 from docutils import nodes
 from docutils.frontend import get_default_settings
 from docutils.utils import new_document
 
 
-def test_the_first_named_figure_of_a_function_is_taken(extension) -> None:
+def test_the_first_named_figure_of_a_function_is_taken(extension):
     document = new_document("page", get_default_settings())
     for number, (code, uri, name) in enumerate([
         ("figures.ring(df)", "a.svg", "fig-ring"),

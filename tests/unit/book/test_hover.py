@@ -1,7 +1,5 @@
 """What a link of the site shows before it is followed."""
 
-from __future__ import annotations
-
 import json
 import re
 import types

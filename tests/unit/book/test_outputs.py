@@ -1,7 +1,5 @@
 """The way from a chapter's source to Jupyter Book's cache, without executing anything."""
 
-from __future__ import annotations
-
 import contextlib
 import sqlite3
 
@@ -13,7 +11,7 @@ from tasklab.book import outputs
 from tasklab.errors import TasklabError
 
 
-def _notebook(*sources: str) -> nbformat.NotebookNode:
+def _notebook(*sources):
     cells = [nbformat.v4.new_code_cell(source) for source in sources]
     cells[0].metadata["tags"] = ["parameters"]
     notebook = nbformat.v4.new_notebook(cells=cells)
@@ -21,8 +19,7 @@ def _notebook(*sources: str) -> nbformat.NotebookNode:
     return notebook
 
 
-def _executed(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
-    """Return what papermill makes of it: outputs, counts, and metadata of its own."""
+def _executed(notebook):
     notebook = nbformat.from_dict(notebook)
     notebook.metadata["papermill"] = {"duration": 1.0}
     for count, cell in enumerate(notebook.cells, start=1):

@@ -1,7 +1,5 @@
 """Captions, sentences and code as Markdown that is computed."""
 
-from __future__ import annotations
-
 import re
 
 import pandas as pd
@@ -24,7 +22,7 @@ def records(seeds=(0,), tasks=("Signs", "Scenes"), method="nonlinear", n=500):
     ]
 
 
-def documented(x: int) -> int:
+def documented(x):
     """Say something.
 
     in several lines.

@@ -1,7 +1,5 @@
 """Several chapters at once: which begin first, how many, and what they make together."""
 
-from __future__ import annotations
-
 import nbformat
 import pytest
 

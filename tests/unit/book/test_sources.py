@@ -1,7 +1,5 @@
 """The table of contents, and what tells that the book changed."""
 
-from __future__ import annotations
-
 import pytest
 
 from tasklab.book import sources

@@ -1,7 +1,5 @@
 """Grids in order on one machine: which runs they are, what is checked, and what fails alone."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import sys
@@ -22,7 +20,6 @@ from tasklab.tuning import finetune
 
 @pytest.fixture
 def small(tmp_path):
-    """Two steps of two tasks, in a store of their own."""
     return Grid(tasks=["Textures", "Scenes"], steps=2, store_root=tmp_path / "store", device="cpu")
 
 

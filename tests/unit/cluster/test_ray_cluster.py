@@ -1,7 +1,5 @@
 """Spreading work without a cluster: a stand-in for Ray, and locks of attempts that were lost."""
 
-from __future__ import annotations
-
 import fcntl
 import itertools
 import logging
@@ -268,7 +266,6 @@ def folder(monkeypatch, tmp_path):
 
 
 def hold(root, owner):
-    """Hold a lock as another process would; return what to close to let it go."""
     file = root / "locks" / "result-k.lock"
     file.parent.mkdir(exist_ok=True)
     held = os.open(file, os.O_RDWR | os.O_CREAT)

@@ -1,7 +1,5 @@
 """Scripts of a SLURM array, with stand-ins of sbatch, squeue and scontrol on the path."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import signal
@@ -21,14 +19,12 @@ from tasklab.tuning import finetune
 
 @pytest.fixture
 def small(tmp_path):
-    """Two steps of two tasks with two seeds."""
     settings = {"steps": 2, "seeds": (0, 4), "store_root": tmp_path / "store", "device": "cpu"}
     return Grid(tasks=["Textures", "Scenes"], precision="float32", **settings)
 
 
 @pytest.fixture
 def cluster(tmp_path, monkeypatch):
-    """Put programs on the path that write down how they are called."""
     programs, calls = tmp_path / "bin", tmp_path / "calls"
     programs.mkdir()
     answers = {"sbatch": "echo '7;there'", "squeue": f"cat {tmp_path}/queue 2>&-; true"}
@@ -113,7 +109,8 @@ def test_a_job_whose_time_ends_is_requeued_after_its_checkpoint(
 ):
     run, began, saved = tmp_path / "run", tmp_path / "began", tmp_path / "saved"
     run.write_text(
-        f"#!/bin/sh\ntrap 'sleep 0.2; touch {saved}; exit {status}' TERM\ntouch {began}\n"
+        f"#!/bin/sh\ntrap 'sleep 0.2; touch {saved}; exit {status}' TERM\n"
+        f"sleep 0.2; touch {began}\n"
         "while :; do sleep 0.05; done\n"
     )
     run.chmod(0o755)

@@ -1,7 +1,5 @@
 """What a full-size reproduction lacks: bytes and seconds that follow from what is declared."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """What a machine has, told from made-up files, and which chapters that is enough for."""
 
-from __future__ import annotations
-
 import csv
 import dataclasses
 import importlib.metadata
@@ -37,8 +35,7 @@ FULL_SIZE = [name for name, entry in REGISTRY.items() if not entry.shipped]
 
 
 @pytest.fixture(autouse=True)
-def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make a machine without weights, data and network."""
+def bare(tmp_path, monkeypatch):
     monkeypatch.setattr(hub, "HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setattr(hub, "HF_HUB_OFFLINE", True)
     monkeypatch.delenv(weights.FOLDER, raising=False)
@@ -46,13 +43,13 @@ def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "accelerated", lambda: False)
 
 
-def write(path: Path, content: bytes | str = b"") -> Path:
+def write(path, content=b""):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content.encode() if isinstance(content, str) else content)
     return path
 
 
-def safetensors(values: int = 4, cut: int = 0) -> bytes:
+def safetensors(values=4, cut=0):
     header = {"__metadata__": {"a": "b"}, "x": {"dtype": "U8", "data_offsets": [0, values]}}
     head = json.dumps(header).encode()
     return (struct.pack("<Q", len(head)) + head + bytes(values))[: -cut or None]
@@ -61,8 +58,8 @@ def safetensors(values: int = 4, cut: int = 0) -> bytes:
 # The machine
 
 
-def test_a_package_that_is_not_there_is_none() -> None:
-    def installed(package: str) -> str:
+def test_a_package_that_is_not_there_is_none():
+    def installed(package):
         if package == "timm":
             raise importlib.metadata.PackageNotFoundError(package)
         return f"1 of {package}"
@@ -85,7 +82,7 @@ def test_a_package_that_is_not_there_is_none() -> None:
         ("2.5.1", "0.20.1", None, None),
     ],
 )
-def test_torch_and_torchvision_are_a_pair(torch, vision, wanted, expected) -> None:
+def test_torch_and_torchvision_are_a_pair(torch, vision, wanted, expected):
     told = machine.unpaired({"torch": torch, "torchvision": vision}, wanted)
     assert told is None if expected is None else expected in told
 
@@ -105,8 +102,7 @@ def test_capabilities_are_the_drivers(tmp_path, monkeypatch):
         assert machine.capabilities() == expected
 
 
-def machine_of(root: Path, **files: str) -> Path:
-    """Return a file system with 8 GiB of memory, 6 of them available, and these files."""
+def machine_of(root, **files):
     meminfo = f"MemTotal: {8 * 2**20} kB\nMemFree: 1 kB\nMemAvailable: {6 * 2**20} kB\n"
     for name, content in {"proc/meminfo": meminfo, **files}.items():
         write(root / name, content)
@@ -151,7 +147,7 @@ STAT = "anon 1\n" + "".join(  # half a file is in use, and can be read again as 
         (V2 | {"sys/fs/cgroup/memory.max": "nonsense"}, (8, 6, False)),
     ],
 )
-def test_the_tightest_cgroup_limits_memory(files, expected, tmp_path: Path) -> None:
+def test_the_tightest_cgroup_limits_memory(files, expected, tmp_path):
     total, available, limited = expected
     found = machine.memory(machine_of(tmp_path, **files))
     assert found == Memory(total * GIB, available * GIB, limited)
@@ -181,12 +177,12 @@ def test_the_tightest_cgroup_limits_memory(files, expected, tmp_path: Path) -> N
         ),
     ],
 )
-def test_a_share_of_time_is_a_number_of_cores(files, expected, tmp_path, monkeypatch) -> None:
+def test_a_share_of_time_is_a_number_of_cores(files, expected, tmp_path, monkeypatch):
     monkeypatch.setattr(machine.os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
     assert machine.cores(machine_of(tmp_path, **files)) == expected
 
 
-def test_a_folder_that_is_not_there_has_the_disk_of_the_one_above(tmp_path: Path) -> None:
+def test_a_folder_that_is_not_there_has_the_disk_of_the_one_above(tmp_path):
     write(tmp_path / "a" / "b", bytes(1000))
     write(tmp_path / "a" / "c" / "d", bytes(24))
     assert machine.size(tmp_path / "a", 60) == (1024, True)
@@ -198,7 +194,7 @@ def test_a_folder_that_is_not_there_has_the_disk_of_the_one_above(tmp_path: Path
     assert not machine.disk(tmp_path / "a" / "b").writable  # a file
 
 
-def test_devices_are_what_torch_tells(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_devices_are_what_torch_tells(monkeypatch):
     cuda = types.SimpleNamespace(
         is_available=lambda: True,
         device_count=lambda: 2,
@@ -215,7 +211,7 @@ def test_devices_are_what_torch_tells(monkeypatch: pytest.MonkeyPatch) -> None:
 # Weights
 
 
-def test_weights_are_missing_then_found_then_damaged(tmp_path: Path, monkeypatch) -> None:
+def test_weights_are_missing_then_found_then_damaged(tmp_path, monkeypatch):
     entry = spec("mae_b16")
     assert find_weights(entry, reachable=False).state == "missing"
     fetchable = find_weights(entry, reachable=True)
@@ -246,7 +242,7 @@ def test_weights_are_looked_for_where_they_are_loaded_from(name, suffix, tmp_pat
         assert (found.state, found.where) == ("found", str(path))
 
 
-def test_t5_needs_its_tokenizer(tmp_path: Path, monkeypatch) -> None:
+def test_t5_needs_its_tokenizer(tmp_path, monkeypatch):
     entry = spec("t5_base")
     monkeypatch.setenv(weights.FOLDER, str(tmp_path))
     write(tmp_path / "t5_base.safetensors", safetensors())
@@ -259,14 +255,14 @@ def test_t5_needs_its_tokenizer(tmp_path: Path, monkeypatch) -> None:
     assert find_weights(entry, reachable=False).state == "found"
 
 
-def test_shipped_weights_are_there_and_whole(tmp_path: Path, monkeypatch) -> None:
+def test_shipped_weights_are_there_and_whole(tmp_path, monkeypatch):
     shipped = [entry for entry in REGISTRY.values() if entry.shipped and not entry.extra]
     assert {find_weights(entry, reachable=False).state for entry in shipped} == {"shipped"}
     monkeypatch.setattr(inventory.shipped, "FOLDER", tmp_path)
     assert find_weights(spec("mini"), reachable=True).state == "missing"
 
 
-def test_damage_is_seen_at_the_ends_of_a_file(tmp_path: Path) -> None:
+def test_damage_is_seen_at_the_ends_of_a_file(tmp_path):
     archive = tmp_path / "a.pt"
     with zipfile.ZipFile(archive, "w") as stream:
         stream.writestr("data.pkl", bytes(5000))
@@ -292,7 +288,7 @@ def test_damage_is_seen_at_the_ends_of_a_file(tmp_path: Path) -> None:
 # Data
 
 
-def test_a_data_set_is_missing_then_found(tmp_path: Path, monkeypatch) -> None:
+def test_a_data_set_is_missing_then_found(tmp_path, monkeypatch):
     entry = paper_data_sets()["EuroSAT"]
     monkeypatch.setitem(entry, "classes", entry["classes"][:2])
     monkeypatch.setitem(entry, "aliases", entry.get("aliases", [[]] * 10)[:2])
@@ -310,8 +306,8 @@ def test_a_data_set_is_missing_then_found(tmp_path: Path, monkeypatch) -> None:
     assert damaged.state == "damaged" and "test 3" in damaged.note
 
 
-def test_decoded_images_need_no_others(tmp_path: Path) -> None:
-    def keep(split: str, side: int) -> None:
+def test_decoded_images_need_no_others(tmp_path):
+    def keep(split, side):
         manifest = {"split": split, "transform": {"kind": "centre", "side": side}}
         place = tmp_path / "pictures" / "Cars" / f"{split}-centre{side}-0" / "manifest.json"
         write(place, json.dumps(manifest))
@@ -329,7 +325,7 @@ def test_decoded_images_need_no_others(tmp_path: Path) -> None:
 # Memory
 
 
-def test_a_step_takes_five_copies_and_what_it_keeps() -> None:
+def test_a_step_takes_five_copies_and_what_it_keeps():
     width, depth, tokens, heads = 4, 3, 5, 2
     block = 4 * (width**2 + width) + 2 * 4 * width**2 + 5 * width + 4 * width
     assert shapes.transformer(width, depth) == depth * block
@@ -349,7 +345,7 @@ def test_a_step_takes_five_copies_and_what_it_keeps() -> None:
     assert discarded == 4 * spec("clip_l14_laion2b").tower.text
 
 
-def test_the_bound_holds_for_what_was_measured_and_is_near_it() -> None:
+def test_the_bound_holds_for_what_was_measured_and_is_near_it():
     file = ROOT / "tasklab" / "study" / "recorded" / "linear_layers_cost.csv.xz"
     if not file.exists():
         pytest.skip("costs are not recorded yet")
@@ -360,8 +356,7 @@ def test_the_bound_holds_for_what_was_measured_and_is_near_it() -> None:
     assert rows and most < footprint.span(spec("mini"))[1] < 1.3 * most
 
 
-def products(network, x) -> int:
-    """Return the multiplications of a pass, counted."""
+def products(network, x):
     import torch
     from torch.utils.flop_counter import FlopCounterMode
 
@@ -373,7 +368,7 @@ def products(network, x) -> int:
 
 
 @pytest.mark.parametrize("name", ["mini", "mini_s", "mini_xs", "mini_convnext", "mini_few"])
-def test_products_are_those_of_shipped_models(name: str) -> None:
+def test_products_are_those_of_shipped_models(name):
     import torch
 
     from tasklab.models import loading
@@ -383,7 +378,7 @@ def test_products_are_those_of_shipped_models(name: str) -> None:
     assert spec(name).tower.products == pytest.approx(found, rel=0.06)
 
 
-def test_products_are_those_of_the_text_model() -> None:
+def test_products_are_those_of_the_text_model():
     import torch
 
     from tasklab.models import loading
@@ -394,7 +389,7 @@ def test_products_are_those_of_the_text_model() -> None:
 
 
 @pytest.mark.parametrize("name", FULL_SIZE)
-def test_parameters_are_those_of_the_models(name: str) -> None:
+def test_parameters_are_those_of_the_models(name):
     import torch
 
     from tasklab.models import loading
@@ -419,15 +414,14 @@ def test_parameters_are_those_of_the_models(name: str) -> None:
 # Chapters
 
 
-def everything(**states: str) -> dict[str, Weights]:
-    """Return weights that are all there, but these."""
+def everything(**states):
     return {
         name: Weights(name, states.get(name, "found"), name, footprint.span(entry))
         for name, entry in REGISTRY.items()
     }
 
 
-def test_everything_runs_where_everything_is() -> None:
+def test_everything_runs_where_everything_is():
     cells = table(everything(), None)
     assert set(cells) == set(REGISTRY) and set(cells["mini"]) == set(CHAPTERS)
     for name, row in cells.items():
@@ -441,7 +435,7 @@ def test_everything_runs_where_everything_is() -> None:
             assert (cell.why, cell.runs) == (expected, expected == "yes"), (name, chapter)
 
 
-def test_a_missing_relative_stops_the_chapters_that_compare_with_it() -> None:
+def test_a_missing_relative_stops_the_chapters_that_compare_with_it():
     before, after = table(everything(), None), table(everything(t5_base="missing"), None)
     changed = {
         (name, chapter)
@@ -455,7 +449,7 @@ def test_a_missing_relative_stops_the_chapters_that_compare_with_it() -> None:
     assert (cell.why, cell.lacks, cell.runs) == ("lacks 1", ("t5_base",), False)
 
 
-def test_cells_tell_the_first_reason() -> None:
+def test_cells_tell_the_first_reason():
     cells = table(everything(vitb32="missing", vitb16="damaged", vitl16_in21k="missing"), None)
     assert {cell.why for cell in cells["vitb32"].values()} == {"missing"}
     assert {cell.why for cell in cells["vitb16"].values()} == {"damaged"}
@@ -469,7 +463,7 @@ def test_cells_tell_the_first_reason() -> None:
     assert cells["vitl14"]["linear_layers"].why == "yes"
 
 
-def test_what_does_not_fit_is_told_with_what_it_needs() -> None:
+def test_what_does_not_fit_is_told_with_what_it_needs():
     one, largest = (footprint.span(spec(name))[0] for name in ("vitb32", "vitl14"))
     cells = table(everything(), one)
     assert cells["vitb32"]["linear_layers"].why == "yes"
@@ -486,7 +480,7 @@ def test_what_does_not_fit_is_told_with_what_it_needs() -> None:
 # What doctor repeats, because its source imports torch
 
 
-def test_repositories_are_those_that_open_clip_knows() -> None:
+def test_repositories_are_those_that_open_clip_knows():
     import open_clip
 
     for entry in REGISTRY.values():
@@ -499,13 +493,13 @@ def test_repositories_are_those_that_open_clip_knows() -> None:
 # All of it
 
 
-def test_jobs_run_at_once_and_none_is_waited_for_too_long() -> None:
+def test_jobs_run_at_once_and_none_is_waited_for_too_long():
     never, both = threading.Event(), threading.Barrier(2)
 
-    def broken() -> None:
+    def broken():
         raise PermissionError("not yours\nsecond line")
 
-    def wrong() -> None:
+    def wrong():
         raise TasklabError("told well.")
 
     jobs = {"a": both.wait, "b": both.wait, "late": never.wait, "broken": broken, "wrong": wrong}
@@ -521,7 +515,7 @@ def test_jobs_run_at_once_and_none_is_waited_for_too_long() -> None:
     never.set()
 
 
-def test_offline_is_told_within_the_patience(tmp_path: Path, monkeypatch) -> None:
+def test_offline_is_told_within_the_patience(tmp_path, monkeypatch):
     assert readiness.hub_answer() == "HF_HUB_OFFLINE is set"
     never = threading.Event()
     monkeypatch.setattr(hub, "HF_HUB_OFFLINE", False)
@@ -533,7 +527,7 @@ def test_offline_is_told_within_the_patience(tmp_path: Path, monkeypatch) -> Non
     assert report.weights["vitb32"].state == "missing"
 
 
-def test_an_answer_makes_weights_fetchable(tmp_path: Path, monkeypatch) -> None:
+def test_an_answer_makes_weights_fetchable(tmp_path, monkeypatch):
     asked = []
     monkeypatch.setattr(fetching, "unreachable", lambda *names: asked.append(names))
     report = readiness.examine(None, tmp_path / "store")
@@ -541,7 +535,7 @@ def test_an_answer_makes_weights_fetchable(tmp_path: Path, monkeypatch) -> None:
     assert {report.weights[name].state for name in FULL_SIZE} == {"fetchable"}
 
 
-def test_a_bare_machine_is_enough_for_the_default(tmp_path: Path) -> None:
+def test_a_bare_machine_is_enough_for_the_default(tmp_path):
     report = readiness.examine(tmp_path / "data", tmp_path / "store")
     assert {cell.why for cell in report.chapters["mini"].values()} == {"yes"}
     assert not [line for line in report.blocking if "free" not in line]  # the disk is not ours
@@ -550,8 +544,8 @@ def test_a_bare_machine_is_enough_for_the_default(tmp_path: Path) -> None:
     assert report.notes == ()
 
 
-def test_broken_facts_are_notes(tmp_path: Path, monkeypatch) -> None:
-    def broken(*_: object) -> None:
+def test_broken_facts_are_notes(tmp_path, monkeypatch):
+    def broken(*_):
         raise RuntimeError("no driver")
 
     monkeypatch.setattr(machine, "accelerated", lambda: True)
@@ -566,11 +560,11 @@ def test_broken_facts_are_notes(tmp_path: Path, monkeypatch) -> None:
     assert report.disks == {} and {one.state for one in report.data.values()} == {"unknown"}
 
 
-def broken_folder(*_: object) -> None:
+def broken_folder(*_):
     raise PermissionError("not yours")
 
 
-def test_a_driver_that_torch_does_not_see_is_told(tmp_path: Path, monkeypatch) -> None:
+def test_a_driver_that_torch_does_not_see_is_told(tmp_path, monkeypatch):
     monkeypatch.setattr(machine, "accelerated", lambda: True)
     monkeypatch.setattr(machine, "devices", lambda: [])
     assert "does not see it" in readiness.examine(None, tmp_path).notes[0]
@@ -583,12 +577,12 @@ def test_a_driver_that_torch_does_not_see_is_told(tmp_path: Path, monkeypatch) -
     assert "of free memory" in report.blocking[0] and len(report.blocking) == len(CHAPTERS)
 
 
-def test_what_blocks_the_default_is_listed() -> None:
+def test_what_blocks_the_default_is_listed():
     versions = dict.fromkeys(("python", *machine.PACKAGES), "1")
     disk = Disk("/place", 2 * GIB, 4 * GIB, True)
     shipped = {n: dataclasses.replace(w, state="shipped") for n, w in everything().items()}
 
-    def lines(**changes) -> list[str]:
+    def lines(**changes):
         files = changes.get("files", shipped)
         return readiness.blocking(
             changes.get("versions", versions),

@@ -1,7 +1,5 @@
 """How long fine-tuning takes on a GPU: the measured steps, and the sums over runs."""
 
-from __future__ import annotations
-
 import shutil
 import types
 

@@ -1,7 +1,5 @@
 """A model with the weights of a checkpoint, where the published ones are not on the machine."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 
@@ -14,7 +12,6 @@ MODEL = "mini_xs"
 
 @pytest.fixture
 def network(monkeypatch):
-    """Random weights of both towers; the published ones cannot be had."""
     torch.manual_seed(0)
     made = loading.build(loading.spec(MODEL))
 

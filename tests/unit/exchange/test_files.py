@@ -1,7 +1,5 @@
 """Files of vectors: each tells the weights it starts from, and any change of one is found."""
 
-from __future__ import annotations
-
 import random
 import shutil
 

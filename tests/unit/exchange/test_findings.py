@@ -1,15 +1,12 @@
 """What is told of a checkpoint: rounding, statistics, other weights, and what is no checkpoint."""
 
-from __future__ import annotations
-
 import json
 import re
-from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import save_file
-from torch import Tensor, nn
+from torch import nn
 
 from tasklab.errors import TasklabError
 from tasklab.exchange import findings, importing, layouts, merged, naming, precision, reading
@@ -28,24 +25,24 @@ TRUE = {name: THETA[name] - x for name, x in BASE.items()}
 FULL = {f"visual.{name}": x for name, x in THETA.items()} | {"logit_scale": torch.tensor(4.6)}
 
 
-def flat(vector: dict[str, Tensor]) -> Tensor:
+def flat(vector):
     return torch.cat([vector[name].reshape(-1).double() for name in BASE])
 
 
-def off(vector: dict[str, Tensor]) -> float:
+def off(vector):
     return float((flat(vector) - flat(TRUE)).norm() / flat(TRUE).norm())
 
 
-def saved(content: object, path: Path) -> Path:
+def saved(content, path):
     torch.save(content, path)
     return path
 
 
-def compared(content: object, path: Path, **more: object) -> importing.Comparison:
+def compared(content, path, **more):
     return importing.compare(saved(content, path / "x.pt"), MODEL, **more)
 
 
-def notes(made: importing.Comparison) -> str:
+def notes(made):
     return "; ".join(made.checkpoint.notes)
 
 
@@ -53,7 +50,7 @@ def notes(made: importing.Comparison) -> str:
 
 
 @pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16, torch.float8_e4m3fn], ids=str)
-def test_a_step_is_the_distance_to_the_next_number(kind: torch.dtype) -> None:
+def test_a_step_is_the_distance_to_the_next_number(kind):
     bits = {1: torch.uint8, 2: torch.int16}[kind.itemsize]
     x = torch.tensor([1.0, 1.5, -3.0, 0.01, 200.0, 0.0]).to(kind)
     larger = (x.view(bits) + 1).view(kind).float() - x.float()
@@ -62,9 +59,7 @@ def test_a_step_is_the_distance_to_the_next_number(kind: torch.dtype) -> None:
 
 @pytest.mark.parametrize("back", [False, True])
 @pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16], ids=str)
-def test_rounding_is_told_as_a_share_of_the_vector(
-    tmp_path: Path, kind: torch.dtype, back: bool
-) -> None:
+def test_rounding_is_told_as_a_share_of_the_vector(tmp_path, kind, back):
     """Also of numbers that were stored in 32 bits after they were rounded."""
     content = {name: x.to(kind).float() if back else x.to(kind) for name, x in FULL.items()}
     made = compared(content, tmp_path)
@@ -73,13 +68,13 @@ def test_rounding_is_told_as_a_share_of_the_vector(
     assert "rounded" not in notes(compared(FULL, tmp_path))
 
 
-def test_the_rounding_of_a_base_counts_unless_it_is_the_start(tmp_path: Path) -> None:
+def test_the_rounding_of_a_base_counts_unless_it_is_the_start(tmp_path):
     for kind, told in ((torch.bfloat16, True), (torch.float16, False)):
         base = saved({name: x.to(kind) for name, x in BASE.items()}, tmp_path / "base.pt")
         assert ("rounded to bfloat16" in notes(compared(FULL, tmp_path, base=base))) == told
 
 
-def test_what_rounding_alone_made_of_theta_0_is_unchanged(tmp_path: Path) -> None:
+def test_what_rounding_alone_made_of_theta_0_is_unchanged(tmp_path):
     part = {n for n in BASE if ".attn." in n and n.endswith("weight")}
     rounded = {n: (THETA if n in part else BASE)[n].bfloat16() for n in BASE}
     made = compared(rounded, tmp_path)
@@ -104,7 +99,7 @@ def test_what_rounding_alone_made_of_theta_0_is_unchanged(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("word", ["_orig_mod", "_fsdp_wrapped_module", "module", "_forward_module"])
 @pytest.mark.parametrize("where", ["visual.", "resblocks.1.", "resblocks.0.attn.", ""])
-def test_wrappers_within_names_are_taken_off(tmp_path: Path, word: str, where: str) -> None:
+def test_wrappers_within_names_are_taken_off(tmp_path, word, where):
     content = {
         name.replace(where, f"{where}{word}.") if where else f"{word}.{name}": x
         for name, x in FULL.items()
@@ -125,13 +120,13 @@ def test_wrappers_within_names_are_taken_off(tmp_path: Path, word: str, where: s
         ({"text.q_proj.lora_A.weight": 1}, "adapters"),
     ],
 )
-def test_what_is_no_plain_weight_is_said(tmp_path: Path, more: dict, message: str) -> None:
+def test_what_is_no_plain_weight_is_said(tmp_path, more, message):
     content = FULL | {name: torch.ones(2) for name in more}
     with pytest.raises(TasklabError, match=message):
         compared(content, tmp_path)
 
 
-def test_an_adapter_alone_is_called_one(tmp_path: Path) -> None:
+def test_an_adapter_alone_is_called_one(tmp_path):
     prefix = "base_model.model.vision_model.encoder.layers.0.self_attn"
     for name in (f"{prefix}.k_proj.ia3_l", f"{prefix}.q_proj.oft_r.weight", "adapter.0.weight"):
         save_file({name: torch.ones(4, 1)}, tmp_path / "adapter_model.safetensors")
@@ -142,7 +137,7 @@ def test_an_adapter_alone_is_called_one(tmp_path: Path) -> None:
         compared(unnamed, tmp_path)
 
 
-def test_the_blocks_of_a_resnet_are_no_encoders() -> None:
+def test_the_blocks_of_a_resnet_are_no_encoders():
     names = [f"{block}{name}" for block in ("", "layer1.0.", "layer2.0.") for name in (
         "conv1.weight", "bn1.weight", "bn1.bias", "bn1.running_mean",
     )] + [f"layer{i}.1.conv{k}.weight" for i in (1, 2) for k in (1, 2)]  # fmt: skip
@@ -158,7 +153,7 @@ def test_the_blocks_of_a_resnet_are_no_encoders() -> None:
 # Other libraries' networks.
 
 
-def test_statistics_of_batch_normalisation_are_told(tmp_path: Path) -> None:
+def test_statistics_of_batch_normalisation_are_told(tmp_path):
     import timm
 
     torch.manual_seed(0)
@@ -192,9 +187,7 @@ def test_statistics_of_batch_normalisation_are_told(tmp_path: Path) -> None:
         ("Dinov2", "ForImageClassification", 3),
     ],
 )
-def test_transformers_vits_have_their_features_under_timms_names(
-    family: str, kind: str, left: int
-) -> None:
+def test_transformers_vits_have_their_features_under_timms_names(family, kind, left):
     import transformers
     from timm.models import deit, vision_transformer
 
@@ -239,9 +232,7 @@ def test_transformers_vits_have_their_features_under_timms_names(
         ({"hidden_act": "gelu", "num_attention_heads": 7}, "heads 7"),
     ],
 )
-def test_settings_beside_a_file_of_any_name_are_compared(
-    tmp_path: Path, name: str, config: dict, told: str
-) -> None:
+def test_settings_beside_a_file_of_any_name_are_compared(tmp_path, name, config, told):
     save_file(FULL, tmp_path / name)
     (tmp_path / "config.json").write_text(json.dumps(config))
     with pytest.raises(TasklabError, match=told):
@@ -255,7 +246,7 @@ def test_settings_beside_a_file_of_any_name_are_compared(
 # Parts of a training run.
 
 
-def test_averaged_weights_are_told(tmp_path: Path) -> None:
+def test_averaged_weights_are_told(tmp_path):
     other = {name: x + 0.003 for name, x in FULL.items()}
     for content, word, shift in (
         ({"state_dict": FULL, "state_dict_ema": other}, "'state_dict_ema'", False),
@@ -270,11 +261,11 @@ def test_averaged_weights_are_told(tmp_path: Path) -> None:
     assert "averaged" not in notes(compared({"state_dict": FULL, "epoch": 3}, tmp_path))
 
 
-def test_what_is_left_out_is_named(tmp_path: Path) -> None:
+def test_what_is_left_out_is_named(tmp_path):
     assert "1 tensors of other parts are left out (logit_scale)" in notes(compared(FULL, tmp_path))
 
 
-def test_a_trainers_folder_names_its_checkpoints(tmp_path: Path) -> None:
+def test_a_trainers_folder_names_its_checkpoints(tmp_path):
     for folder in ("checkpoint-500", "checkpoint-1000", "logs"):
         (tmp_path / folder).mkdir()
     for folder in ("checkpoint-500", "checkpoint-1000"):
@@ -294,11 +285,11 @@ def test_a_trainers_folder_names_its_checkpoints(tmp_path: Path) -> None:
 class Vector:
     """As task vectors of other code are pickled."""
 
-    def __init__(self, changes: dict[str, Tensor]) -> None:
+    def __init__(self, changes):
         self.vector = changes
 
 
-def test_a_task_vector_of_other_code_is_read(tmp_path: Path) -> None:
+def test_a_task_vector_of_other_code_is_read(tmp_path):
     changes = {f"model.visual.{name}": x for name, x in TRUE.items()}
     for content in (Vector(changes), {"vector": changes}, {"task_vector": TRUE}):
         made = compared(content, tmp_path)
@@ -313,7 +304,7 @@ def test_a_task_vector_of_other_code_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("count", "told"), [(26, "images of 40 x 40"), (16, "another image size")])
-def test_another_image_size_is_named(tmp_path: Path, count: int, told: str) -> None:
+def test_another_image_size_is_named(tmp_path, count, told):
     width = BASE["positional_embedding"].shape[1]
     content = FULL | {"visual.positional_embedding": torch.ones(count, width)}
     with pytest.raises(
@@ -322,13 +313,13 @@ def test_another_image_size_is_named(tmp_path: Path, count: int, told: str) -> N
         compared(content, tmp_path)
 
 
-def test_shapes_are_shown_without_a_guess(tmp_path: Path) -> None:
+def test_shapes_are_shown_without_a_guess(tmp_path):
     content = FULL | {"visual.ln_post.bias": torch.ones(3)}
     with pytest.raises(TasklabError, match=r"ln_post\.bias 3 for \d+\)\. Choose the model"):
         compared(content, tmp_path)
 
 
-def test_expanded_tensors_and_counters_are_read(tmp_path: Path) -> None:
+def test_expanded_tensors_and_counters_are_read(tmp_path):
     width = BASE["ln_pre.bias"].shape[0]
     content = FULL | {"visual.ln_pre.bias": torch.full((1,), 0.5).expand(width)}
     content["steps"] = torch.tensor(3)
@@ -336,7 +327,7 @@ def test_expanded_tensors_and_counters_are_read(tmp_path: Path) -> None:
     assert torch.equal(vector["ln_pre.bias"], 0.5 - BASE["ln_pre.bias"])
 
 
-def test_wrapped_blocks_of_a_pickled_module_tell_their_network(tmp_path: Path) -> None:
+def test_wrapped_blocks_of_a_pickled_module_tell_their_network(tmp_path):
     module = loading.load(MODEL).encoder.module
     block = module.transformer.resblocks[0]
     gelu = block.mlp.gelu
@@ -350,9 +341,7 @@ def test_wrapped_blocks_of_a_pickled_module_tell_their_network(tmp_path: Path) -
     assert reading.shapes(MODEL).keys() == BASE.keys()
 
 
-def test_what_a_vector_lacks_is_told_wherever_it_goes(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_what_a_vector_lacks_is_told_wherever_it_goes(tmp_path, caplog):
     """`vector_of`, `read`, imported and merged vectors tell of statistics, as `import` does."""
     import timm
 
@@ -381,7 +370,7 @@ def test_what_a_vector_lacks_is_told_wherever_it_goes(
     assert findings.lost(again.notes) == [n for n in again.notes if "statistics" in n]
 
 
-def test_a_tensor_in_two_files_is_refused(tmp_path: Path) -> None:
+def test_a_tensor_in_two_files_is_refused(tmp_path):
     names = list(FULL)
     parts = [f"model-0000{n}-of-00002.safetensors" for n in (1, 2)]
     for part, own in zip(parts, (names[:9], names[8:]), strict=True):

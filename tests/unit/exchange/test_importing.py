@@ -16,7 +16,6 @@ import sys
 import time
 import types
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 from unittest import mock
 
@@ -26,7 +25,7 @@ import pytest
 import torch
 import transformers
 from safetensors.torch import save_file
-from torch import Tensor, nn
+from torch import nn
 
 from tasklab.__main__ import main
 from tasklab.errors import TasklabError
@@ -45,8 +44,8 @@ X = torch.randn(3, 3, IMAGE, IMAGE, generator=torch.Generator().manual_seed(0))
 # The old classes. In open_clip 2.0 a block made its attention first, then the normalisation.
 
 
-def of(module: str) -> Callable[[type], type]:
-    def place(one: type) -> type:
+def of(module):
+    def place(one):
         one.__module__, one.__qualname__ = module, one.__name__
         return one
 
@@ -55,13 +54,13 @@ def of(module: str) -> Callable[[type], type]:
 
 @of("open_clip.model")
 class QuickGELU(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         return x * torch.sigmoid(1.702 * x)
 
 
 @of("open_clip.model")
 class ResidualAttentionBlock(nn.Module):
-    def __init__(self, act: type) -> None:
+    def __init__(self, act):
         super().__init__()
         self.attn = nn.MultiheadAttention(WIDTH, HEADS)
         self.ln_1 = nn.LayerNorm(WIDTH)
@@ -71,7 +70,7 @@ class ResidualAttentionBlock(nn.Module):
         self.mlp.add_module("c_proj", nn.Linear(4 * WIDTH, WIDTH))
         self.ln_2 = nn.LayerNorm(WIDTH)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         h = self.ln_1(x)
         x = x + self.attn(h, h, h, need_weights=False)[0]
         return x + self.mlp(self.ln_2(x))
@@ -79,14 +78,14 @@ class ResidualAttentionBlock(nn.Module):
 
 @of("open_clip.model")
 class Transformer(nn.Module):
-    def __init__(self, act: type) -> None:
+    def __init__(self, act):
         super().__init__()
         self.resblocks = nn.ModuleList([ResidualAttentionBlock(act) for _ in range(LAYERS)])
 
 
 @of("open_clip.model")
 class VisualTransformer(nn.Module):
-    def __init__(self, act: type) -> None:
+    def __init__(self, act):
         super().__init__()
         self.conv1 = nn.Conv2d(3, WIDTH, PATCH, PATCH, bias=False)
         self.class_embedding = nn.Parameter(torch.randn(WIDTH) * 0.1)
@@ -96,7 +95,7 @@ class VisualTransformer(nn.Module):
         self.ln_post = nn.LayerNorm(WIDTH)
         self.proj = nn.Parameter(torch.randn(WIDTH, EMBED) * 0.1)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         x = self.conv1(x).flatten(2).transpose(1, 2)
         x = torch.cat([self.class_embedding.expand(len(x), 1, WIDTH), x], dim=1)
         x = self.ln_pre(x + self.positional_embedding).transpose(0, 1)
@@ -109,7 +108,7 @@ class VisualTransformer(nn.Module):
 class CLIP(nn.Module):
     """As the papers keep it: without the text transformer, but with the rest of the text tower."""
 
-    def __init__(self, act: type) -> None:
+    def __init__(self, act):
         super().__init__()
         self.visual = VisualTransformer(act)
         self.token_embedding = nn.Embedding(20, 8)
@@ -122,25 +121,25 @@ class CLIP(nn.Module):
 
 @of("torchvision.transforms.transforms")
 class Compose:
-    def __init__(self, steps: list) -> None:
+    def __init__(self, steps):
         self.steps = steps
 
 
 @of("src.modeling")
 class ImageEncoder(nn.Module):
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model):
         super().__init__()
         self.model = model
         self.train_preprocess = Compose([len, re.compile("x"), torch.float16])
         self.cache_dir = "/gone"
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         return self.model.visual(x)
 
 
 @of("src.modeling")
 class ImageClassifier(nn.Module):
-    def __init__(self, encoder: nn.Module) -> None:
+    def __init__(self, encoder):
         super().__init__()
         self.image_encoder = encoder
         self.classification_head = nn.Linear(EMBED, 7)
@@ -148,7 +147,7 @@ class ImageClassifier(nn.Module):
 
 @of("src.linearize")
 class LinearizedModel(nn.Module):
-    def __init__(self, model: nn.Module, start: nn.Module) -> None:
+    def __init__(self, model, start):
         super().__init__()
         self.params = nn.ParameterList([p.detach().clone() for p in model.parameters()])
         self.params0 = nn.ParameterList([p.detach().clone() for p in start.parameters()])
@@ -157,7 +156,7 @@ class LinearizedModel(nn.Module):
 
 @of("src.linearize")
 class LinearizedImageEncoder(nn.Module):
-    def __init__(self, model: nn.Module, start: nn.Module) -> None:
+    def __init__(self, model, start):
         super().__init__()
         self.model = LinearizedModel(model, start)
 
@@ -168,8 +167,7 @@ OLD = (
 )  # fmt: skip
 
 
-def save_old(thing: object, path: Path, **options: object) -> Path:
-    """Save an object of the old classes, which are importable for as long as that takes."""
+def save_old(thing, path, **options):
     places: dict[str, types.ModuleType] = {}
     for one in OLD:
         parts = one.__module__.split(".")
@@ -184,8 +182,7 @@ def save_old(thing: object, path: Path, **options: object) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Add small CLIPs to the registry, with QuickGELU and with GELU, and the former's weights."""
+def tiny(monkeypatch, tmp_path):
     for name, quick in (("tiny", True), ("tiny_gelu", False)):
         vision = {"layers": LAYERS, "width": WIDTH, "head_width": WIDTH // HEADS}
         config = {
@@ -218,17 +215,16 @@ def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         save_file(built.state_dict(), folder / f"{name}.safetensors")
 
 
-def theta0() -> dict[str, Tensor]:
+def theta0():
     return loading.load("tiny").encoder.params
 
 
-def old_encoder(seed: int, act: type = QuickGELU) -> ImageEncoder:
+def old_encoder(seed, act=QuickGELU):
     torch.manual_seed(seed)
     return ImageEncoder(CLIP(act)).eval()
 
 
-def tuned(encoder: nn.Module, seed: int = 9) -> nn.Module:
-    """Return an encoder with slightly other weights."""
+def tuned(encoder, seed=9):
     torch.manual_seed(seed)
     other = copy.deepcopy(encoder)
     with torch.no_grad():
@@ -238,11 +234,11 @@ def tuned(encoder: nn.Module, seed: int = 9) -> nn.Module:
 
 
 @torch.no_grad()
-def features(theta: dict[str, Tensor], model: str = "tiny") -> Tensor:
+def features(theta, model="tiny"):
     return loading.load(model).encoder(theta, X)
 
 
-def same_features(theta: dict[str, Tensor], own: Callable, model: str = "tiny") -> None:
+def same_features(theta, own, model="tiny"):
     with torch.no_grad():
         torch.testing.assert_close(features(theta, model), own(X), rtol=1e-5, atol=1e-5)
 
@@ -250,7 +246,7 @@ def same_features(theta: dict[str, Tensor], own: Callable, model: str = "tiny") 
 # Layouts.
 
 
-def hub_model(act: str = "quick_gelu", **more: int) -> nn.Module:
+def hub_model(act="quick_gelu", **more):
     config = transformers.CLIPVisionConfig(
         hidden_size=WIDTH,
         intermediate_size=4 * WIDTH,
@@ -270,7 +266,7 @@ def hub_model(act: str = "quick_gelu", **more: int) -> nn.Module:
 
 
 @pytest.mark.parametrize(("act", "model"), [("quick_gelu", "tiny"), ("gelu", "tiny_gelu")])
-def test_transformers_features_are_ours(tmp_path: Path, act: str, model: str) -> None:
+def test_transformers_features_are_ours(tmp_path, act, model):
     own = hub_model(act)
     own.save_pretrained(tmp_path / "hub")
     theta = importing.read(tmp_path / "hub", model)
@@ -280,8 +276,7 @@ def test_transformers_features_are_ours(tmp_path: Path, act: str, model: str) ->
     same_features(theta, lambda x: own(x).image_embeds, model)
 
 
-def published(own: nn.Module) -> dict[str, Tensor]:
-    """Return the names of the published vision models: one prefix, no projection, one buffer."""
+def published(own):
     state = {name: x for name, x in own.state_dict().items() if "visual_projection" not in name}
     state = {f"vision_model.{n.removeprefix('vision_model.')}": x for n, x in state.items()}
     count = (IMAGE // PATCH) ** 2 + 1
@@ -289,9 +284,7 @@ def published(own: nn.Module) -> dict[str, Tensor]:
 
 
 @pytest.mark.parametrize("file", ["model.safetensors", "pytorch_model.bin"])
-def test_a_vision_model_without_projection_gets_the_pretrained_one(
-    tmp_path: Path, file: str
-) -> None:
+def test_a_vision_model_without_projection_gets_the_pretrained_one(tmp_path, file):
     own = hub_model()
     path = tmp_path / file
     (save_file if file.endswith("safetensors") else torch.save)(published(own), path)
@@ -305,7 +298,7 @@ def test_a_vision_model_without_projection_gets_the_pretrained_one(
     assert not vector["proj"].any() and vector["conv1.weight"].any()
 
 
-def test_a_whole_clip_of_transformers(tmp_path: Path) -> None:
+def test_a_whole_clip_of_transformers(tmp_path):
     own = hub_model()
     state = published(own) | {"visual_projection.weight": own.visual_projection.weight.detach()}
     state |= {"logit_scale": torch.ones(()), "text_model.embeddings.token_embedding.weight": X}
@@ -317,7 +310,7 @@ def test_a_whole_clip_of_transformers(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("zipped", [True, False])
 @pytest.mark.parametrize("inside", ["encoder", "classifier", "clip", "tower", "half"])
-def test_pickled_modules_of_the_papers(tmp_path: Path, inside: str, zipped: bool) -> None:
+def test_pickled_modules_of_the_papers(tmp_path, inside, zipped):
     encoder = old_encoder(1)
     thing = {
         "encoder": encoder,
@@ -339,7 +332,7 @@ def test_pickled_modules_of_the_papers(tmp_path: Path, inside: str, zipped: bool
 
 
 @pytest.mark.parametrize("as_module", [True, False])
-def test_open_clips_present_classes(tmp_path: Path, as_module: bool) -> None:
+def test_open_clips_present_classes(tmp_path, as_module):
     torch.manual_seed(4)
     own = open_clip.model.CLIP(**open_clip.get_model_config("tiny")).eval()
     path = tmp_path / "x.pt"
@@ -353,7 +346,7 @@ def test_open_clips_present_classes(tmp_path: Path, as_module: bool) -> None:
     assert all(torch.equal(theta[name], x) for name, x in again.items())
 
 
-def test_our_own_names(tmp_path: Path) -> None:
+def test_our_own_names(tmp_path):
     own = dict(theta0())
     save_file(own, tmp_path / "x.safetensors")
     theta = importing.read(tmp_path / "x.safetensors", "tiny")
@@ -363,15 +356,14 @@ def test_our_own_names(tmp_path: Path) -> None:
 # Linearized encoders.
 
 
-def list_file(model: nn.Module, start: nn.Module, path: Path, *, as_module: bool = False) -> Path:
+def list_file(model, start, path, *, as_module=False):
     linear = LinearizedImageEncoder(model, start)
     if as_module:
         return save_old(linear, path)
     return save_old({**linear.state_dict(), "model_name": "ViT-B-32"}, path)
 
 
-def new_encoder(seed: int) -> ImageEncoder:
-    """Return an encoder whose blocks make their normalisation first, as open_clip does now."""
+def new_encoder(seed):
     torch.manual_seed(seed)
     clip = CLIP(QuickGELU)
     clip.visual = open_clip.model.CLIP(**open_clip.get_model_config("tiny")).visual
@@ -380,7 +372,7 @@ def new_encoder(seed: int) -> ImageEncoder:
 
 @pytest.mark.parametrize("as_module", [True, False])
 @pytest.mark.parametrize("make", [old_encoder, new_encoder])
-def test_linearized_encoders_of_the_papers(tmp_path: Path, make: Callable, as_module: bool) -> None:
+def test_linearized_encoders_of_the_papers(tmp_path, make, as_module):
     start = make(1)
     encoder = tuned(start)
     base = save_old(start, tmp_path / "zeroshot.pt")
@@ -396,7 +388,7 @@ def test_linearized_encoders_of_the_papers(tmp_path: Path, make: Callable, as_mo
         assert vector == TaskVector.between(found.theta0, found.theta)
 
 
-def test_a_linearized_encoder_is_not_taken_for_one_around_other_weights(tmp_path: Path) -> None:
+def test_a_linearized_encoder_is_not_taken_for_one_around_other_weights(tmp_path):
     start = old_encoder(1)
     path = list_file(tuned(start), start, tmp_path / "x.pt")
     with pytest.raises(TasklabError, match=r"linearized around other weights than tiny"):
@@ -406,7 +398,7 @@ def test_a_linearized_encoder_is_not_taken_for_one_around_other_weights(tmp_path
         importing.vector_of(path, "tiny", base=base)
 
 
-def test_theta_0_tells_apart_two_orders_of_the_same_shapes() -> None:
+def test_theta_0_tells_apart_two_orders_of_the_same_shapes():
     block = "transformer.resblocks.0"
     own = {f"{block}.ln_1.weight": (3,), f"{block}.attn.weight": (3,), "end": (2,)}
     shapes = {name: torch.Size(size) for name, size in own.items()}
@@ -421,7 +413,7 @@ def test_theta_0_tells_apart_two_orders_of_the_same_shapes() -> None:
     assert all(torch.equal(found.theta0[name], known[name]) for name in own)
 
 
-def test_lists_that_are_not_whole(tmp_path: Path) -> None:
+def test_lists_that_are_not_whole(tmp_path):
     start = old_encoder(1)
     state = LinearizedImageEncoder(start, start).state_dict()
     for name in ("model.params.3", "model.params0.7"):
@@ -436,7 +428,7 @@ def test_lists_that_are_not_whole(tmp_path: Path) -> None:
 # What does not fit.
 
 
-def test_missing_unexpected_and_misshapen_parameters_are_one_error(tmp_path: Path) -> None:
+def test_missing_unexpected_and_misshapen_parameters_are_one_error(tmp_path):
     own = hub_model()
     state = published(own)
     state["vision_model.encoder.layers.0.mlp.fc9.bias"] = torch.ones(3)
@@ -456,7 +448,7 @@ def test_missing_unexpected_and_misshapen_parameters_are_one_error(tmp_path: Pat
         assert part in str(caught.value)
 
 
-def test_another_activation_or_number_of_heads_is_another_network(tmp_path: Path) -> None:
+def test_another_activation_or_number_of_heads_is_another_network(tmp_path):
     path = save_old(old_encoder(1, nn.GELU), tmp_path / "x.pt")
     with pytest.raises(TasklabError, match="activation gelu, and model 'tiny' quickgelu"):
         importing.read(path, "tiny")
@@ -476,14 +468,14 @@ def test_another_activation_or_number_of_heads_is_another_network(tmp_path: Path
         ({"a.embeddings.class_embedding": X, "b.embeddings.class_embedding": X}, "2 encoders"),
     ],
 )
-def test_other_tensors_are_one_error(tmp_path: Path, state: dict, message: str) -> None:
+def test_other_tensors_are_one_error(tmp_path, state, message):
     torch.save(state, tmp_path / "x.pt")
     with pytest.raises(TasklabError, match=message) as caught:
         importing.read(tmp_path / "x.pt", "tiny")
     assert str(tmp_path / "x.pt") in str(caught.value)
 
 
-def test_values_that_are_not_finite_are_named(tmp_path: Path) -> None:
+def test_values_that_are_not_finite_are_named(tmp_path):
     own = {name: x.clone() for name, x in theta0().items()}
     own["ln_post.bias"][3] = float("nan")
     torch.save(own, tmp_path / "x.pt")
@@ -492,7 +484,7 @@ def test_values_that_are_not_finite_are_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("begin", ["nothing", "safetensors", "a pickle", "a zip file", "an index"])
-def test_a_large_file_of_something_else_is_refused_at_once(tmp_path: Path, begin: str) -> None:
+def test_a_large_file_of_something_else_is_refused_at_once(tmp_path, begin):
     """All of it would take minutes to hash, and more memory than there is to read."""
     path, size = tmp_path / "x.pt", 30 << 30
     starts = {"nothing": b"", "a pickle": b"\x80\x02", "a zip file": b"PK\x03\x04"}
@@ -507,13 +499,13 @@ def test_a_large_file_of_something_else_is_refused_at_once(tmp_path: Path, begin
     assert time.monotonic() - began < 2 and str(path) in str(told.value)
 
 
-def test_a_path_of_a_million_characters_is_a_short_message() -> None:
+def test_a_path_of_a_million_characters_is_a_short_message():
     with pytest.raises(TasklabError, match="cannot be read: File name too long") as told:
         importing.read("x" * 10**6, "tiny")
     assert len(str(told.value)) < 600
 
 
-def test_text_models_and_folders_without_weights(tmp_path: Path) -> None:
+def test_text_models_and_folders_without_weights(tmp_path):
     torch.save({"a": X}, tmp_path / "x.pt")
     with pytest.raises(TasklabError, match="for image encoders"):
         importing.read(tmp_path / "x.pt", "mini_t5")
@@ -523,7 +515,7 @@ def test_text_models_and_folders_without_weights(tmp_path: Path) -> None:
         importing.read(tmp_path / "x.pt", "tinny")
 
 
-def test_a_repository_without_a_network_is_one_message(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_repository_without_a_network_is_one_message(monkeypatch):
     began = time.monotonic()
     with pytest.raises(TasklabError) as caught:
         importing.read("tanganke/clip-vit-base-patch32_sun397", "tiny")
@@ -536,11 +528,11 @@ def test_a_repository_without_a_network_is_one_message(monkeypatch: pytest.Monke
             importing.read(path, "tiny")
 
 
-def test_a_repository_in_the_cache_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_repository_in_the_cache_is_read(tmp_path, monkeypatch):
     own = hub_model()
     own.save_pretrained(tmp_path / "hub")
 
-    def cached(_: str, name: str, **_more: object) -> str | None:
+    def cached(_, name, **_more):
         file = tmp_path / "hub" / name
         return str(file) if file.is_file() else None
 
@@ -549,9 +541,7 @@ def test_a_repository_in_the_cache_is_read(tmp_path: Path, monkeypatch: pytest.M
     same_features(theta, lambda x: own(x).image_embeds)
 
 
-def test_weights_that_are_not_here_can_be_given_as_base(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_weights_that_are_not_here_can_be_given_as_base(tmp_path, monkeypatch):
     monkeypatch.setenv(weights.FOLDER, str(tmp_path / "empty"))
     start = old_encoder(1)
     paths = save_old(start, tmp_path / "zeroshot.pt"), save_old(tuned(start), tmp_path / "x.pt")
@@ -572,13 +562,12 @@ def test_weights_that_are_not_here_can_be_given_as_base(
 # Files that are broken, or made to do harm.
 
 
-def repr_of(value: object) -> str:
-    """Return the name of a test's case, whose value may be too long for one."""
+def repr_of(value):
     return type(value).__name__ if not isinstance(value, str) else ascii(value[:20])
 
 
 @pytest.mark.parametrize("heads", [X, 10**5000, "2", True, 0, None], ids=repr_of)
-def test_what_is_no_number_of_heads_is_not_one(heads: object) -> None:
+def test_what_is_no_number_of_heads_is_not_one(heads):
     deep: tuple = ()
     for _ in range(100_000):
         deep = (deep,)
@@ -609,7 +598,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("case", BROKEN)
-def test_a_broken_file_is_one_short_line(tmp_path: Path, case: str) -> None:
+def test_a_broken_file_is_one_short_line(tmp_path, case):
     state, message = BROKEN[case]
     if any(HUB in name for name in state):
         state = {n: x.clone() for n, x in published(hub_model()).items()} | state
@@ -625,7 +614,7 @@ def test_a_broken_file_is_one_short_line(tmp_path: Path, case: str) -> None:
     ["[" * 100_000, '{"vision_config":' * 100_000, '{"num_attention_heads": "2"}'],
     ids=repr_of,
 )
-def test_settings_that_tell_nothing_are_left_out(tmp_path: Path, config: str) -> None:
+def test_settings_that_tell_nothing_are_left_out(tmp_path, config):
     save_file(published(hub_model()), tmp_path / "model.safetensors")
     (tmp_path / "config.json").write_text(config)
     importing.read(tmp_path, "tiny")
@@ -650,7 +639,7 @@ ABOUT = {"task": "t", "method": "nonlinear", "model": "tiny", "init": "pretraine
     ],
     ids=range(10),
 )  # fmt: skip
-def test_an_export_that_says_something_else_is_one_line(tmp_path: Path, header: str) -> None:
+def test_an_export_that_says_something_else_is_one_line(tmp_path, header):
     path = tmp_path / "x.safetensors"
     save_file({"proj": theta0()["proj"]}, path, metadata={"tasklab": header})
     with pytest.raises(TasklabError, match="does not say what it is"):
@@ -658,7 +647,7 @@ def test_an_export_that_says_something_else_is_one_line(tmp_path: Path, header: 
 
 
 @pytest.mark.parametrize("dtype", [torch.int8, torch.bool, torch.int64, torch.complex64])
-def test_only_floating_point_numbers_are_weights(tmp_path: Path, dtype: torch.dtype) -> None:
+def test_only_floating_point_numbers_are_weights(tmp_path, dtype):
     path = tmp_path / "x.safetensors"
     for about in (None, {"tasklab": json.dumps(ABOUT)}):
         own = {name: x.to(dtype) if name == "proj" else x for name, x in theta0().items()}
@@ -667,7 +656,7 @@ def test_only_floating_point_numbers_are_weights(tmp_path: Path, dtype: torch.dt
             importing.vector_of(path, "tiny")
 
 
-def test_an_exported_vector_is_float32(tmp_path: Path) -> None:
+def test_an_exported_vector_is_float32(tmp_path):
     half = {name: x.half() for name, x in theta0().items()}
     about = ABOUT | {"weights": importing.hash_of(theta0(), "tiny")}
     save_file(half, tmp_path / "x.safetensors", metadata={"tasklab": json.dumps(about)})
@@ -683,12 +672,10 @@ def test_an_exported_vector_is_float32(tmp_path: Path) -> None:
     ["tasklab.exchange.sources.is_safetensors", "tasklab.exchange.reading.file_sha256",
      "pathlib.Path.is_dir"],
 )  # fmt: skip
-def test_what_cannot_be_read_is_one_line(
-    tmp_path: Path, where: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_cannot_be_read_is_one_line(tmp_path, where, monkeypatch):
     path = moved(tmp_path / "x.safetensors")
 
-    def refused(*_: object) -> None:
+    def refused(*_):
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(where, refused)
@@ -713,9 +700,7 @@ def test_what_cannot_be_read_is_one_line(
     ],
     ids=repr_of,
 )
-def test_a_path_that_is_none_is_one_line(
-    path: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_path_that_is_none_is_one_line(path, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     os.mkfifo("fifo")
     Path("loop").symlink_to("loop")
@@ -727,7 +712,7 @@ def test_a_path_that_is_none_is_one_line(
 
 
 @pytest.mark.parametrize("page", ["own/er", "own/er/", "own/er/tree/main"])
-def test_a_repositorys_page_is_the_repository(page: str) -> None:
+def test_a_repositorys_page_is_the_repository(page):
     with pytest.raises(TasklabError, match="`hf download own/er` fetches it"):
         importing.read(f"{huggingface_hub.constants.ENDPOINT}/{page}", "tiny")
 
@@ -735,9 +720,7 @@ def test_a_repositorys_page_is_the_repository(page: str) -> None:
 # Parts of checkpoints, and other things.
 
 
-def test_two_vision_models_without_projection_need_no_weights(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_vision_models_without_projection_need_no_weights(tmp_path, monkeypatch):
     own = hub_model()
     paths = [tmp_path / f"{name}.safetensors" for name in ("base", "cars")]
     save_file(published(own), paths[0])
@@ -755,9 +738,7 @@ def test_two_vision_models_without_projection_need_no_weights(
         importing.vector_of(tmp_path / "m.safetensors", "tiny", base=paths[0])
 
 
-def test_a_linearized_encoder_has_its_theta_0(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_linearized_encoder_has_its_theta_0(tmp_path, monkeypatch):
     monkeypatch.setenv(weights.FOLDER, str(tmp_path / "empty"))
     start = old_encoder(1)
     path = list_file(tuned(start), start, tmp_path / "x.pt")
@@ -779,9 +760,7 @@ def test_a_linearized_encoder_has_its_theta_0(
         ("whole", "visual_projection.weight", ""),
     ],
 )
-def test_a_checkpoint_that_is_cut_off_is_not_of_another_model(
-    tmp_path: Path, kind: str, name: str, told: str
-) -> None:
+def test_a_checkpoint_that_is_cut_off_is_not_of_another_model(tmp_path, kind, name, told):
     state = {f"visual.{n}": x for n, x in theta0().items()}
     if kind != "open_clip":
         state = published(hub_model())
@@ -796,9 +775,7 @@ def test_a_checkpoint_that_is_cut_off_is_not_of_another_model(
 
 @pytest.mark.parametrize("options", [{"act": "gelu"}, {"heads": 4}, {}])
 @pytest.mark.parametrize("inner", [False, True])
-def test_a_pickled_model_of_transformers_tells_its_network(
-    tmp_path: Path, options: dict, inner: bool
-) -> None:
+def test_a_pickled_model_of_transformers_tells_its_network(tmp_path, options, inner):
     own = hub_model(**options)
     torch.save(own.vision_model if inner else own, tmp_path / "x.pt")
     if options:
@@ -808,7 +785,7 @@ def test_a_pickled_model_of_transformers_tells_its_network(
         importing.read(tmp_path / "x.pt", "tiny")
 
 
-def test_a_folder_of_open_clip_comes_before_other_libraries_files(tmp_path: Path) -> None:
+def test_a_folder_of_open_clip_comes_before_other_libraries_files(tmp_path):
     save_file({"blocks.0.weight": X}, tmp_path / "model.safetensors")
     (tmp_path / "config.json").write_text('{"num_attention_heads": 7}')
     save_file(dict(theta0()), tmp_path / "open_clip_model.safetensors")
@@ -816,7 +793,7 @@ def test_a_folder_of_open_clip_comes_before_other_libraries_files(tmp_path: Path
 
 
 @pytest.mark.parametrize("safe", [True, False])
-def test_a_checkpoint_in_several_files(tmp_path: Path, safe: bool) -> None:
+def test_a_checkpoint_in_several_files(tmp_path, safe):
     state, name = published(hub_model()), "model" if safe else "pytorch_model"
     ending = "safetensors" if safe else "bin"
     files = [tmp_path / f"{name}-0000{i}-of-00002.{ending}" for i in (1, 2)]
@@ -843,7 +820,7 @@ def test_a_checkpoint_in_several_files(tmp_path: Path, safe: bool) -> None:
             importing.read(tmp_path, "tiny")
 
 
-def test_a_folder_says_what_it_has(tmp_path: Path) -> None:
+def test_a_folder_says_what_it_has(tmp_path):
     for name in ("zeroshot.pt", "finetuned.pt", "notes.txt"):
         torch.save(dict(theta0()), tmp_path / name)
     with pytest.raises(TasklabError, match=r"It has finetuned\.pt, zeroshot\.pt: name one"):
@@ -853,7 +830,7 @@ def test_a_folder_says_what_it_has(tmp_path: Path) -> None:
         importing.read(tmp_path, "tiny")
 
 
-def test_adapters_beside_their_model_are_named(tmp_path: Path) -> None:
+def test_adapters_beside_their_model_are_named(tmp_path):
     state = {f"base_model.model.{n}": x for n, x in published(hub_model()).items()}
     state["base_model.model.q_proj.lora_A.weight"] = X
     save_file(state, tmp_path / "x.safetensors")
@@ -863,7 +840,7 @@ def test_adapters_beside_their_model_are_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("first", ["cls_token", "trunk.stem.0.weight"])
 @pytest.mark.parametrize("head", ["head.weight", "head.fc.bias", "fc.weight", "classifier.bias"])
-def test_the_classifier_of_the_pretraining_task_is_left_out(first: str, head: str) -> None:
+def test_the_classifier_of_the_pretraining_task_is_left_out(first, head):
     own = {first: torch.Size([2]), "head.proj.weight": torch.Size([2])}
     for prefix in ("", "module."):
         tensors = {f"{prefix}{name}": torch.zeros(2) for name in (*own, head)}
@@ -871,16 +848,14 @@ def test_the_classifier_of_the_pretraining_task_is_left_out(first: str, head: st
         assert set(found.theta) == set(own) and found.left == 1 and not found.missing
 
 
-def test_encoders_without_a_text_tower_are_read(tmp_path: Path) -> None:
+def test_encoders_without_a_text_tower_are_read(tmp_path):
     own = loading.load("mini_clip_less").encoder.params
     save_file({f"visual.{name}": x + 0.01 for name, x in own.items()}, tmp_path / "x.safetensors")
     assert len(importing.vector_of(tmp_path / "x.safetensors", "mini_clip_less")) == len(own)
 
 
 @pytest.mark.parametrize("base", [None, "gone.pt"])
-def test_a_file_that_is_none_is_told_before_the_weights_are_sought(
-    tmp_path: Path, base: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_is_none_is_told_before_the_weights_are_sought(tmp_path, base, monkeypatch):
     monkeypatch.setenv(weights.FOLDER, str(tmp_path / "empty"))
     (tmp_path / "x.pt").write_text("<!doctype html>")
     with pytest.raises(TasklabError, match=r"x\.pt"):
@@ -891,15 +866,13 @@ def test_a_file_that_is_none_is_told_before_the_weights_are_sought(
     ("model", "near"),
     [("ViT-B-32", "vitb32"), ("ViT-B-16", "vitb16"), ("ViT-L-14", "vitl14"), ("MINI", "mini")],
 )
-def test_the_papers_names_of_models_are_understood(tmp_path: Path, model: str, near: str) -> None:
+def test_the_papers_names_of_models_are_understood(tmp_path, model, near):
     with pytest.raises(TasklabError, match=f"did you mean '{near}'") as caught:
         importing.vector_of(moved(tmp_path / "x.safetensors"), model)
     assert "as base" not in str(caught.value)
 
 
-def test_what_an_import_cannot_do_is_not_advised(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_an_import_cannot_do_is_not_advised(tmp_path, monkeypatch):
     path = moved(tmp_path / "x.safetensors")
     monkeypatch.setenv(weights.FOLDER, str(tmp_path / "empty"))
     with pytest.raises(TasklabError, match="as base") as caught:
@@ -911,18 +884,17 @@ def test_what_an_import_cannot_do_is_not_advised(
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
+def store(tmp_path):
     return Store(tmp_path / "store")
 
 
-def moved(path: Path, names: tuple[str, ...] | None = None) -> Path:
-    """Write a checkpoint that differs from theta_0, everywhere or in some parameters."""
+def moved(path, names=None):
     own = {n: x + 0.01 if names is None or n in names else x for n, x in theta0().items()}
     save_file(own, path)
     return path
 
 
-def test_an_imported_vector_can_be_used_by_its_name(store: Store, tmp_path: Path) -> None:
+def test_an_imported_vector_can_be_used_by_its_name(store, tmp_path):
     path = moved(tmp_path / "finetuned.safetensors")
     record = importing.add(store, path, "tiny", "Cars")
     assert record["name"] == "Cars_nonlinear" and record["sha256"] and record["weights"]
@@ -939,7 +911,7 @@ def test_an_imported_vector_can_be_used_by_its_name(store: Store, tmp_path: Path
         importing.imported(store, "mini", "Cars_nonlinear")
 
 
-def test_a_name_stands_for_one_vector(store: Store, tmp_path: Path) -> None:
+def test_a_name_stands_for_one_vector(store, tmp_path):
     importing.add(store, moved(tmp_path / "a.safetensors"), "tiny", "Cars")
     other = moved(tmp_path / "b.safetensors", ("proj",))
     with pytest.raises(TasklabError, match=r"'Cars_nonlinear' is taken, by .*a\.safetensors"):
@@ -948,7 +920,7 @@ def test_a_name_stands_for_one_vector(store: Store, tmp_path: Path) -> None:
     assert [one["name"] for one in importing.listed(store)] == ["Cars_nonlinear", "second"]
 
 
-def test_the_method_is_checked(store: Store, tmp_path: Path) -> None:
+def test_the_method_is_checked(store, tmp_path):
     names = tuple(f"transformer.resblocks.{i}.attn.in_proj_weight" for i in range(LAYERS))
     path = moved(tmp_path / "a.safetensors", names)
     importing.add(store, path, "tiny", "Cars", method="attention")
@@ -970,14 +942,14 @@ def test_the_method_is_checked(store: Store, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("part", ["task", "name"])
 @pytest.mark.parametrize("text", ["", " ", "Ca\nrs", "\x1b[31m", "a" * 1000], ids=repr_of)
-def test_tasks_and_names_can_be_shown(store: Store, tmp_path: Path, part: str, text: str) -> None:
+def test_tasks_and_names_can_be_shown(store, tmp_path, part, text):
     words = {"task": "Cars", "name": "x"} | {part: text}
     with pytest.raises(TasklabError, match=f"{part} is ") as caught:
         importing.add(store, moved(tmp_path / "a.safetensors"), "tiny", **words)
     assert str(caught.value).isprintable()
 
 
-def test_what_the_file_does_not_tell_is_noted(store: Store, tmp_path: Path) -> None:
+def test_what_the_file_does_not_tell_is_noted(store, tmp_path):
     path = moved(tmp_path / "a.safetensors")
     record = importing.add(store, path, "tiny", "Cars", method="linearized")
     assert any("nothing in it tells that it is linearized" in note for note in record["notes"])
@@ -988,14 +960,14 @@ def test_what_the_file_does_not_tell_is_noted(store: Store, tmp_path: Path) -> N
     assert not any("exported" in n for n in importing.add(store, path, "tiny", "t")["notes"])
 
 
-def test_the_list_of_a_model(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_list_of_a_model(store, tmp_path, monkeypatch):
     record = importing.add(store, moved(tmp_path / "a.safetensors"), "tiny", "Cars")
     assert importing.listed(store, "tiny") == [record]
     assert importing.listed(store, "mini") == []
     with pytest.raises(TasklabError, match="did you mean 'tiny'"):
         importing.listed(store, "tinny")
 
-    def refused(*_: object) -> None:
+    def refused(*_):
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr("pathlib.Path.glob", refused)
@@ -1006,8 +978,7 @@ def test_the_list_of_a_model(store: Store, tmp_path: Path, monkeypatch: pytest.M
 # Export.
 
 
-def run_of(store: Store, method: str, **more: object):
-    """Return a run of the store, as fine-tuning leaves it, of the smallest shipped model."""
+def run_of(store, method, **more):
     encoder = loading.load("mini_xs").encoder
     generator = torch.Generator().manual_seed(7)
     tau = {
@@ -1023,9 +994,7 @@ def run_of(store: Store, method: str, **more: object):
 
 
 @pytest.mark.parametrize("method", ["nonlinear", "linearized"])
-def test_what_is_exported_is_imported_bit_for_bit(
-    store: Store, tmp_path: Path, method: str
-) -> None:
+def test_what_is_exported_is_imported_bit_for_bit(store, tmp_path, method):
     run, encoder = run_of(store, method)
     folder = exporting.write(run, encoder, tmp_path / "out", base=True)
     vector = TaskVector(run.tensors())
@@ -1046,7 +1015,7 @@ def test_what_is_exported_is_imported_bit_for_bit(
     assert content["config"] == run.config and content["record"] == run.record
 
 
-def test_a_flipped_bit_in_an_export_is_refused(store: Store, tmp_path: Path) -> None:
+def test_a_flipped_bit_in_an_export_is_refused(store, tmp_path):
     run, encoder = run_of(store, "nonlinear")
     folder = exporting.write(run, encoder, tmp_path / "out", base=True)
     vector, config = folder / exporting.VECTOR_FILE, folder / exporting.CONFIG_FILE
@@ -1079,9 +1048,7 @@ def test_a_flipped_bit_in_an_export_is_refused(store: Store, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("method", ["nonlinear", "linearized"])
-def test_the_cards_lines_of_code_do_what_they_say(
-    store: Store, tmp_path: Path, method: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_cards_lines_of_code_do_what_they_say(store, tmp_path, method, monkeypatch):
     run, encoder = run_of(store, method)
     rows = [{"method": m, "value": 61.5, "n": 500, "split": "test"} for m in ("pretrained", method)]
     folder = exporting.write(run, encoder, tmp_path / "out", accuracies=rows)
@@ -1103,7 +1070,7 @@ def test_the_cards_lines_of_code_do_what_they_say(
     assert not re.search(r"https?://|licen[cs]e: ", card)
 
 
-def test_an_export_is_not_written_over_another(store: Store, tmp_path: Path) -> None:
+def test_an_export_is_not_written_over_another(store, tmp_path):
     (run, encoder), (other, _) = run_of(store, "nonlinear"), run_of(store, "linearized", steps=4)
     folder = exporting.write(run, encoder, tmp_path / "out")
     exporting.write(run, encoder, folder)
@@ -1115,7 +1082,7 @@ def test_an_export_is_not_written_over_another(store: Store, tmp_path: Path) -> 
         exporting.write(elsewhere, encoder, tmp_path / "third")
 
 
-def test_a_head_that_was_trained_along_is_a_file_of_its_own(store: Store, tmp_path: Path) -> None:
+def test_a_head_that_was_trained_along_is_a_file_of_its_own(store, tmp_path):
     run, encoder = run_of(store, "nonlinear", head="trained")
     tensors = {**run.tensors(), "classifier.weight": torch.ones(3, 128)}
     again = store.get("finetune", {**run.config, "seed": 3}, lambda _: (tensors, {}))
@@ -1127,11 +1094,11 @@ def test_a_head_that_was_trained_along_is_a_file_of_its_own(store: Store, tmp_pa
     )
 
 
-def test_accuracies_are_those_of_the_very_run(store: Store) -> None:
+def test_accuracies_are_those_of_the_very_run(store):
     run, _ = run_of(store, "nonlinear")
     longer = {**run.config, "steps": 4}
 
-    def keep(method: str, config: dict, value: float) -> None:
+    def keep(method, config, value):
         row = {"method": method, "task": "Signs", "value": value, "n": 9, "split": "test"}
         about = {"experiment": "single", "method": method, "suite": "mini", "value": value}
         runs = {} if method == "pretrained" else {"Signs": config}
@@ -1151,7 +1118,7 @@ def test_accuracies_are_those_of_the_very_run(store: Store) -> None:
 # The command line.
 
 
-def test_import_and_list(store: Store, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_import_and_list(store, tmp_path, capsys):
     path = moved(tmp_path / "finetuned.safetensors")
     here = ["--store-root", str(store.root)]
     assert main(["import", "--list", *here]) == 0
@@ -1177,13 +1144,13 @@ def test_import_and_list(store: Store, tmp_path: Path, capsys: pytest.CaptureFix
         (["export", "--model", "mini_xs", "--method", "attention"], "none of 8 runs is in"),
     ],
 )
-def test_a_mistake_is_one_line(words: list, expected: str, capsys: pytest.CaptureFixture) -> None:
+def test_a_mistake_is_one_line(words, expected, capsys):
     assert main(words) == 2
     out, err = capsys.readouterr()
     assert out == "" and err.count("\n") == 1 and expected in err
 
 
-def test_export_from_the_store(store: Store, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_export_from_the_store(store, tmp_path, capsys):
     from tasklab.experiments import Lab
     from tasklab.experiments.parameters import Parameters
     from tasklab.tuning import finetune
@@ -1208,9 +1175,7 @@ def test_export_from_the_store(store: Store, tmp_path: Path, capsys: pytest.Capt
     assert all(str(out / name) in shown for name in names)
 
 
-def test_letters_that_the_terminal_does_not_have_are_escaped(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_letters_that_the_terminal_does_not_have_are_escaped(store, tmp_path, monkeypatch):
     path = moved(tmp_path / "finetuned.safetensors")
     here = ["--store-root", str(store.root)]
     for encoding, shown in (("ascii", rb"V\xf6gel \u9ce5"), ("cp1252", b"V\xf6gel \\u9ce5")):
@@ -1222,12 +1187,12 @@ def test_letters_that_the_terminal_does_not_have_are_escaped(
     assert importing.listed(store)[0]["task"] == "Vögel 鳥"
 
 
-def test_importing_reads_without_executing(store: Store, tmp_path: Path) -> None:
+def test_importing_reads_without_executing(store, tmp_path):
     """The whole command, on a pickle that would leave a mark."""
     mark = tmp_path / "executed"
 
     class Reduce:
-        def __reduce__(self) -> tuple:
+        def __reduce__(self):
             import os
 
             return os.system, (f"touch {mark}",)

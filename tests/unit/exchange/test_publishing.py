@@ -1,7 +1,5 @@
 """A merged model computes in open_clip and in transformers what it computes here."""
 
-from __future__ import annotations
-
 import html
 import json
 import re
@@ -34,7 +32,6 @@ def vector(encoder, seed):
 
 @pytest.fixture
 def merge(tmp_path, monkeypatch):
-    """Merge a.safetensors and b.safetensors of a model, and return its status."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TASKLAB_STORE", str(tmp_path / "store"))
 
@@ -48,7 +45,6 @@ def merge(tmp_path, monkeypatch):
 
 
 def expected(model, method="ties", **options):
-    """Return image features of the merged model, computed here, and text features."""
     clip, options = loading.load(model), merging.METHODS[method].recommended(2) | options
     tau = merging.merge(method, [vector(clip.encoder, seed) for seed in range(2)], **options)
     x = torch.rand((3, 3, 32, 32), generator=torch.Generator().manual_seed(9))

@@ -1,7 +1,5 @@
 """Edits by hand: a researcher's first lines with a lab."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np
@@ -24,7 +22,6 @@ TASKS = ("Signs", "Textures")
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory):
-    """A rehearsal of two tasks."""
     root = tmp_path_factory.mktemp("store")
     return Lab(model="mini_xs", steps=1, tasks=TASKS, progress=False, store_root=root)
 

@@ -1,7 +1,5 @@
 """Probes, regimes and subsets against closed forms and slow loops, in float64."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import math
@@ -239,7 +237,6 @@ RUN = FineTune(task=TASK, steps=8, batch_size=16, lr=0.02, warmup=2, weight_deca
 
 
 def reference(run, clip, images, head, learns):
-    """Train theta and perhaps the head with AdamW; return both."""
     encoder = clip.encoder
     theta = {name: tensor.clone().requires_grad_() for name, tensor in encoder.params.items()}
     weight = head.weight.clone().requires_grad_(learns)
@@ -340,7 +337,6 @@ GRID = tuple(round(0.05 * i, 2) for i in range(21))
 
 
 def quadratic(subset, coefficient, split):
-    """Best where the coefficient is 1 / K."""
     return np.array([80.0 - 40 * (coefficient * len(subset) - 1) ** 2 - i for i in subset])
 
 

@@ -1,7 +1,5 @@
 """What a rehearsal of a full-size model leaves out of measuring costs."""
 
-from __future__ import annotations
-
 import pandas as pd
 import pytest
 

@@ -1,7 +1,5 @@
 """One model of several tasks: it learns from all of them, resumes, and is planned."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """What an experiment cannot do is one sentence, before anything is trained or fitted."""
 
-from __future__ import annotations
-
 import pytest
 
 from tasklab import experiments
@@ -16,7 +14,6 @@ NONLINEAR = ["nonlinear"]
 
 @pytest.fixture(scope="module")
 def labs(tmp_path_factory):
-    """Labs of four tasks and of one, and of four under probes and under heads that train along."""
     of = {"store_root": tmp_path_factory.mktemp("store"), "steps": 1, "progress": False}
     return {
         "open": Lab("mini_xs", tasks=TASKS, **of),

@@ -1,7 +1,5 @@
 """The order in which an experiment is measured, and that of its records."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest
@@ -11,7 +9,6 @@ from tasklab.experiments import Lab, runner, single
 
 @pytest.fixture
 def lab():
-    """Two seeds; the store keeps nothing, and another process makes what is in `made`."""
     store = SimpleNamespace(
         made=set(),
         making=lambda kind, config: (config["method"], config["seed"]) in store.made,

@@ -1,7 +1,5 @@
 """Kept results are found again until the code that made them changes."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

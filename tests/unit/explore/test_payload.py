@@ -1,7 +1,5 @@
 """What an editor's page holds: scores in 16 bits, pictures, and a text that can be read again."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -11,14 +9,12 @@ from tasklab.explore.payload import Curve, Payload, ShownTask
 
 
 def drawn(phase, side=8):
-    """Return a picture with edges between full colours and a slow change of light (S, S, 3)."""
     light = np.linspace(40, 220, side) + 0 * np.arange(side)[:, None]
     stripe = np.where(np.arange(side)[:, None] // 4 % 2 == phase % 2, 220, 30) + 0 * light
     return np.stack([light, stripe, 255 - light], 2).astype(np.uint8)
 
 
 def made(tasks=3, images=60, pictures=2, seed=0):
-    """Return a payload of random scores, and the scores: base and slopes by task."""
     rng = np.random.default_rng(seed)
     shown, scores = [], {}
     for i in range(tasks + 1):

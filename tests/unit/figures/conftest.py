@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
 
 import matplotlib.pyplot as plt
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from tasklab.figures.style import WIDTH
 
 
-def drawn(figure: Figure) -> list[Text]:
-    """Return the texts that are drawn (an axis also holds labels of ticks outside its range)."""
+def drawn(figure):
     seen: dict[Text, None] = {}
     plain = Text.draw
 
-    def draw(self: Text, renderer: object, *args: object, **kwargs: object) -> None:
+    def draw(self, renderer, *args, **kwargs):
         seen[self] = None
         plain(self, renderer, *args, **kwargs)
 
@@ -30,16 +27,14 @@ def drawn(figure: Figure) -> list[Text]:
 
 
 @pytest.fixture(scope="session")
-def texts() -> Callable[[Figure], list[Text]]:
-    """Return what lists the texts that a figure draws."""
+def texts():
     return drawn
 
 
 @pytest.fixture(scope="session")
-def readable() -> Callable[..., None]:
-    """Return what checks width, sizes of text, that none is cut off or on another, and pyplot."""
+def readable():
 
-    def check(figure: Figure, least: float = 9, apart: bool = True) -> None:
+    def check(figure, least=9, apart=True):
         shown = drawn(figure)
         assert figure.get_figwidth() == WIDTH and not plt.get_fignums()
         assert min(text.get_fontsize() for text in shown) >= least

@@ -1,7 +1,5 @@
 """Figures over rates, lengths and pre-training: what is drawn is the mean of the records."""
 
-from __future__ import annotations
-
 import pytest
 
 from tasklab import figures

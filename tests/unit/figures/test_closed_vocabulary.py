@@ -1,7 +1,5 @@
 """Figures and tables of schemes: what is drawn is what is recorded."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np
@@ -30,7 +28,6 @@ def row(experiment, method, metric, value, model=MODELS[0], task="A", **more):
 
 
 def records(seeds=(0,)):
-    """MAE's sum is 90 - 100 lambda, the other's 80 + 100 (lambda - 2 lambda²), normalised."""
     rows = []
     curves = {MODELS[0]: lambda x: 90 - 80 * x, MODELS[1]: lambda x: 80 + 40 * x - 100 * x**2}
     for (model, curve), seed, task in itertools.product(curves.items(), seeds, TASKS):
@@ -79,7 +76,6 @@ def test_curves_start_at_probing():
 
 
 def means(column):
-    """Return our means and the paper's numbers of a column."""
     return [tuple(side and side[0] for side in cell) for cell in column]
 
 
@@ -204,7 +200,6 @@ def test_linearity_against_what_is_kept():
 
 
 def marked(axes):
-    """Return the means that are drawn, as (place from the top, value)."""
     dots = [line.get_xydata() for line in axes.lines if line.get_marker() not in ("", "None", None)]
     return sorted((float(y), float(x)) for d in dots for x, y in d if x == x)
 

@@ -1,7 +1,5 @@
 """Figures of costs: the right lines and bars, readable text, and no leftovers in pyplot."""
 
-from __future__ import annotations
-
 import itertools
 
 import matplotlib
@@ -20,7 +18,7 @@ PARADIGMS = ("attention", "attention_bias", "attention_mlp", "attention_mlp_bias
 METHOD = {"standard": "nonlinear", **dict.fromkeys(("ours", "listing", "cached"), "linearized")}
 
 
-def table() -> pd.DataFrame:
+def table():
     rows = []
     for what, batch, variant in itertools.product(
         ("training", "inference"), (16, 64, 256), (*TIMES, *PARADIGMS)
@@ -52,7 +50,6 @@ def test_the_figure_is_readable(readable):
 
 
 def lines(axes):
-    """Return the curves that are drawn, by their colour."""
     return {to_hex(x.get_color()): [*map(list, x.get_data())] for x in axes.lines[::-1]}
 
 

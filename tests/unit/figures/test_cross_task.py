@@ -138,7 +138,6 @@ def test_stitched_negation_tells_task_from_control():
 
 @pytest.fixture
 def scratch():
-    """Records of `experiments.segments` and of `scratch_linearity`, as far as they are drawn."""
     steps, common = (0.0, 0.5, 1.0), {"seed": 0, "method": "nonlinear"}
     along = [
         {**common, "subset": "a+b", "task": t, "alpha": a, "metric": m, "value": v + a}

@@ -1,7 +1,5 @@
 """The cross-examination as a table and as correlations."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np
@@ -17,7 +15,6 @@ TASKS = [f"task {i}" for i in range(6)]
 
 
 def records():
-    """Pairs lose what their distance says; a task's length says nothing."""
     rows = []
     for model, method in (("mini", "nonlinear"), ("mini", "linearized"), ("mini_few", "nonlinear")):
         common = {"experiment": "crossing", "model": model, "method": method, "seed": 0}

@@ -71,7 +71,6 @@ def triples_of(methods):
 
 
 def dots(axes):
-    """Return the places of the dots that are drawn, in the table's order."""
     return np.asarray(axes.collections[0].get_offsets())
 
 

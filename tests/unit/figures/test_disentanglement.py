@@ -19,8 +19,7 @@ TASKS = ("Signs", "Places", "Scenes", "Textures", "Handwritten")
 PAIRS = ("Textures+Scenes", "Vehicles+Places", "Handwritten+Numbers")
 
 
-def maps(methods=("nonlinear", "posthoc"), pairs=PAIRS, reach=3, points=7) -> pd.DataFrame:
-    """Errors |a_1| + 10 |a_2| of every method, seeds 0 and 1 one apart."""
+def maps(methods=("nonlinear", "posthoc"), pairs=PAIRS, reach=3, points=7):
     alphas = np.linspace(-reach, reach, points)
     cells = itertools.product(methods, pairs, ("xi_classifier", "xi_representation"), (0, 1))
     return pd.DataFrame(
@@ -31,8 +30,7 @@ def maps(methods=("nonlinear", "posthoc"), pairs=PAIRS, reach=3, points=7) -> pd
     )  # fmt: skip
 
 
-def curves(methods=("linearized", "posthoc")) -> pd.DataFrame:
-    """Two tasks whose accuracy jumps at different coefficients: 60/90 at 1/3, 70/50 at 2/3."""
+def curves(methods=("linearized", "posthoc")):
     rows: list[dict[str, Any]] = []
     steps = {"Signs": [(0.0, 60.0), (1 / 3, 90.0)], "Places": [(0.0, 70.0), (2 / 3, 50.0)]}
     for method, split, task in itertools.product(methods, ("validation", "test"), steps):
@@ -45,8 +43,7 @@ def curves(methods=("linearized", "posthoc")) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def choices(methods=("nonlinear", "posthoc", "linearized"), seeds=2) -> pd.DataFrame:
-    """Own coefficients gain 3 on validation images and lose 0.5 on test images."""
+def choices(methods=("nonlinear", "posthoc", "linearized"), seeds=2):
     rows: list[dict[str, Any]] = []
     for method, seed, split, (i, task) in itertools.product(
         methods, range(seeds), ("validation", "test"), enumerate(TASKS)
@@ -104,7 +101,6 @@ def test_a_dollar_in_a_task_is_no_formula(texts):
 
 
 def scale_of(figure):
-    """Return the axes of the colour bar."""
     return figure.axes[-1]
 
 
@@ -173,7 +169,6 @@ def test_exact_curve_averages_steps_of_different_tasks():
 
 
 def marked(axes):
-    """Return the means that are drawn, as (place from the top, value)."""
     dots = [line.get_xydata() for line in axes.lines if line.get_marker() not in ("", "None", None)]
     return sorted((float(y), float(x)) for d in dots for x, y in d if x == x)
 

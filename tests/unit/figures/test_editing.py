@@ -1,7 +1,6 @@
 """Figures: the right marks from synthetic records, readable text, and no leftovers in pyplot."""
 
 import itertools
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.colors import rgb_to_hsv, to_rgb
-from matplotlib.figure import Figure
 
 from tasklab import figures
 from tasklab.errors import TasklabError
@@ -23,11 +21,10 @@ TASKS = ("Signs", "Places", "Scenes", "Textures")
 WAYS = ("nonlinear", "posthoc", "linearized", "attention")
 
 
-def synthetic(seeds: int) -> pd.DataFrame:
-    """Records of every experiment, with small deterministic differences between methods."""
+def synthetic(seeds):
     rows: list[dict[str, Any]] = []
 
-    def add(experiment: str, method: str, metric: str, value: float, **other: Any) -> None:
+    def add(experiment, method, metric, value, **other):
         rows.append({"experiment": experiment, "model": "mini", "method": method, "metric": metric,
                      "value": value, "n": 500, "seed": 0, **other})  # fmt: skip
 
@@ -65,7 +62,7 @@ FROM_RECORDS = (
 
 
 @pytest.mark.parametrize("draw", FROM_RECORDS, ids=lambda f: f.__name__)
-def test_figures_are_readable(draw: Callable[[pd.DataFrame], Figure], readable) -> None:
+def test_figures_are_readable(draw, readable):
     figure = draw(synthetic(3))
     readable(figure)
     labels = [a.get_xlabel() + a.get_ylabel() for a in figure.axes]
@@ -73,14 +70,13 @@ def test_figures_are_readable(draw: Callable[[pd.DataFrame], Figure], readable) 
     assert len(draw(synthetic(1)).axes) == len(figure.axes)  # one seed has no spread
 
 
-def marked(axes: Any) -> list[tuple[float, float]]:
-    """Return the places of the means that are drawn, from the top."""
+def marked(axes):
     dots = [line.get_xydata() for line in axes.lines if line.get_marker() not in ("", "None", None)]
     return sorted(((float(x), float(y)) for d in dots for x, y in d if x == x),
                   key=lambda at: at[1])  # fmt: skip
 
 
-def test_points_are_means_with_the_spread_of_seeds_on_fitted_axes() -> None:
+def test_points_are_means_with_the_spread_of_seeds_on_fitted_axes():
     figure = figures.addition_bars(synthetic(3))
     assert len(figure.axes) == 3 * 2  # sums of 2, 4 and 8 tasks, absolute and normalised
     upper = figure.axes[0]
@@ -101,7 +97,7 @@ def test_points_are_means_with_the_spread_of_seeds_on_fitted_axes() -> None:
     assert told == ["± standard deviation of 3 seeds (dots)", "pre-trained"]
 
 
-def test_intervals_are_those_of_the_test_images() -> None:
+def test_intervals_are_those_of_the_test_images():
     axes = figures.single_task(synthetic(1)).axes[0]
     assert [t.get_text() for t in axes.get_yticklabels()] == [*TASKS, "mean"]
     low, high = wilson(0.8 * 500, 500)
@@ -116,20 +112,20 @@ def test_intervals_are_those_of_the_test_images() -> None:
 @pytest.mark.parametrize(
     ("init", "label"), [("pretrained", "pre-trained"), ("random", "random weights")]
 )
-def test_a_model_from_random_weights_is_not_called_pretrained(init, label) -> None:
+def test_a_model_from_random_weights_is_not_called_pretrained(init, label):
     figure = figures.single_task(synthetic(1).assign(init=init))
     told = [text.get_text() for legend in figure.legends for text in legend.get_texts()]
     assert label in told
     assert ("pre-trained" in told) == (init == "pretrained")
 
 
-def test_chosen_coefficient_is_marked() -> None:
+def test_chosen_coefficient_is_marked():
     lines = figures.addition_curves(synthetic(1), n_tasks=4).axes[0].lines
     marks = [line.get_xdata()[0] for line in lines if len(line.get_xdata()) == 1]
     assert marks == [0.25] * len(WAYS)
 
 
-def test_curves_are_means_with_the_spread_of_seeds() -> None:
+def test_curves_are_means_with_the_spread_of_seeds():
     left = figures.addition_curves(synthetic(2), n_tasks=4).axes[0]
     curve = left.lines[0]
     assert curve.get_xdata().tolist() == [0.0, 0.25, 0.5, 1.0]
@@ -142,12 +138,12 @@ def test_curves_are_means_with_the_spread_of_seeds() -> None:
     assert not alone.get_paths()  # one seed has no spread
 
 
-def test_negation_shows_the_95_percent_line() -> None:
+def test_negation_shows_the_95_percent_line():
     control = figures.negation(synthetic(2)).axes[1]
     assert 0.95 * 58 in [line.get_xdata()[0] for line in control.lines]
 
 
-def test_missing_records_say_so() -> None:
+def test_missing_records_say_so():
     alone = synthetic(1)[lambda df: df["experiment"] == "single"]
     with pytest.raises(TasklabError, match="no records of 'negation test'"):
         figures.negation(alone)
@@ -158,21 +154,21 @@ def test_missing_records_say_so() -> None:
 ODD = r"$\frac$ of 5$"
 
 
-def test_a_dollar_in_a_task_is_no_formula(texts) -> None:
+def test_a_dollar_in_a_task_is_no_formula(texts):
     records = synthetic(1)
     records["task"] = records["task"].replace("Signs", ODD)
     shown = [text._preprocess_math(text.get_text()) for text in texts(figures.per_task(records))]
     assert (ODD, False) in shown
 
 
-def test_a_dollar_in_a_class_is_no_formula(texts) -> None:
+def test_a_dollar_in_a_class_is_no_formula(texts):
     images = {ODD: np.zeros((2, 32, 32, 3), np.uint8)}
     figure = figures.contact_sheet(images, {ODD: ["$^$", "US$"]}, columns=2)
     shown = {text._preprocess_math(text.get_text()) for text in texts(figure)}
     assert shown == {(ODD, False), ("$^$", False), ("US$", False)}
 
 
-def test_contact_sheet(texts) -> None:
+def test_contact_sheet(texts):
     images = {task: np.zeros((10, 32, 32, 3), np.uint8) for task in TASKS}
     classes = {task: [f"class {i}" for i in range(10)] for task in TASKS}
     figure = figures.contact_sheet(images, classes, columns=5)
@@ -180,20 +176,20 @@ def test_contact_sheet(texts) -> None:
     assert {t.get_text() for t in texts(figure)} == {*TASKS, *classes["Signs"]}
 
 
-def test_every_method_has_its_own_colour_marker_and_label() -> None:
+def test_every_method_has_its_own_colour_marker_and_label():
     for table in (figures.COLOURS, figures.MARKERS, figures.METHOD_LABEL):
         assert set(table) == set(METHODS)
         assert len(set(table.values())) == len(table)
 
 
-def test_the_first_chapters_methods_are_told_apart_by_hue() -> None:
+def test_the_first_chapters_methods_are_told_apart_by_hue():
     """Not by shade alone, which the dark theme turns over."""
     three = [to_rgb(figures.COLOURS[name]) for name in ("nonlinear", "posthoc", "linearized")]
     hues = sorted(360 * rgb_to_hsv(colour)[0] for colour in three)
     assert min(b - a for a, b in zip(hues, [*hues[1:], hues[0] + 360], strict=True)) > 50
 
 
-def test_a_table_has_dashes_for_what_was_not_measured() -> None:
+def test_a_table_has_dashes_for_what_was_not_measured():
     df = pd.DataFrame({"row": ["a", "b"], "mean": [1.25, np.nan], "seeds": [3, 1]})
     shown = figures.table(df).to_html()
     assert "1.2" in shown and ">–<" in shown and ">3<" in shown
@@ -206,7 +202,7 @@ HOSTILE = '<img src=x onerror="alert(1)">'
 
 
 @pytest.mark.parametrize("where", ["cell", "list", "column", "row", "heading", "rows", "none"])
-def test_markup_in_a_name_is_text_in_a_table(where) -> None:
+def test_markup_in_a_name_is_text_in_a_table(where):
     df = pd.DataFrame({"task": ["a", "b"], "value": [1.25, np.nan]})
     if where == "cell":
         df.loc[0, "task"] = HOSTILE
@@ -249,7 +245,7 @@ def test_the_most_tasks_that_there_are_may_be_fewer_than_eight(figure):
     assert len(drawn.lines) == len(wanted.lines)
 
 
-def test_no_module_has_the_name_of_a_figure() -> None:
+def test_no_module_has_the_name_of_a_figure():
     modules = {path.stem for path in Path(figures.__file__).parent.glob("*.py")}
     assert not modules & set(figures.__all__)  # it would hide it once it is imported
 

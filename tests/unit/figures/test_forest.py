@@ -1,7 +1,5 @@
 """The forest plot of all statements."""
 
-from __future__ import annotations
-
 import base64
 import dataclasses
 import io
@@ -12,7 +10,6 @@ import matplotlib.image
 import matplotlib.pyplot as plt
 import nbformat
 import pytest
-from matplotlib.figure import Figure
 
 from tasklab import figures
 from tasklab.book import outputs
@@ -24,20 +21,19 @@ from tasklab.records.judgement import Verdict
 from tasklab.records.statements import PLAIN, SITE
 
 
-def found(claim, effect: float, half: float = 1.0) -> Verdict:
+def found(claim, effect, half=1.0):
     outcome = "undecided" if not abs(effect) > half else "holds" if effect > 0 else "does not hold"
     return Verdict(claim=claim, outcome=outcome, interval=Interval(effect, effect - half,
                    effect + half), by_seed={0: effect}, by_task={"x": effect}, p=0.01)  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
-def on_the_site(monkeypatch) -> None:
+def on_the_site(monkeypatch):
     monkeypatch.setenv(SITE, "1")
 
 
 @pytest.fixture
-def verdicts() -> list[Verdict]:
-    """One of every outcome, of two papers, one far beyond the axis and one without interval."""
+def verdicts():
     chosen = {c.id: c for c in CLAIMS}
     effects = {"tangent-2-target": 2.0, "tangent-2-posthoc-target": -2.0, "closed-4-full": 0.5,
                "closed-1-data-sup": 40.0}  # fmt: skip
@@ -45,7 +41,7 @@ def verdicts() -> list[Verdict]:
     return [*made, found(chosen["closed-1-scale-clip"], 3.0, math.nan)]
 
 
-def test_rows_are_grouped_by_paper_and_marked_by_outcome(verdicts) -> None:
+def test_rows_are_grouped_by_paper_and_marked_by_outcome(verdicts):
     figure = figures.forest(verdicts)
     tangent, closed = figure.axes
     assert [axes.get_title(loc="left") for axes in figure.axes] == [
@@ -65,7 +61,7 @@ def test_rows_are_grouped_by_paper_and_marked_by_outcome(verdicts) -> None:
     assert "+2.0 [1.0, 3.0] points" in tangent.texts[0].get_text()
 
 
-def test_what_is_decided_on_these_tasks_alone_is_lighter(verdicts) -> None:
+def test_what_is_decided_on_these_tasks_alone_is_lighter(verdicts):
     open_in_general = dataclasses.replace(
         verdicts[2], sources=("seeds", "tasks"), here=Interval(0.5, 0.2, 0.8), p_here=0.01
     )
@@ -80,14 +76,14 @@ def test_what_is_decided_on_these_tasks_alone_is_lighter(verdicts) -> None:
     assert lighter not in [text.get_text() for text in usual.legends[0].get_texts()]
 
 
-def test_the_narrow_one_has_headlines_alone(verdicts) -> None:
+def test_the_narrow_one_has_headlines_alone(verdicts):
     figure = figures.forest(verdicts, headlines=True)
     (axes,) = figure.axes
     assert [label.get_text() for label in axes.texts] == [f"{verdicts[0].claim.short} ✓"]
     assert figure.get_figwidth() * 96 < 342  # pixels of a phone's column
 
 
-def test_what_holds_where_both_sides_are_equal_stands_below_its_statement(verdicts) -> None:
+def test_what_holds_where_both_sides_are_equal_stands_below_its_statement(verdicts):
     claim = next(c for c in CLAIMS if c.id == "tangent-2-target@accuracy")
     figure = figures.forest([*verdicts, found(claim, -3.0)])
     told = [label.get_text() for label in figure.axes[0].get_yticklabels()]
@@ -102,7 +98,7 @@ def test_what_holds_where_both_sides_are_equal_stands_below_its_statement(verdic
 
 
 @pytest.mark.parametrize("here", ["", "tangent", "ctl"])
-def test_a_row_leads_where_the_row_of_the_list_does(verdicts, here) -> None:
+def test_a_row_leads_where_the_row_of_the_list_does(verdicts, here):
     shown = figures.forest(verdicts, here)._repr_mimebundle_()["text/html"]
     listed = figures.verdict_list(verdicts, here)._repr_html_()
     rows = re.findall(r'<a href="([^"]*)".*? aria-label="([^"]*)">', shown)
@@ -112,7 +108,7 @@ def test_a_row_leads_where_the_row_of_the_list_does(verdicts, here) -> None:
     assert [link for link, _ in rows] == re.findall(r'<a href="([^"]*)">', listed)
 
 
-def test_a_notebook_gets_one_picture_whose_links_need_no_style_sheet(verdicts, monkeypatch) -> None:
+def test_a_notebook_gets_one_picture_whose_links_need_no_style_sheet(verdicts, monkeypatch):
     monkeypatch.delenv(SITE)
     shown = figures.forest(verdicts, "tangent")._repr_mimebundle_()["text/html"]
     assert shown.count("<img ") == 1 and shown.count("<a ") == len(verdicts)
@@ -124,7 +120,7 @@ def test_a_notebook_gets_one_picture_whose_links_need_no_style_sheet(verdicts, m
     assert links[-1].startswith("closed_vocab.ipynb#") and not any(".html" in x for x in links)
 
 
-def test_a_link_lies_over_its_row(verdicts) -> None:
+def test_a_link_lies_over_its_row(verdicts):
     figure = figures.forest(verdicts)
     shown = figure._repr_mimebundle_()
     picture = matplotlib.image.imread(io.BytesIO(base64.b64decode(shown["image/png"])))
@@ -137,16 +133,16 @@ def test_a_link_lies_over_its_row(verdicts) -> None:
         assert float(top) + float(height) / 2 == pytest.approx(middle, abs=float(height) / 8)
 
 
-def test_the_site_takes_the_picture_from_its_file(verdicts, extension) -> None:
+def test_the_site_takes_the_picture_from_its_file(verdicts, extension):
     shown = figures.forest(verdicts)._repr_mimebundle_()
     before, after = extension("captions").PICTURE.split(shown["text/html"])
     assert before.startswith("<div") and after.count("<a ") == len(verdicts)
     assert "base64" not in before + after and "image/svg+xml" in shown
 
 
-def test_an_executed_notebook_to_download_has_each_picture_once(verdicts) -> None:
+def test_an_executed_notebook_to_download_has_each_picture_once(verdicts):
     @figures.style.book_figure
-    def other() -> Figure:
+    def other():
         return plt.subplots(figsize=(figures.style.WIDTH, 2))[0]
 
     shown = [figure._repr_mimebundle_() for figure in (other(), figures.forest(verdicts))]
@@ -161,7 +157,7 @@ def test_an_executed_notebook_to_download_has_each_picture_once(verdicts) -> Non
     assert text.count("<div") == text.count("</div>") and text.count("<a ") == len(verdicts)
 
 
-def test_nothing_tested_is_said(verdicts) -> None:
+def test_nothing_tested_is_said(verdicts):
     none = [dataclasses.replace(v, outcome="not tested") for v in verdicts]
     with pytest.raises(TasklabError, match="no statement was tested"):
         figures.forest(none)

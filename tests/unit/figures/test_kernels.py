@@ -1,7 +1,5 @@
 """Figures of tangent kernels: the right marks from synthetic rows, readable text, no leftovers."""
 
-from __future__ import annotations
-
 import itertools
 
 import matplotlib
@@ -22,8 +20,7 @@ from tasklab.figures.style import WIDTH
 PAIRS = ("Places|Vehicles", "Textures|Scenes")
 
 
-def energies(inits=("pretrained", "random"), pairs=PAIRS, classes=("a", "b")) -> pd.DataFrame:
-    """Energy 0.8 on the task and 0.2 on the control, or half of each where weights are random."""
+def energies(inits=("pretrained", "random"), pairs=PAIRS, classes=("a", "b")):
     rows = []
     for init, pair, name, side, x in itertools.product(
         inits, pairs, classes, ("task", "control"), range(6)
@@ -37,7 +34,7 @@ def energies(inits=("pretrained", "random"), pairs=PAIRS, classes=("a", "b")) ->
     return pd.DataFrame(rows)
 
 
-def test_localization_has_a_panel_for_each_pair_and_initialisation() -> None:
+def test_localization_has_a_panel_for_each_pair_and_initialisation():
     figure = kernels.localization(energies())
     assert len(figure.axes) == 4 and figure.get_figwidth() == WIDTH
     titles = [axes.get_title() for axes in figure.axes]
@@ -58,7 +55,7 @@ def test_localization_has_a_panel_for_each_pair_and_initialisation() -> None:
     assert not plt.get_fignums()
 
 
-def test_lines_are_the_classes_and_their_mean_in_order_of_the_mean() -> None:
+def test_lines_are_the_classes_and_their_mean_in_order_of_the_mean():
     figure = kernels.localization(energies(inits=["pretrained"], pairs=PAIRS[:1]))
     (axes,) = figure.axes
     lines = axes.get_lines()
@@ -72,12 +69,12 @@ def test_lines_are_the_classes_and_their_mean_in_order_of_the_mean() -> None:
         assert side[2].get_linewidth() > 2 * side[0].get_linewidth()
 
 
-def test_one_class_has_no_spread() -> None:
+def test_one_class_has_no_spread():
     figure = kernels.localization(energies(classes=["a"], inits=["random"]))
     assert [axes.texts[0].get_text() for axes in figure.axes] == ["share 0.50"] * 2
 
 
-def test_unseen_share_stands_beside_and_other_sides_are_not_drawn() -> None:
+def test_unseen_share_stands_beside_and_other_sides_are_not_drawn():
     df = energies(inits=["pretrained"], pairs=PAIRS[:1], classes=["a"])
     unseen = df[df["side"] == "task"].assign(side="unseen")
     share = unseen[:2].assign(metric="unseen_share", value=[0.6, 0.7], side="")
@@ -86,14 +83,14 @@ def test_unseen_share_stands_beside_and_other_sides_are_not_drawn() -> None:
     assert len(axes.get_lines()) == 4 and axes.get_xlabel() == "12 images"
 
 
-def test_means_count_where_sides_differ_in_number() -> None:
+def test_means_count_where_sides_differ_in_number():
     df = energies(inits=["pretrained"], pairs=PAIRS[:1])
     flat = df.assign(value=0.5)
     flat = flat[(flat["side"] == "task") | (flat["x"] < 2)]
     assert kernels.localization(flat).axes[0].texts[0].get_text() == "share 0.50 ± 0.00"
 
 
-def test_ring_shows_errors_fits_and_eigenfunctions() -> None:
+def test_ring_shows_errors_fits_and_eigenfunctions():
     df = ring.table(points=60, count=3)
     figure = kernels.ring(df)
     assert len(figure.axes) == 6 and not plt.get_fignums()
@@ -117,7 +114,7 @@ def test_ring_shows_errors_fits_and_eigenfunctions() -> None:
 
 
 @pytest.mark.parametrize("kind", ["localization", "ring"])
-def test_text_is_readable_and_within_the_page(kind: str) -> None:
+def test_text_is_readable_and_within_the_page(kind):
     """At 100 dots per inch the figure is 750 pixels wide."""
     figure = kernels.ring(ring.table(60)) if kind == "ring" else kernels.localization(energies())
     figure.set_dpi(100)
@@ -132,7 +129,7 @@ def test_text_is_readable_and_within_the_page(kind: str) -> None:
                 assert box.y1 <= 100 * figure.get_figheight()
 
 
-def test_nothing_to_draw_is_an_error() -> None:
+def test_nothing_to_draw_is_an_error():
     with pytest.raises(TasklabError, match="'energy'"):
         kernels.localization(energies().assign(metric="share"))
     with pytest.raises(TasklabError, match="ring or block"):

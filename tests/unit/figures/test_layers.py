@@ -87,7 +87,6 @@ def shown(figure):
 
 
 def matrix_of(axes):
-    """Return the numbers behind a heat map, as drawn from the top."""
     cells = np.ma.filled(axes.collections[0].get_array(), np.nan)
     return cells.reshape(len(TASKS), len(TASKS))
 

@@ -1,7 +1,5 @@
 """Figures of merged models: numbers in two models, curves over rates, what merges take."""
 
-from __future__ import annotations
-
 import itertools
 
 import pandas as pd
@@ -127,7 +125,6 @@ def test_a_panel_a_merge_has_a_marker_a_rate():
 
 
 def strengths():
-    """Return records of a penalty that costs accuracy alone; its middle strength adds best."""
     own = TABLE["ortho_reg"].weight
     sums = {0.0: 60.0, own: 64.0, 10 * own: 62.0}
     rows = []

@@ -1,7 +1,5 @@
 """Figures of merges: what is drawn is what is recorded or printed, and nothing of nothing."""
 
-from __future__ import annotations
-
 import pandas as pd
 import pytest
 
@@ -27,7 +25,6 @@ def row(experiment, metric, value, **more):
 
 
 def synthetic(seeds=(0,), numbers=(2, 8), merges=MERGES, **more):
-    """The value of a merge is VALUES, a point less with eight tasks, and one more a seed."""
     rows = [row("single", "single", 40.0, method="pretrained", task=task) for task in TASKS]
     for seed in seeds:
         rows += [row("single", "single", 95.0, seed=seed, task=task, **more) for task in TASKS]
@@ -44,7 +41,6 @@ def synthetic(seeds=(0,), numbers=(2, 8), merges=MERGES, **more):
 
 
 def drawn(axes):
-    """Return the horizontal places of a panel's large points, from the top."""
     return [
         [float(x) for x in line.get_xdata()]
         for line in axes.lines
@@ -53,7 +49,6 @@ def drawn(axes):
 
 
 def one_by_one(axes):
-    """Return the same where each line of the page is a group of its own."""
     points = [
         (float(y), float(x))
         for line in axes.lines

@@ -1,7 +1,5 @@
 """A figure has one layout: an SVG for the site, a PNG for notebooks, and a description."""
 
-from __future__ import annotations
-
 import base64
 import io
 from types import SimpleNamespace
@@ -29,14 +27,14 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 @book_figure
-def drawn(columns: int = 2):
+def drawn(columns=2):
     cells = [(f"column {j}", hue, x, x) for j in range(columns) for hue in LOOKS for x in range(3)]
     df = pd.DataFrame(cells, columns=["col", "hue", "x", "y"])
     plot = curves(df, "x", "y", hue="hue", looks=LOOKS, height=2.5, col="col")
     return plot.finish(x="coefficient $\\alpha_1$", y="accuracy (%)", title=str)
 
 
-def opened(picture: str) -> Image.Image:
+def opened(picture):
     return Image.open(io.BytesIO(base64.b64decode(picture)))
 
 
@@ -110,7 +108,6 @@ def test_letters_beside_photographs_follow_the_theme_and_photographs_stay(extens
 
 
 def shown(extension, folder, *outputs):
-    """Return the images of a page with these outputs."""
     document = new_document("page", get_default_settings())
     document += nodes.container("", *outputs, nb_element="mime_bundle")
     document.settings.env = SimpleNamespace(

@@ -1,7 +1,5 @@
 """Two worlds: which statements are confirmed in both, and curves over sets of tasks."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np
@@ -23,7 +21,7 @@ PAIRS = {  # effects in both worlds -> the outcome of both
 }
 
 
-def found(name: str, effect: float, half: float = 1.0) -> Verdict:
+def found(name, effect, half=1.0):
     outcome = "undecided" if not abs(effect) > half else "holds" if effect > 0 else "does not hold"
     return Verdict(
         claim={claim.id: claim for claim in CLAIMS}[name],
@@ -36,11 +34,11 @@ def found(name: str, effect: float, half: float = 1.0) -> Verdict:
 
 
 @pytest.fixture
-def worlds() -> list[list[Verdict]]:
+def worlds():
     return [[found(n, pair[i]) for n, pair in zip(NAMES, PAIRS, strict=True)] for i in (0, 1)]
 
 
-def test_a_statement_is_confirmed_in_both_only_if_each_confirms_it(worlds) -> None:
+def test_a_statement_is_confirmed_in_both_only_if_each_confirms_it(worlds):
     untested = [Verdict(claim=worlds[0][0].claim), *worlds[1][1:]]
     rows = records.replication(*worlds)
     assert list(rows["both"]) == list(PAIRS.values())
@@ -53,7 +51,7 @@ def test_a_statement_is_confirmed_in_both_only_if_each_confirms_it(worlds) -> No
     assert records.replication(worlds[0], worlds[0]).empty  # of networks of neither world
 
 
-def test_what_holds_on_the_tried_tasks_is_compared_apart(worlds) -> None:
+def test_what_holds_on_the_tried_tasks_is_compared_apart(worlds):
     narrow = Interval(0.5, 0.4, 0.6)
     general = dataclasses.replace(worlds[1][3], here=narrow, sources=("seeds", "tasks"))
     worlds[1][3] = general
@@ -62,7 +60,7 @@ def test_what_holds_on_the_tried_tasks_is_compared_apart(worlds) -> None:
     assert list(records.replication(*worlds)["both"])[3] == "open"
 
 
-def test_both_worlds_are_drawn_and_told(worlds) -> None:
+def test_both_worlds_are_drawn_and_told(worlds):
     rows = records.replication(*worlds)
     tangent, closed = figures.replication(rows).axes
     marks = [(line.get_marker(), line.get_xdata()[0]) for line in tangent.lines]
@@ -85,7 +83,7 @@ def test_both_worlds_are_drawn_and_told(worlds) -> None:
     ]  # fmt: skip
 
 
-def test_curves_average_tasks_within_a_set_and_then_sets() -> None:
+def test_curves_average_tasks_within_a_set_and_then_sets():
     common = {"experiment": "merging", "split": "test", "model": "icons_s", "seed": 0, "n": 100}
     sets = {2: {"A+B": [10, 20], "C+D": [30, 80]}, 3: {"A+B+C": [6, 12, 18]}}
     df = pd.DataFrame([
@@ -105,7 +103,7 @@ def test_curves_average_tasks_within_a_set_and_then_sets() -> None:
     np.testing.assert_allclose(drawn, expected)
 
 
-def test_levels_of_a_world_are_means_over_its_tasks() -> None:
+def test_levels_of_a_world_are_means_over_its_tasks():
     common = {"split": "test", "metric": "absolute", "method": "nonlinear", "n_tasks": 2, "n": 100}
     alone = {"experiment": "single", "metric": "single", "n_tasks": None}
     merged = {"arithmetic": (50, 60), "ties": (70, 50), "best_span": (90, 90)}

@@ -1,7 +1,5 @@
 """The list of all verdicts."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 

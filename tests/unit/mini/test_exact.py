@@ -1,13 +1,10 @@
 """Drawing uses operations that give the same bits on every processor, and no others."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 import os
 import subprocess
 import sys
-from typing import Any
 
 import numpy as np
 import pytest
@@ -38,7 +35,7 @@ WHOLE = {"remainder", "floor_divide", "sum", "bincount"}  # of whole numbers or 
 class Fixed(TorchDispatchMode):
     """Refuses every other operation."""
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         name = func.overloadpacket.__name__
         assert name in FIXED, f"{name} may round differently on another processor"
         if name in WHOLE:
@@ -47,18 +44,18 @@ class Fixed(TorchDispatchMode):
 
 
 @pytest.mark.parametrize("name", [task["name"] for task in TASKS])
-def test_tasks_are_drawn_by_operations_with_fixed_results(name: str) -> None:
+def test_tasks_are_drawn_by_operations_with_fixed_results(name):
     with Fixed():
         mini.sample(name, "val", 40)
 
 
-def test_pictures_of_pretraining_are_drawn_by_operations_with_fixed_results() -> None:
+def test_pictures_of_pretraining_are_drawn_by_operations_with_fixed_results():
     with Fixed():
         stream.draw(0, 0, 300)
 
 
 @pytest.mark.parametrize("name", ["sin", "einsum", "sqrt", "randn", "mean"])
-def test_other_operations_are_refused(name: str) -> None:
+def test_other_operations_are_refused(name):
     calls = {
         "sin": lambda x: torch.sin(x),
         "einsum": lambda x: torch.einsum("ij,j->i", x, x[0]),
@@ -70,7 +67,7 @@ def test_other_operations_are_refused(name: str) -> None:
         calls[name](torch.ones(3, 3))
 
 
-def test_without_vector_instructions_the_bytes_are_the_same() -> None:
+def test_without_vector_instructions_the_bytes_are_the_same():
     """Another process draws with the plain kernels of PyTorch and the plainest ones of MKL."""
     names = ("Textures", "Scenes", "LandCover")
     code = (
@@ -86,11 +83,11 @@ def test_without_vector_instructions_the_bytes_are_the_same() -> None:
     assert there.stdout.split() == here
 
 
-def _sha256(x: torch.Tensor) -> str:
+def _sha256(x):
     return hashlib.sha256(x.numpy().tobytes()).hexdigest()
 
 
-def test_corrections_are_few_and_of_splits_that_exist() -> None:
+def test_corrections_are_few_and_of_splits_that_exist():
     sizes = {name: int(name.split("/")[-1]) * 3 * 32 * 32 for name in _corrections()}
     places = {name: [i for p in c.values() for i in p] for name, c in _corrections().items()}
     assert {change for c in _corrections().values() for change in c} == {"+1", "-1"}
@@ -99,7 +96,7 @@ def test_corrections_are_few_and_of_splits_that_exist() -> None:
         assert len(set(own)) == len(own) and 0 <= min(own) <= max(own) < sizes[name]
 
 
-def test_functions_are_correctly_rounded() -> None:
+def test_functions_are_correctly_rounded():
     draw = torch.Generator().manual_seed(0)
     x, y = ((torch.rand(20_000, generator=draw) - 0.5) * 200 for _ in range(2))
     wide, tall = (part.double().numpy() for part in (x, y))
@@ -112,33 +109,33 @@ def test_functions_are_correctly_rounded() -> None:
         assert np.array_equal(ours.numpy(), theirs.astype(np.float32))
 
 
-def test_angles_on_the_axes() -> None:
+def test_angles_on_the_axes():
     y, x = torch.tensor([0.0, 0.0, 0.0, 1.0, -1.0]), torch.tensor([0.0, 1.0, -1.0, 0.0, 0.0])
     right = torch.tensor([0, 0, math.pi, math.pi / 2, -math.pi / 2])
     assert torch.equal(exact.atan2(y, x), right)
 
 
 @pytest.mark.parametrize("n", [16, 17, 100, 70_001])
-def test_normal_numbers_are_those_of_torch(n: int) -> None:
+def test_normal_numbers_are_those_of_torch(n):
     ours, theirs = (torch.Generator().manual_seed(n) for _ in range(2))
     drawn = exact.normal((n,), ours)
     torch.testing.assert_close(drawn, torch.randn(n, generator=theirs), rtol=2e-6, atol=2e-6)
     assert torch.equal(torch.rand(2, generator=ours), torch.rand(2, generator=theirs))
 
 
-def test_few_normal_numbers() -> None:
+def test_few_normal_numbers():
     assert exact.normal((3, 2), torch.Generator().manual_seed(0)).shape == (3, 2)
 
 
 @pytest.mark.parametrize("cells", [2, 5, 8, 13])
-def test_resizing_is_that_of_torch(cells: int) -> None:
+def test_resizing_is_that_of_torch(cells):
     image = torch.rand(3, 2, cells, cells)
     usual = F.interpolate(image, size=(32, 32), mode="bicubic", align_corners=False)
     torch.testing.assert_close(exact.resized(image, 32), usual, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize(("reflect", "padding"), [(False, "zeros"), (True, "reflection")])
-def test_sampling_is_that_of_torch(reflect: bool, padding: str) -> None:
+def test_sampling_is_that_of_torch(reflect, padding):
     image, (u, v) = torch.rand(3, 2, 9, 7), torch.rand(2, 3, 32, 32) * 6 - 3
     usual = F.grid_sample(image, torch.stack([u, v], -1), padding_mode=padding, align_corners=False)
     torch.testing.assert_close(
@@ -146,7 +143,7 @@ def test_sampling_is_that_of_torch(reflect: bool, padding: str) -> None:
     )
 
 
-def test_means_are_those_of_torch() -> None:
+def test_means_are_those_of_torch():
     image = torch.rand(3, 3, 9, 7)
     torch.testing.assert_close(exact.box_blur(image), F.avg_pool2d(image, 3, 1))
     torch.testing.assert_close(exact.channel_mean(image, 1), image.mean(1))

@@ -1,16 +1,13 @@
 """The small encoders of one architecture, pre-trained in different ways: recipes and weights."""
 
-from __future__ import annotations
-
 import dataclasses
 import sys
-from pathlib import Path
 
 import pytest
 import torch
 import torch.nn.functional as F
 
-from pretraining import evaluate, loop, objectives, queue
+from pretraining import evaluate, objectives, queue
 from pretraining.recipes import JOBS
 from tasklab import mini
 from tasklab.errors import TasklabError
@@ -23,12 +20,12 @@ FAMILY = tuple(zoo.FAMILIES[0][role] for role in (*SCHEMES, "clip_large"))
 RANDOM_PROBE = 18.0  # mean of 8, %, of the same towers with random weights
 
 
-def tiny(name: str, **change: object) -> loop.Recipe:
+def tiny(name, **change):
     usual = {"steps": 5, "batch_size": 8, "shard": 16, "pool": 2, "warmup": 1}
     return dataclasses.replace(JOBS[name].recipe, **{"precision": "float32", **usual, **change})
 
 
-def learning(name: str, folder: Path, **change: object) -> loop.Objective:
+def learning(name, folder, **change):
     return queue.objective(JOBS[name].model, tiny(name, **change), folder)
 
 

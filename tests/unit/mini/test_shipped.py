@@ -1,7 +1,5 @@
 """Cards of shipped weights: whole, or one error that says what to do."""
 
-from __future__ import annotations
-
 import json
 import random
 

@@ -1,7 +1,5 @@
 """The text world and the small T5: deterministic, balanced, disjoint, and exact derivatives."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import random
@@ -59,7 +57,7 @@ def test_splits_share_no_text(name):
     assert all(len(part) > 450 for part in parts)
 
 
-def solve_reviews(text: str) -> str:
+def solve_reviews(text):
     said = text.split(" : ")[1].removesuffix(" . sentiment ?")
     total, factor, degree = 0.0, 1.0, 1.0
     for word in said.split():
@@ -73,7 +71,7 @@ def solve_reviews(text: str) -> str:
     return "positive" if total > 0 else "negative"
 
 
-def solve_questions(text: str) -> str:
+def solve_questions(text):
     keeps = re.search(r"(\w+) keeps an? (\w+) \.", text)
     if keeps:
         right = lexicon.ANIMALS[keeps[2]][2]
@@ -83,23 +81,23 @@ def solve_questions(text: str) -> str:
     return re.search(rf"(\(\w\)) {right}( |$)", text)[1]
 
 
-def solve_reading(text: str) -> str:
+def solve_reading(text):
     thing = re.search(r"is the (\w+) \?", text)[1]
     return re.search(rf"\ban? (\w+) {thing} ", text)[1]
 
 
-def solve_entailment(text: str) -> str:
+def solve_entailment(text):
     thing, colour = re.search(r"hypothesis : the (\w+) is (\w+) \.", text).groups()
     said = re.search(rf"\ban? (\w+) {thing} \.", text)[1]
     return "maybe" if said in lexicon.STATES else "yes" if said == colour else "no"
 
 
-def solve_counting(text: str) -> str:
+def solve_counting(text):
     thing = re.search(r"named (\w+) are", text)[1]
     return lexicon.NUMBERS[text.split("?")[1].split().count(thing) - 1]
 
 
-def solve_cloze(text: str) -> str:
+def solve_cloze(text):
     told = set(text.split(" ___ . ")[1].split()) & set().union(*lexicon.ANIMALS.values())
     fits = [animal for animal, traits in lexicon.ANIMALS.items() if told <= set(traits)]
     return fits[0] if len(fits) == 1 else "?"
@@ -186,7 +184,6 @@ def test_the_stream_is_reproducible_known_and_worded_otherwise():
 
 @pytest.fixture(scope="module")
 def small():
-    """A T5 in float64, away from its initial values, texts and labels."""
     torch.manual_seed(0)
     model = t5.build_t5().double().eval().requires_grad_(False)
     params = {n: p + 0.02 * torch.randn_like(p) for n, p in model.named_parameters()}
@@ -219,7 +216,7 @@ def test_each_parameter_has_one_name_and_every_use_goes_through_it(small):
     assert [name for name in names if "embed_tokens" in name or "lm_head" in name] == []
     known = lexicon.vocabulary()
 
-    def moved(token: int) -> bool:
+    def moved(token):
         table = params["shared.weight"].clone()
         table[token] += 0.1
         new = functional_call(model, {**params, "shared.weight": table}, (ids,))

@@ -1,7 +1,5 @@
 """Heads against loops and closed forms."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from types import SimpleNamespace
@@ -24,8 +22,7 @@ TASK = Task(
 )
 
 
-def features_of(texts: list[str]) -> torch.Tensor:
-    """Return something that differs from text to text, and is not normalised."""
+def features_of(texts):
     return torch.stack(
         [
             5 * torch.randn(7, generator=torch.Generator().manual_seed(sum(map(ord, t)))).double()
@@ -34,7 +31,7 @@ def features_of(texts: list[str]) -> torch.Tensor:
     )
 
 
-def test_zero_shot_is_the_mean_over_templates_of_unit_vectors() -> None:
+def test_zero_shot_is_the_mean_over_templates_of_unit_vectors():
     head = zero_shot(SimpleNamespace(text=features_of, logit_scale=50.0, cosine=True), TASK)
     assert head.weight.shape == (3, 7) and head.bias is None and head.normalise
     for row, name in zip(head.weight, TASK.classes, strict=True):
@@ -46,7 +43,7 @@ def test_zero_shot_is_the_mean_over_templates_of_unit_vectors() -> None:
         torch.testing.assert_close(row, 50 * mean / mean.norm(), rtol=0, atol=1e-12)
 
 
-def test_logits_are_scaled_cosines_and_ignore_the_length_of_features() -> None:
+def test_logits_are_scaled_cosines_and_ignore_the_length_of_features():
     torch.manual_seed(0)
     x, weight = torch.randn(4, 7).double(), 50 * F.normalize(torch.randn(3, 7).double(), dim=-1)
     head = Head(weight)
@@ -55,7 +52,7 @@ def test_logits_are_scaled_cosines_and_ignore_the_length_of_features() -> None:
     torch.testing.assert_close(head(3 * x), head(x), rtol=0, atol=1e-12)
 
 
-def test_scores_are_affine_and_order_classes_as_the_logits_do() -> None:
+def test_scores_are_affine_and_order_classes_as_the_logits_do():
     torch.manual_seed(0)
     weight, bias = torch.randn(5, 7).double(), torch.randn(5).double()
     one, two = torch.randn(2, 9, 7).double().unbind()
@@ -67,14 +64,14 @@ def test_scores_are_affine_and_order_classes_as_the_logits_do() -> None:
         Head(weight, bias)
 
 
-def test_accuracy_counts() -> None:
+def test_accuracy_counts():
     scores = torch.tensor([[1.0, 0, 0], [0, 1, 0], [0, 0, 1], [0, 1, 0]])
     assert accuracy(scores, torch.tensor([0, 1, 0, 0])) == 0.5
     with pytest.raises(TasklabError, match="at least one image"):
         accuracy(scores[:0], torch.tensor([], dtype=torch.long))
 
 
-def test_probe_is_at_the_minimum_of_its_objective() -> None:
+def test_probe_is_at_the_minimum_of_its_objective():
     torch.manual_seed(0)
     y = torch.arange(60) % 3
     x = 7 * (torch.randn(60, 5).double() + 2 * F.one_hot(y, 5))
@@ -93,7 +90,7 @@ def test_probe_is_at_the_minimum_of_its_objective() -> None:
     torch.testing.assert_close(again.weight, probe.weight, rtol=0, atol=1e-5)
 
 
-def test_probe_separates_what_a_plane_separates_at_any_scale_and_keeps_the_type() -> None:
+def test_probe_separates_what_a_plane_separates_at_any_scale_and_keeps_the_type():
     torch.manual_seed(0)
     y = torch.arange(40) % 4
     x = F.one_hot(y, 6).float() + 0.1 * torch.randn(40, 6)
@@ -104,7 +101,7 @@ def test_probe_separates_what_a_plane_separates_at_any_scale_and_keeps_the_type(
     torch.testing.assert_close(large(1000 * x), probe(x), rtol=1e-2, atol=1e-2)
 
 
-def test_probe_refuses_labels_that_are_no_class() -> None:
+def test_probe_refuses_labels_that_are_no_class():
     x = torch.randn(4, 3)
     with pytest.raises(TasklabError, match="from 0 to 3, but there are 3"):
         linear_probe(x, torch.arange(4), classes=3)
@@ -145,7 +142,7 @@ def test_prompts_are_read_once_and_a_head_that_trains_is_a_copy():
 
 
 @pytest.mark.parametrize("cosine", [True, False])
-def test_classes_that_a_model_reads_as_the_same_text_are_refused(cosine: bool) -> None:
+def test_classes_that_a_model_reads_as_the_same_text_are_refused(cosine):
     """As a tokenizer does that keeps the first twelve letters."""
     clip = SimpleNamespace(
         text=lambda texts: features_of([text[:12] for text in texts]),

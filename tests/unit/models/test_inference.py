@@ -11,7 +11,6 @@ from tasklab.models.intercept import back, front
 
 
 def openai():
-    """Return a small tower as those of the OpenAI weights are made."""
     torch.manual_seed(0)
     tower = VisionTransformer(32, 8, 32, 3, 4, 4.0, output_dim=16, act_layer=QuickGELU)
     blocks = tuple(f"transformer.resblocks.{i}" for i in range(3))

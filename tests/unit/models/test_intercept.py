@@ -1,7 +1,5 @@
 """Looking into blocks and replacing them, against models that are cut by hand."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,14 +1,11 @@
 """The registry, encoders as functions of parameters, preprocessing, and checkpoints that misfit."""
 
-from __future__ import annotations
-
 import dataclasses
 import gc
 import hashlib
 import json
 import re
 import shutil
-from pathlib import Path
 
 import pytest
 import torch
@@ -23,8 +20,7 @@ from tasklab.storage import fetching
 
 
 @pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a checkpoint of the small model in half precision, as the shipped one is."""
+def checkpoint(tmp_path_factory):
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(5)
         model = mini.build()
@@ -34,11 +30,11 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def clip(checkpoint: Path) -> loading.Clip:
+def clip(checkpoint):
     return loading.load("mini", weights=checkpoint)
 
 
-def test_every_name_of_the_configuration_is_in_the_registry() -> None:
+def test_every_name_of_the_configuration_is_in_the_registry():
     assert tuple(loading.REGISTRY) == zoo.MODELS
     with pytest.raises(TasklabError, match="did you mean 'vitb32'"):
         loading.load("vitb23")
@@ -47,7 +43,7 @@ def test_every_name_of_the_configuration_is_in_the_registry() -> None:
 
 
 @pytest.mark.parametrize("name", zoo.MODELS)
-def test_an_entry_of_the_table_is_complete(name: str) -> None:
+def test_an_entry_of_the_table_is_complete(name):
     entry = zoo.spec(name)
     assert entry.tower.parameters > 0 and entry.blocks > 0 and entry.source
     assert all(zoo.family(name)[role] == name for role in entry.roles)
@@ -68,7 +64,7 @@ def test_an_entry_of_the_table_is_complete(name: str) -> None:
         assert re.fullmatch("[0-9a-f]{40}", entry.revision)
 
 
-def test_the_encoder_is_frozen_float32_and_has_its_blocks_in_order(clip: loading.Clip) -> None:
+def test_the_encoder_is_frozen_float32_and_has_its_blocks_in_order(clip):
     encoder = clip.encoder
     assert encoder.blocks == tuple(f"transformer.resblocks.{i}" for i in range(6))
     assert not encoder.module.training
@@ -76,21 +72,21 @@ def test_the_encoder_is_frozen_float32_and_has_its_blocks_in_order(clip: loading
         assert parameter.dtype == torch.float32 and not parameter.requires_grad
 
 
-def test_the_checkpoint_is_what_is_loaded(clip: loading.Clip, checkpoint: Path) -> None:
+def test_the_checkpoint_is_what_is_loaded(clip, checkpoint):
     stored = weights_of(checkpoint)
     for name, parameter in clip.encoder.params.items():
         assert torch.equal(parameter, stored[f"visual.{name}"].float())
 
 
-def weights_of(path: Path) -> dict[str, torch.Tensor]:
+def weights_of(path):
     from tasklab.storage.store import read_tensors
 
     return read_tensors(path)
 
 
 def test_calling_with_other_parameters_is_another_model_and_changes_none(
-    clip: loading.Clip,
-) -> None:
+    clip,
+):
     encoder, x = clip.encoder, torch.randn(2, 3, 32, 32)
     before = encoder.weights_hash
     moved = {name: p + 0.01 for name, p in encoder.params.items()}
@@ -107,7 +103,7 @@ def test_calling_with_other_parameters_is_another_model_and_changes_none(
         torch.testing.assert_close(other, wrapped(x), rtol=1e-4, atol=1e-5)
 
 
-def test_the_hash_tells_parameters_apart(clip: loading.Clip) -> None:
+def test_the_hash_tells_parameters_apart(clip):
     encoder = clip.encoder
     changed = {name: p.clone() for name, p in encoder.params.items()}
     changed["proj"][0, 0] += 1e-3
@@ -116,9 +112,7 @@ def test_the_hash_tells_parameters_apart(clip: loading.Clip) -> None:
     assert dataclasses.replace(encoder, params=order).weights_hash == encoder.weights_hash
 
 
-def test_random_init_draws_only_the_image_encoder_and_only_from_its_seed(
-    checkpoint: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_random_init_draws_only_the_image_encoder_and_only_from_its_seed(checkpoint, monkeypatch):
     sha256 = hashlib.sha256(checkpoint.read_bytes()).hexdigest()
     monkeypatch.setattr(mini, "weights_path", lambda name: checkpoint)
     monkeypatch.setattr(mini, "card", lambda name: {"sha256": sha256})
@@ -139,14 +133,14 @@ def test_random_init_draws_only_the_image_encoder_and_only_from_its_seed(
         loading.load("mini", init="random", weights=checkpoint)
 
 
-def test_text_features_do_not_depend_on_their_neighbours(clip: loading.Clip) -> None:
+def test_text_features_do_not_depend_on_their_neighbours(clip):
     texts = [f"{n} circles" for n in range(300)]  # more than one batch
     features = clip.text(texts)
     assert features.shape == (300, 128) and not features.requires_grad
     torch.testing.assert_close(features[299:], clip.text(texts[299:]), rtol=1e-4, atol=1e-5)
 
 
-def test_preprocessing_normalises_channels(clip: loading.Clip) -> None:
+def test_preprocessing_normalises_channels(clip):
     encoder = clip.encoder
     x = torch.randint(0, 256, (2, 3, 32, 32), dtype=torch.uint8)
     before = x.clone()
@@ -160,16 +154,14 @@ def test_preprocessing_normalises_channels(clip: loading.Clip) -> None:
 
 
 @pytest.mark.parametrize("shape", [(20, 20), (64, 48), (33, 90)])
-def test_preprocessing_resizes_the_shorter_side_and_cuts_the_centre(
-    clip: loading.Clip, shape: tuple[int, int]
-) -> None:
+def test_preprocessing_resizes_the_shorter_side_and_cuts_the_centre(clip, shape):
     grey = torch.full((1, 3, *shape), 127, dtype=torch.uint8)
     out = clip.encoder.preprocess(grey)
     assert out.shape == (1, 3, 32, 32)
     torch.testing.assert_close(out, clip.encoder.preprocess(grey[..., :1, :1].expand(1, 3, 32, 32)))
 
 
-def test_a_checkpoint_with_wrong_keys_names_them(tmp_path: Path, checkpoint: Path) -> None:
+def test_a_checkpoint_with_wrong_keys_names_them(tmp_path, checkpoint):
     tensors = weights_of(checkpoint)
     tensors["visual.projection"] = tensors.pop("visual.proj")
     tensors["logit_scale"] = torch.ones(2)
@@ -187,14 +179,14 @@ def test_a_checkpoint_with_wrong_keys_names_them(tmp_path: Path, checkpoint: Pat
         assert part in message
 
 
-def test_many_wrong_keys_are_counted_and_some_are_named() -> None:
+def test_many_wrong_keys_are_counted_and_some_are_named():
     model = nn.Sequential(*(nn.Linear(2, 2) for _ in range(8)))
     with pytest.raises(TasklabError, match=r"16 missing: 0\.weight, .*, \.\.\.") as caught:
         weights.fit(model, {}, "empty.safetensors")
     assert "7.bias" not in str(caught.value)
 
 
-def test_a_weights_file_that_is_not_there_or_not_whole(tmp_path: Path, checkpoint: Path) -> None:
+def test_a_weights_file_that_is_not_there_or_not_whole(tmp_path, checkpoint):
     with pytest.raises(TasklabError, match="no weights file"):
         loading.load("mini", weights=tmp_path / "absent.safetensors")
     half = tmp_path / "half.safetensors"
@@ -203,16 +195,14 @@ def test_a_weights_file_that_is_not_there_or_not_whole(tmp_path: Path, checkpoin
         loading.load("mini", weights=half)
 
 
-def test_the_folder_of_placed_weights_is_used_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_folder_of_placed_weights_is_used_first(tmp_path, monkeypatch):
     placed = tmp_path / "vitb32.safetensors"
     placed.touch()
     monkeypatch.setenv(weights.FOLDER, str(tmp_path))
     assert weights.find("vitb32", "nobody/nothing") == placed
 
 
-def test_a_hub_that_does_not_answer_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hub_that_does_not_answer_is_given_up(monkeypatch):
     """Also where the look-up of the host's name hangs, which no socket timeout covers."""
     import threading
     import time
@@ -230,7 +220,7 @@ def test_a_hub_that_does_not_answer_is_given_up(monkeypatch: pytest.MonkeyPatch)
     done.set()
 
 
-def test_shipped_weights_that_changed_are_refused(tmp_path: Path, monkeypatch) -> None:
+def test_shipped_weights_that_changed_are_refused(tmp_path, monkeypatch):
     whole = mini.weights_path("mini_xs")
     data = bytearray(whole.read_bytes())
     data[-3] ^= 4
@@ -244,8 +234,8 @@ def test_shipped_weights_that_changed_are_refused(tmp_path: Path, monkeypatch) -
 
 
 @pytest.mark.parametrize("cached", [False, True])
-def test_fetched_weights_are_compared_with_what_they_first_were(tmp_path: Path, cached) -> None:
-    def placed(commit: str, text: str) -> Path:
+def test_fetched_weights_are_compared_with_what_they_first_were(tmp_path, cached):
+    def placed(commit, text):
         folder = tmp_path / "snapshots" / commit if cached else tmp_path
         folder.mkdir(parents=True, exist_ok=True)
         file = folder / "model.safetensors"
@@ -294,5 +284,5 @@ def test_what_no_file_tells_is_built():
     assert random.weights_hash != loading.outline("mini_xs").encoder.weights_hash
 
 
-def test_a_cell_that_ends_with_a_model_does_not_print_its_weights(clip: loading.Clip) -> None:
+def test_a_cell_that_ends_with_a_model_does_not_print_its_weights(clip):
     assert len(repr(clip)) < 1000

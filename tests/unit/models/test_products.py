@@ -13,7 +13,6 @@ from tasklab.tuning import tangent
 
 @pytest.fixture
 def convolutions(monkeypatch):
-    """Let convolutions be the faster way, and count them."""
     made, usual = [], F.conv2d
     monkeypatch.setattr(products, "by_convolution", lambda: True)
     monkeypatch.setattr(F, "conv2d", lambda *a, **k: made.append(a) or usual(*a, **k))

@@ -1,7 +1,5 @@
 """Any image model of timm's by its name: features, blocks, weights, messages."""
 
-from __future__ import annotations
-
 import pytest
 import timm
 import torch

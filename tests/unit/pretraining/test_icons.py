@@ -6,7 +6,6 @@ import hashlib
 import io
 import json
 import tarfile
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,7 +21,7 @@ TABLE = "Things | thing\nbox: crate\ndisc\nbar\n\nDocuments | thing\nsheet\nlid\
 _RNG = np.random.default_rng(0)
 
 
-def _body(kind: str) -> str:
+def _body(kind):
     x, y, w, h = (float(v) for v in _RNG.uniform((1, 1, 8, 4), (8, 8, 14, 14)))
     if kind == "disc":
         return f'<circle cx="{12 + x / 4}" cy="{12 + y / 4}" r="{w / 2}"/>'
@@ -30,7 +29,7 @@ def _body(kind: str) -> str:
     return f'<rect x="{x}" y="{y}" width="{w}" height="{h}"/>{extra}'
 
 
-def _set(prefix: str, author: str, *, licence: str = "MIT", category: str = "Thematic") -> dict:
+def _set(prefix, author, *, licence="MIT", category="Thematic"):
     kinds = ("box", "disc", "bar", "sheet", "lid")
     icons_ = {f"{kind}-{n}-outline": {"body": _body(kind)} for kind in kinds for n in range(16, 48)}
     icons_ |= {f"thing-{chr(97 + n)}{chr(97 + n)}": {"body": _body("box")} for n in range(20)}
@@ -51,8 +50,7 @@ def _set(prefix: str, author: str, *, licence: str = "MIT", category: str = "The
 
 
 @pytest.fixture(scope="module")
-def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A package of four allowed sets by three authors, two sets that are not allowed, and logos."""
+def package(tmp_path_factory):
     path = tmp_path_factory.mktemp("package") / source.FILE
     entries = [
         _set("tabler", "A"), _set("mdi", "B"), _set("solar", "C"), _set("tabler-more", "A"),
@@ -71,8 +69,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def made(package: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """Folders of drawings and of tasks, made from the package."""
+def made(package, tmp_path_factory):
     folder, into = tmp_path_factory.mktemp("world"), tmp_path_factory.mktemp("shipped")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(source, "SHA256", hashlib.sha256(package.read_bytes()).hexdigest())
@@ -87,14 +84,14 @@ def made(package: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path,
     return folder, into
 
 
-def test_an_absent_or_another_package_is_said(tmp_path: Path, package: Path) -> None:
+def test_an_absent_or_another_package_is_said(tmp_path, package):
     with pytest.raises(TasklabError, match="npm pack @iconify/json@2.2.535"):
         source.check(tmp_path / source.FILE)
     with pytest.raises(TasklabError, match="SHA-256"):
         source.check(package)
 
 
-def test_what_may_not_be_shipped_is_left_out(made: tuple[Path, Path]) -> None:
+def test_what_may_not_be_shipped_is_left_out(made):
     folder, into = made
     table = icons.table(into)
     assert set(table["sets"]) <= {"tabler", "mdi", "solar", "tabler-more"}
@@ -105,7 +102,7 @@ def test_what_may_not_be_shipped_is_left_out(made: tuple[Path, Path]) -> None:
     assert "box" not in learnt and "disc of the firm" not in learnt and "logo box" not in learnt
 
 
-def test_no_family_and_no_near_copy_is_on_both_sides(made: tuple[Path, Path]) -> None:
+def test_no_family_and_no_near_copy_is_on_both_sides(made):
     _, into = made
     table, drawings = icons.table(into), icons.drawings(into)
     families = {prefix: one["family"] for prefix, one in table["sets"].items()}
@@ -118,14 +115,14 @@ def test_no_family_and_no_near_copy_is_on_both_sides(made: tuple[Path, Path]) ->
     assert clean.distinct(images[:, 0].numpy()).all()
 
 
-def test_labels_are_the_names(made: tuple[Path, Path]) -> None:
+def test_labels_are_the_names(made):
     _, into = made
     entry, (_, labels) = icons.entry("Things", into), icons.whole("Things", into)
     for said, label in zip(icons.drawings(into)["Things"], labels.tolist(), strict=True):
         assert names.concept(said.split(":")[1]) == entry["classes"][label]
 
 
-def test_the_corpus_is_seen_whole_once_a_round(made: tuple[Path, Path]) -> None:
+def test_the_corpus_is_seen_whole_once_a_round(made):
     folder, _ = made
     pairs = corpus.Corpus(folder, seed=1, size=16)
     assert len(pairs.captions) > 16
@@ -144,11 +141,11 @@ def test_the_corpus_is_seen_whole_once_a_round(made: tuple[Path, Path]) -> None:
         ("arrow-left-16-regular", "arrow left"),
     ],
 )  # fmt: skip
-def test_names_without_style(name: str, concept: str) -> None:
+def test_names_without_style(name, concept):
     assert names.concept(name) == concept
 
 
-def test_near_copies_are_those_of_all_pairs() -> None:
+def test_near_copies_are_those_of_all_pairs():
     rng = np.random.default_rng(3)
     images = rng.integers(0, 256, (60, 20, 20)).astype(np.uint8)
     images[30:] = np.clip(images[:30] + rng.integers(-42, 43, (30, 20, 20)), 0, 255)
@@ -165,7 +162,7 @@ def test_near_copies_are_those_of_all_pairs() -> None:
     assert copied.tolist() == (exact[30:, :30] > clean.LIMIT).any(1).tolist()
 
 
-def test_a_drawing_is_turned_about_its_middle() -> None:
+def test_a_drawing_is_turned_about_its_middle():
     svg = source._svg({"body": '<rect x="10" y="2" width="4" height="8"/>'}, 24, 24)
     upright, right = (render.picture(unlike.svg_turned(svg, angle)) for angle in (0, 90))
     rows, columns = np.nonzero(upright[0] < 128)

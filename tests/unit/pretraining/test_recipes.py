@@ -1,7 +1,5 @@
 """Pre-training: recipes, views and losses."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest

@@ -17,7 +17,7 @@ from tasklab.records.statements import anchor
 NOTEBOOKS = Path(__file__).parents[3] / "notebooks"
 
 
-def test_claims_are_well_formed() -> None:
+def test_claims_are_well_formed():
     assert len({c.id for c in CLAIMS}) == len(CLAIMS)
     printed = papers.papers()
     known = set(zip(printed["paper"], printed["table"], strict=True))
@@ -34,12 +34,12 @@ def test_claims_are_well_formed() -> None:
         assert len(claim.short) <= 45, claim.short
 
 
-def test_no_claim_is_about_what_chose_a_coefficient() -> None:
+def test_no_claim_is_about_what_chose_a_coefficient():
     """The coefficient of negation keeps 95 % of the control by its choice."""
     assert not [c.id for c in CLAIMS if c.experiment == "negation" and c.metric == "control"]
 
 
-def test_every_headline_of_the_protocol_is_expressed() -> None:
+def test_every_headline_of_the_protocol_is_expressed():
     assert {c.headline for c in CLAIMS} == set(range(10))
     first = [(c.metric, c.setting) for c in CLAIMS if c.headline == 1]
     usual = SETTINGS[:3]  # other rules for the rate are of the sum alone
@@ -51,7 +51,7 @@ def test_every_headline_of_the_protocol_is_expressed() -> None:
     assert {bases[id].headline for id in grown} == {1, 2, 3, 4, 5, 7}  # 6 is of equality
 
 
-def test_cells_of_a_statement_are_told_apart() -> None:
+def test_cells_of_a_statement_are_told_apart():
     cells: dict[tuple[str, str], list[str]] = {}
     for claim in CLAIMS:
         cells.setdefault((claim.entry, claim.setting), []).append(claim.cell)
@@ -60,8 +60,7 @@ def test_cells_of_a_statement_are_told_apart() -> None:
         assert len(names) == 1 or all(names)
 
 
-def headings(name: str) -> set[str]:
-    """Return a notebook's headings."""
+def headings(name):
     book = json.loads((NOTEBOOKS / f"{name}.ipynb").read_text(encoding="utf-8"))
     texts = ["".join(c["source"]) for c in book["cells"] if c["cell_type"] == "markdown"]
     found = re.findall(r"^#+ +(.*)$", "\n".join(texts), flags=re.MULTILINE)
@@ -69,7 +68,7 @@ def headings(name: str) -> set[str]:
 
 
 @pytest.mark.skipif(not NOTEBOOKS.is_dir(), reason="an installed package has no notebooks")
-def test_every_statement_leads_to_a_heading_where_it_is_judged() -> None:
+def test_every_statement_leads_to_a_heading_where_it_is_judged():
     for name in {*CHAPTERS, *(c.evidence.partition("#")[0] for c in CLAIMS)}:
         titles = {c.evidence.partition("#")[2] for c in CLAIMS if c.evidence.startswith(f"{name}#")}
         assert titles and titles <= headings(name)

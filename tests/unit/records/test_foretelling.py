@@ -1,7 +1,5 @@
 """Correlations over pairs that share tasks: by hand, and in simulations that a naive one fails."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np
@@ -17,7 +15,6 @@ NAMES = [f"task {i}" for i in range(8)]
 
 
 def rows(values, names=NAMES, **more):
-    """Return records of the experiment from {(task, ...) or task: {metric: value}}."""
     common = {"experiment": "crossing", "model": "mini", "method": "nonlinear", "seed": 0, **more}
     return [
         {**common, "task": task, "n_tasks": 1 + ("+" in task), "metric": metric, "value": value}

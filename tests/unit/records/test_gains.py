@@ -1,7 +1,5 @@
 """Gains of merges for every number of tasks: the rule of verdicts, applied by hand."""
 
-from __future__ import annotations
-
 import itertools
 import math
 
@@ -19,7 +17,6 @@ TASKS = [f"task {i}" for i in range(4)]
 
 
 def value(merge, n, seed, task):
-    """Return an accuracy: what a merge gains depends on the seed, the task and their number."""
     gain = {"arithmetic": 0.0, "ties": 2.0, "wudi": 5.0 + n}[merge]
     return 60.0 + gain * (1 + 0.1 * seed + 0.05 * TASKS.index(task))
 

@@ -1,7 +1,5 @@
 """Intervals of effects with several sources of error."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -14,7 +12,7 @@ from tasklab.records import images, intervals
 from tasklab.records.intervals import Source, half_width, holm, p_value
 
 
-def test_one_source_gives_students_interval() -> None:
+def test_one_source_gives_students_interval():
     values = [1.0, 2.0, 4.0, 4.5]
     source = intervals.of_means("seeds", values)
     theirs = stats.ttest_1samp(values, 0)
@@ -23,7 +21,7 @@ def test_one_source_gives_students_interval() -> None:
     assert p_value(np.mean(values), [source]) == pytest.approx(theirs.pvalue)
 
 
-def test_half_widths_of_several_sources_add_in_squares() -> None:
+def test_half_widths_of_several_sources_add_in_squares():
     seeds = Source(name="seeds", variance=2.0, freedom=2)
     many = Source(name="images", variance=6.0)
     expected = math.hypot(stats.t.ppf(0.975, 2) * 2**0.5, stats.norm.ppf(0.975) * 6**0.5)
@@ -34,19 +32,19 @@ def test_half_widths_of_several_sources_add_in_squares() -> None:
     assert p_value(2 * half, [seeds, many]) < 0.05 < p_value(0.5 * half, [seeds, many])
 
 
-def test_what_does_not_vary_has_no_interval() -> None:
+def test_what_does_not_vary_has_no_interval():
     still = Source(name="seeds", variance=0.0, freedom=2)
     assert math.isnan(half_width([still])) and math.isnan(p_value(1.0, [still]))
 
 
-def test_holm_agrees_with_a_worked_example() -> None:
+def test_holm_agrees_with_a_worked_example():
     assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
     found = holm([0.02, math.nan, 0.04])
     assert found[[0, 2]] == pytest.approx([0.04, 0.04]) and math.isnan(found[1])
 
 
 @pytest.mark.parametrize("n", [1, 7, 8, 9, 1000])
-def test_hits_survive_packing(n: int) -> None:
+def test_hits_survive_packing(n):
     hits = np.random.default_rng(n).random(n) < 0.5
     assert (images.unpacked(images.packed(hits), n) == hits).all()
     for text in (images.packed(np.ones(n + 8, bool)), "?"):

@@ -1,10 +1,7 @@
 """The rule of verdicts."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -27,17 +24,16 @@ CLAIM = Claim(id="t", entry="t", paper="tangent", table="1", statement="more",
 EXACT = {"n": None}  # no number of images: as if they were all there are
 
 
-def changed(**other: Any) -> Claim:
+def changed(**other):
     return dataclasses.replace(CLAIM, **other)
 
 
-def row(method: str, value: float, **other: Any) -> dict[str, Any]:
+def row(method, value, **other):
     base = {"experiment": "addition", "model": "mini", "task": "Signs", "metric": "absolute"}
     return {**base, "n_tasks": 8, "seed": 0, "n": 1000, "method": method, "value": value, **other}
 
 
-def two_methods(differences: dict[int, float], tasks=TASKS, **other: Any) -> pd.DataFrame:
-    """Records in which linearized exceeds nonlinear by a given difference for each seed."""
+def two_methods(differences, tasks=TASKS, **other):
     return tidy(
         row(method, 60 + seed + (diff if method == "linearized" else 0), seed=seed, task=t, **other)
         for seed, diff in differences.items()
@@ -59,7 +55,7 @@ def two_methods(differences: dict[int, float], tasks=TASKS, **other: Any) -> pd.
         ({0: 1.0, 1: 1.0, 2: 1.0}, "undecided"),  # nothing varies: too coarse a measure
     ],
 )
-def test_rule(differences: dict[int, float], outcome: str) -> None:
+def test_rule(differences, outcome):
     found = verdict(CLAIM, two_methods(differences, **EXACT))
     assert found.outcome == outcome
     assert found.outcome in judgement.OUTCOMES
@@ -69,7 +65,7 @@ def test_rule(differences: dict[int, float], outcome: str) -> None:
     assert math.isnan(found.interval.low) == (len(set(differences.values())) == 1)
 
 
-def test_the_interval_of_seeds_alone_is_students() -> None:
+def test_the_interval_of_seeds_alone_is_students():
     values = {0: 1.0, 1: 2.5, 2: 0.4, 3: 1.9}
     found = verdict(CLAIM, two_methods(values, **EXACT))
     theirs = stats.ttest_1samp(list(values.values()), 0)
@@ -77,7 +73,7 @@ def test_the_interval_of_seeds_alone_is_students() -> None:
     assert found.p == pytest.approx(theirs.pvalue) and found.sources == ("seeds",)
 
 
-def test_images_widen_the_interval() -> None:
+def test_images_widen_the_interval():
     values = {0: 1.0, 1: 1.2, 2: 0.9}
     alone, counted = (verdict(CLAIM, two_methods(values, n=n)) for n in (None, 1000))
     assert counted.sources == ("seeds", "images")
@@ -87,8 +83,7 @@ def test_images_widen_the_interval() -> None:
     assert 1.9 < wider / (100 * math.sqrt(0.61 * 0.39 / 1000)) < 2.2
 
 
-def of_images(right: dict[tuple[str, int, str], np.ndarray], **other: Any) -> pd.DataFrame:
-    """Records of which images each method answered, by method, seed and task."""
+def of_images(right, **other):
     return tidy(
         row(
             method, 100 * hits.mean(), seed=seed, task=task, n=len(hits), hits=packed(hits), **other
@@ -97,7 +92,7 @@ def of_images(right: dict[tuple[str, int, str], np.ndarray], **other: Any) -> pd
     )
 
 
-def test_what_all_seeds_answer_alike_is_drawn_once() -> None:
+def test_what_all_seeds_answer_alike_is_drawn_once():
     """Images that one side answers at every seed count as images, not as many more of them."""
     rng = np.random.default_rng(0)
     n, gained = 400, rng.random((2, 400)) < 0.3
@@ -118,7 +113,7 @@ def test_what_all_seeds_answer_alike_is_drawn_once() -> None:
     assert verdict(CLAIM, of_images(shuffled)).interval.high < bound.interval.high
 
 
-def test_a_ratio_has_the_images_of_both_its_parts() -> None:
+def test_a_ratio_has_the_images_of_both_its_parts():
     claim = changed(metric="normalised")
     rng, rows = np.random.default_rng(1), []
     for seed in range(3):
@@ -142,7 +137,7 @@ def test_a_ratio_has_the_images_of_both_its_parts() -> None:
     assert halves[0] < 1.5 * halves[1]
 
 
-def test_maps_know_on_which_images_predictions_changed() -> None:
+def test_maps_know_on_which_images_predictions_changed():
     """What drawing both tasks' images anew does to the difference of two maps."""
     claim = changed(experiment="disentanglement", metric="xi_classifier_box", relation="<")
     rng, n, rows, kept = np.random.default_rng(2), 200, [], {}
@@ -170,8 +165,7 @@ def test_maps_know_on_which_images_predictions_changed() -> None:
     assert found.on_these_tasks.outcome == "holds" and narrow < 0.7 * wide
 
 
-def gaining(start: float, gains: dict[str, float]) -> list[dict]:
-    """Return records of three seeds in which linearized fine-tuning gains so much on each task."""
+def gaining(start, gains):
     return [
         row(method, start + seed + (gains[task] + 0.1 * seed) * (method == "linearized"), seed=seed,
             task=task)
@@ -179,7 +173,7 @@ def gaining(start: float, gains: dict[str, float]) -> list[dict]:
     ]  # fmt: skip
 
 
-def test_a_claim_about_tasks_in_general_draws_tasks() -> None:
+def test_a_claim_about_tasks_in_general_draws_tasks():
     values = {"Signs": 6.0, "Places": -3.0, "Scenes": 2.0, "Digits": 1.0}
     rows = gaining(60, values)
     found = verdict(CLAIM, tidy(rows))
@@ -199,7 +193,7 @@ def test_a_claim_about_tasks_in_general_draws_tasks() -> None:
     assert found.interval.low < alone.interval.low and alone.p == found.p_here < found.p
 
 
-def test_what_tasks_leave_open_may_be_decided_on_them_alone() -> None:
+def test_what_tasks_leave_open_may_be_decided_on_them_alone():
     gains = {"Signs": 40.0, "Places": -10.0, "Scenes": 30.0, "Digits": 20.0}
     rows = gaining(40, gains)
     for relation, outcome in ((">", "holds"), ("<", "does not hold")):
@@ -207,7 +201,7 @@ def test_what_tasks_leave_open_may_be_decided_on_them_alone() -> None:
         assert (found.outcome, found.on_these_tasks.outcome) == ("undecided", outcome)
 
 
-def test_a_claim_of_less_turns_the_sign() -> None:
+def test_a_claim_of_less_turns_the_sign():
     found = verdict(changed(relation="<"), two_methods({0: -2.0, 1: -2.1}, **EXACT))
     assert found.outcome == "holds" and found.interval.effect == pytest.approx(2.05)
     with pytest.raises(TasklabError, match="relation"):
@@ -223,7 +217,7 @@ def test_a_claim_of_less_turns_the_sign() -> None:
         ({0: -3.0, 1: -3.1, 2: -2.9}, "does not hold"),
     ],
 )
-def test_a_claim_of_equality_needs_the_interval_within_its_margin(differences, outcome) -> None:
+def test_a_claim_of_equality_needs_the_interval_within_its_margin(differences, outcome):
     equal = changed(relation="=", margin=1.0)
     found = verdict(equal, two_methods(differences, **EXACT))
     assert found.outcome == outcome
@@ -231,7 +225,7 @@ def test_a_claim_of_equality_needs_the_interval_within_its_margin(differences, o
     assert (found.p <= 0.05) == (outcome == "holds") or outcome == "does not hold"
 
 
-def test_only_common_seeds_and_tasks_are_compared() -> None:
+def test_only_common_seeds_and_tasks_are_compared():
     df = two_methods({0: 1.0, 1: 1.1})
     extra = tidy([row("linearized", 99.0, seed=2), row("linearized", 99.0, task="Scenes")])
     found = verdict(CLAIM, pd.concat([df, extra]))
@@ -241,7 +235,7 @@ def test_only_common_seeds_and_tasks_are_compared() -> None:
 
 
 @pytest.mark.parametrize("tasks", [("Objects",), TASKS])
-def test_control_is_compared_with_a_share_of_the_pretrained_one(tasks: tuple[str, ...]) -> None:
+def test_control_is_compared_with_a_share_of_the_pretrained_one(tasks):
     claim = changed(experiment="negation", metric="control", right="pretrained", factor=0.95)
     base = {"experiment": "negation", "metric": "control", "n_tasks": None, **EXACT}
     rows = [row("pretrained", 60.0, seed=None, task=t, **base) for t in tasks]
@@ -252,14 +246,14 @@ def test_control_is_compared_with_a_share_of_the_pretrained_one(tasks: tuple[str
     assert found.by_seed == pytest.approx({0: 0.5, 1: 0.51})
 
 
-def test_verdicts_of_one_table() -> None:
+def test_verdicts_of_one_table():
     found = judgement.verdicts(two_methods({0: 1.0, 1: 1.01}, **EXACT), "tangent", "1")
     chosen = [v for v in found if v.claim.setting == "chosen"]
     assert {v.claim.table for v in found} == {"1"} and len(chosen) == 5
     assert [v.outcome for v in chosen] == ["holds", *["not tested"] * 4]
 
 
-def test_a_claim_may_compare_models_and_initialisations() -> None:
+def test_a_claim_may_compare_models_and_initialisations():
     claims = {
         where: changed(left="nonlinear", right=f"nonlinear@{where}")
         for where in ("convnext", "random")
@@ -280,7 +274,7 @@ def test_a_claim_may_compare_models_and_initialisations() -> None:
     assert verdict(claims["convnext"], alone).outcome == "not tested"
 
 
-def test_other_pretrainings_are_given_apart() -> None:
+def test_other_pretrainings_are_given_apart():
     effects = {"mini": 1.0, "mini_s_seed0": 3.0, "mini_s_seed1": 4.0, "mini_s_seed2": 5.0}
     df = pd.concat(
         two_methods({0: value, 1: value + 0.01}, model=model, **EXACT)
@@ -293,7 +287,7 @@ def test_other_pretrainings_are_given_apart() -> None:
     assert found.pretrainings == pytest.approx((4.005, *theirs))
 
 
-def test_growth_with_pretraining_is_a_slope_over_the_logarithm_of_the_samples() -> None:
+def test_growth_with_pretraining_is_a_slope_over_the_logarithm_of_the_samples():
     shares = {"mini_3": 3, "mini_10": 10, "mini_30": 30, "mini": 100}
     df = pd.concat(
         two_methods({s: 2 * math.log10(share) + 0.1 * s for s in (0, 1)}, model=model)
@@ -309,7 +303,7 @@ def test_growth_with_pretraining_is_a_slope_over_the_logarithm_of_the_samples() 
     assert verdict(grown, two, model="mini").outcome == "not tested"
 
 
-def test_claims_of_the_files_can_be_told() -> None:
+def test_claims_of_the_files_can_be_told():
     equal = next(c for c in CLAIMS if c.relation == "=")
     assert equal.test == "single: attention = nonlinear ± 1"
     assert CLAIMS[0].test == "absolute: linearized > nonlinear"

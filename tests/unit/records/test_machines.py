@@ -1,10 +1,7 @@
 """What another make of processor adds to an interval."""
 
-from __future__ import annotations
-
 import dataclasses
 
-import pandas as pd
 import pytest
 from scipy import stats
 
@@ -20,8 +17,7 @@ CLAIM = Claim(id="t", entry="t", paper="tangent", table="1", statement="more",
 SD, FREEDOM = machines.SPREAD["absolute"]
 
 
-def two_methods(differences: dict[int, float], makes: dict[str, str] | None = None) -> pd.DataFrame:
-    """Return records in which linearized exceeds nonlinear by a difference for each seed."""
+def two_methods(differences, makes=None):
     rows = tidy(
         {"experiment": "addition", "model": "mini", "task": task, "metric": "absolute",
          "n_tasks": 8, "seed": seed, "method": method,
@@ -33,7 +29,7 @@ def two_methods(differences: dict[int, float], makes: dict[str, str] | None = No
     return rows if makes is None else rows.assign(**{MAKE: rows["method"].map(makes)})
 
 
-def test_the_machine_is_added_in_squares() -> None:
+def test_the_machine_is_added_in_squares():
     differences, one = {0: 1.0, 1: 1.2, 2: 0.9}, dict.fromkeys(("nonlinear", "linearized"), "AMD")
     alone, both = (verdict(CLAIM, two_methods(differences, makes)) for makes in (None, one))
     halves = [(found.interval.high - found.interval.low) / 2 for found in (alone, both)]
@@ -43,13 +39,13 @@ def test_the_machine_is_added_in_squares() -> None:
     assert alone.outcome == "holds" and both.interval.effect == alone.interval.effect
 
 
-def test_a_difference_as_small_as_the_machine_s_is_undecided() -> None:
+def test_a_difference_as_small_as_the_machine_s_is_undecided():
     small = two_methods({0: SD, 1: 1.001 * SD, 2: 0.999 * SD})
     assert verdict(CLAIM, small).outcome == "holds"
     assert verdict(CLAIM, small.assign(**{MAKE: "AMD"})).outcome == "undecided"
 
 
-def test_a_side_without_fine_tuning_has_no_machine() -> None:
+def test_a_side_without_fine_tuning_has_no_machine():
     table = two_methods({0: 1.0, 1: 2.0}, dict.fromkeys(("nonlinear", "linearized"), "AMD"))
     assert machines.source(CLAIM, table).variance == pytest.approx(2 * SD**2)
     one = dataclasses.replace(CLAIM, right="pretrained", factor=3.0)
@@ -59,7 +55,7 @@ def test_a_side_without_fine_tuning_has_no_machine() -> None:
     assert machines.source(dataclasses.replace(CLAIM, metric="lambda"), table) is None
 
 
-def test_sides_of_different_makes_are_counted() -> None:
+def test_sides_of_different_makes_are_counted():
     makes = {"nonlinear": "AMD", "linearized": "Intel"}
     found = verdict(CLAIM, two_methods({0: 3.0, 1: 3.1, 2: 3.2}, makes))
     assert found.mixed == 3
@@ -75,5 +71,5 @@ def test_sides_of_different_makes_are_counted() -> None:
         ({"cpu": "Neoverse"}, "Neoverse"),
     ],
 )
-def test_makes(machine: dict, make: str) -> None:
+def test_makes(machine, make):
     assert machines.make_of(machine) == make

@@ -1,7 +1,5 @@
 """Methods compared at equal accuracy alone, and at equal length."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -15,10 +13,7 @@ RATES = (1e-4, 2e-4, 4e-4, 8e-4)
 TASKS = ("Signs", "Places", "Scenes")
 
 
-def grid(
-    alone: dict[str, tuple[float, ...]], norm: dict[str, tuple[float, ...]], added, seeds=(0, 1, 2)
-) -> pd.DataFrame:
-    """Records of two methods; `added` tells the sum's accuracy from method and accuracy alone."""
+def grid(alone, norm, added, seeds=(0, 1, 2)):
     rows = []
     for method in alone:
         for seed in seeds:
@@ -42,27 +37,27 @@ ALONE = {"nonlinear": (60.0, 70.0, 80.0, 90.0), "linearized": (55.0, 65.0, 75.0,
 NORM = {"nonlinear": (1.0, 2.0, 4.0, 8.0), "linearized": (1.0, 3.0, 5.0, 9.0)}
 
 
-def value(method: str, setting: str, metric: str = "absolute", table=None) -> pd.Series:
+def value(method, setting, metric="absolute", table=None):
     table = grid(ALONE, NORM, lambda method, a: 100 - a) if table is None else table
     rows = matched.at_setting(table, setting, metric, ("linearized", "nonlinear"), method)
     return rows.groupby("task", sort=False)["value"].mean()
 
 
-def test_the_side_that_learnt_more_is_taken_back_to_the_other() -> None:
+def test_the_side_that_learnt_more_is_taken_back_to_the_other():
     # Linearized ends at 75 (its largest rate is worse); the non-linear one passes 75 halfway
     # between 70 and 80, where its sums have 30 and 20.
     assert value("linearized", "equal accuracy").tolist() == pytest.approx([25, 26, 27])
     assert value("nonlinear", "equal accuracy").tolist() == pytest.approx([25, 26, 27])
 
 
-def test_at_equal_length_the_longer_one_is_taken_back() -> None:
+def test_at_equal_length_the_longer_one_is_taken_back():
     # The chosen vectors are 8 and 5 long: the non-linear one is at 5 a quarter from 4 to 8.
     assert value("linearized", "equal length").tolist() == pytest.approx([25, 26, 27])
     assert value("nonlinear", "equal length").tolist() == pytest.approx([17.5, 18.5, 19.5])
     assert value("nonlinear", "equal length", "target").tolist() == pytest.approx([45] * 3)
 
 
-def test_a_pairs_disentanglement_error_is_taken_back_as_well() -> None:
+def test_a_pairs_disentanglement_error_is_taken_back_as_well():
     table = grid(ALONE, NORM, lambda method, a: 100 - a)
     lengths = table[(table["metric"] == "norm") & (table["task"] == "Signs")]
     pair = {"task": "Signs+Places", "metric": "xi_classifier_box"}
@@ -75,12 +70,12 @@ def test_a_pairs_disentanglement_error_is_taken_back_as_well() -> None:
     assert judged.interval.effect == pytest.approx(3.0 - 5.0)  # linearized has the larger error
 
 
-def test_normalised_accuracies_are_made_of_both_parts() -> None:
+def test_normalised_accuracies_are_made_of_both_parts():
     found = value("linearized", "equal accuracy", "normalised")
     assert found.tolist() == pytest.approx([100 * 25 / 74, 100 * 26 / 75, 100 * 27 / 76])
 
 
-def test_a_grid_that_does_not_reach_down_gives_nothing() -> None:
+def test_a_grid_that_does_not_reach_down_gives_nothing():
     high = {**ALONE, "nonlinear": (80.0, 85.0, 88.0, 90.0)}
     table = grid(high, NORM, lambda method, a: 100 - a)
     assert value("nonlinear", "equal accuracy", table=table).empty
@@ -89,7 +84,7 @@ def test_a_grid_that_does_not_reach_down_gives_nothing() -> None:
     assert value("nonlinear", "equal accuracy", "single").empty  # what is made equal is no outcome
 
 
-def test_a_way_that_turns_is_crossed_where_it_is_chosen() -> None:
+def test_a_way_that_turns_is_crossed_where_it_is_chosen():
     way = pd.DataFrame({"lr": RATES, "x": [60.0, 50.0, 70.0, 80.0]})
     rows = pd.DataFrame({"lr": RATES, "seed": 0, "task": "a", "subset": "", "value": [0, 1, 2, 3]})
     assert matched.interpolated(rows, way, 55.0)["value"].tolist() == pytest.approx([1.25])
@@ -97,7 +92,7 @@ def test_a_way_that_turns_is_crossed_where_it_is_chosen() -> None:
     assert matched.interpolated(rows, way, 49.0).empty
 
 
-def test_verdicts_at_equal_accuracy_see_through_who_learnt_less() -> None:
+def test_verdicts_at_equal_accuracy_see_through_who_learnt_less():
     """What is added depends on the accuracy alone, and so no method adds better at equal ones."""
     rng = np.random.default_rng(0)
     table = grid(ALONE, NORM, lambda method, a: 100 - a)
@@ -113,7 +108,7 @@ def test_verdicts_at_equal_accuracy_see_through_who_learnt_less() -> None:
     assert share.outcome == "undecided" and share.here.low < share.here.high
 
 
-def test_a_way_ends_at_the_rate_of_the_search_and_what_hangs_on_it_is_told() -> None:
+def test_a_way_ends_at_the_rate_of_the_search_and_what_hangs_on_it_is_told():
     later = {**ALONE, "nonlinear": (60.0, 70.0, 80.0, 90.0, 91.0), "linearized": (1.0,) * 5}
     rows = []
     for method, alone in later.items():

@@ -4,8 +4,6 @@ import hashlib
 import json
 import math
 import subprocess
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -22,13 +20,12 @@ from tasklab.study import results
 TASKS = ("Signs", "Places")
 
 
-def row(method: str, value: float, **other: Any) -> dict[str, Any]:
+def row(method, value, **other):
     base = {"experiment": "addition", "model": "mini", "task": "Signs", "metric": "absolute"}
     return {**base, "n_tasks": 8, "seed": 0, "n": 1000, "method": method, "value": value, **other}
 
 
-def two_methods(differences: dict[int, float], **other: Any) -> pd.DataFrame:
-    """Records in which linearized exceeds nonlinear by a given difference for each seed."""
+def two_methods(differences, **other):
     return tidy(
         row(method, 60 + seed + (diff if method == "linearized" else 0), seed=seed, task=t, **other)
         for seed, diff in differences.items()
@@ -40,7 +37,7 @@ def two_methods(differences: dict[int, float], **other: Any) -> pd.DataFrame:
 # --- records ------------------------------------------------------------------------------------
 
 
-def test_tidy_fills_defaults_and_orders_columns() -> None:
+def test_tidy_fills_defaults_and_orders_columns():
     df = tidy([row("nonlinear", 60.0, vocabulary="open")])
     assert list(df.columns) == [*schema.COLUMNS, "vocabulary"]
     assert df.loc[0, ["suite", "init", "subset", "split"]].tolist() == [
@@ -74,13 +71,13 @@ def test_tidy_fills_defaults_and_orders_columns() -> None:
         ([row("nonlinear", 100.5)], "outside 0 to 100"),
     ],
 )
-def test_tidy_refuses(rows: list[dict[str, Any]], message: str) -> None:
+def test_tidy_refuses(rows, message):
     with pytest.raises(TasklabError, match=message):
         tidy(rows)
 
 
 @pytest.mark.parametrize("name", ["study.csv", "study.csv.xz"])
-def test_written_records_come_back(tmp_path: Path, name: str) -> None:
+def test_written_records_come_back(tmp_path, name):
     rows = [row("nonlinear", 61.25, alpha=0.3), row("pretrained", 50.0, seed=None, n=None)]
     path = records.write(tmp_path / "new" / name, rows, records.provenance({"steps": 2}))
     df, note = records.read(path)
@@ -95,7 +92,7 @@ def test_written_records_come_back(tmp_path: Path, name: str) -> None:
             records.read(path)
 
 
-def test_reading_notices_changed_or_missing_files(tmp_path: Path) -> None:
+def test_reading_notices_changed_or_missing_files(tmp_path):
     path = records.write(tmp_path / "study.csv", [row("nonlinear", 61.0)], {})
     path.write_text(path.read_text().replace("61.0", "71.0"))
     with pytest.raises(TasklabError, match="not the file"):
@@ -108,7 +105,7 @@ def test_reading_notices_changed_or_missing_files(tmp_path: Path) -> None:
         records.read(path)
 
 
-def test_a_failed_write_leaves_the_old_records(tmp_path: Path) -> None:
+def test_a_failed_write_leaves_the_old_records(tmp_path):
     path = records.write(tmp_path / "study.csv", [row("nonlinear", 61.0)], {})
     with pytest.raises(TasklabError, match="twice"):
         records.write(path, [row("nonlinear", 1.0), row("nonlinear", 2.0)], {})
@@ -120,7 +117,7 @@ def test_a_failed_write_leaves_the_old_records(tmp_path: Path) -> None:
         records.write(tmp_path / "study.txt", [row("nonlinear", 61.0)], {})
 
 
-def test_provenance_says_what_ran_where() -> None:
+def test_provenance_says_what_ran_where():
     note = records.provenance({"preset": "full"}, gpu="a GPU", preset="quick", seconds=1.5)
     assert {"tasklab", "commit", "python", "torch", "open_clip", "utc", "platform"} <= set(note)
     assert note["preset"] == "full" and note["seconds"] == 1.5
@@ -128,12 +125,12 @@ def test_provenance_says_what_ran_where() -> None:
     json.dumps(note, allow_nan=False)
 
 
-def _git(folder: Path, *words: str) -> None:
+def _git(folder, *words):
     who = ["-c", "user.name=t", "-c", "user.email=t@t", "-c", "init.defaultBranch=main"]
     subprocess.run(["git", "-C", str(folder), *who, *words], check=True, capture_output=True)
 
 
-def test_commit_is_the_packages_own(tmp_path: Path) -> None:
+def test_commit_is_the_packages_own(tmp_path):
     file = tmp_path / "records.py"
     file.write_text("")
     assert records._commit(file) is None  # no repository
@@ -168,7 +165,7 @@ def test_what_is_not_recorded_yet_is_no_records(monkeypatch, tmp_path):
 # --- statistics ---------------------------------------------------------------------------------
 
 
-def test_wilson_known_values() -> None:
+def test_wilson_known_values():
     low, high = wilson(15, 20)  # p = 0.75: centre and width worked out by hand
     assert (low, high) == (pytest.approx(53.13, abs=0.01), pytest.approx(88.81, abs=0.01))
     assert wilson(0, 10)[0] == 0 and wilson(10, 10)[1] == pytest.approx(100)
@@ -176,19 +173,19 @@ def test_wilson_known_values() -> None:
     assert (high - low)[0] > 3 * (high - low)[1]
 
 
-def test_wilson_ends_solve_the_score_equation() -> None:
+def test_wilson_ends_solve_the_score_equation():
     for end in wilson(37, 90):
         p, q = 37 / 90, end / 100
         assert abs(p - q) == pytest.approx(records.Z95 * math.sqrt(q * (1 - q) / 90))
 
 
 @pytest.mark.parametrize(("k", "n"), [(1, 0), (-1, 5), (6, 5)])
-def test_wilson_refuses(k: int, n: int) -> None:
+def test_wilson_refuses(k, n):
     with pytest.raises((TasklabError, RuntimeWarning)):
         wilson(k, n)
 
 
-def test_summarise_averages_within_seeds_first() -> None:
+def test_summarise_averages_within_seeds_first():
     df = tidy([row("nonlinear", v, seed=s, task=t)
                for s, t, v in [(0, "a", 10.0), (0, "b", 30.0), (1, "a", 40.0)]])  # fmt: skip
     found = summarise(df, ["method"])
@@ -202,7 +199,7 @@ def test_summarise_averages_within_seeds_first() -> None:
 # --- beside the papers --------------------------------------------------------------------------
 
 
-def test_beside_joins_by_method_and_metric() -> None:
+def test_beside_joins_by_method_and_metric():
     df = pd.concat([two_methods({0: 4.0, 1: 6.0}), two_methods({0: 9.0}, n_tasks=2)])
     zero_shot = [row("pretrained", 52.0, experiment="single", metric="single", n_tasks=None)]
     table = beside(pd.concat([df, tidy(zero_shot)]), "tangent", "1", "vitb32")
@@ -220,7 +217,7 @@ def test_beside_joins_by_method_and_metric() -> None:
     assert math.isnan(missing["here"]) and missing["seeds"] == 0
 
 
-def test_joint_training_stands_above_the_sums() -> None:
+def test_joint_training_stands_above_the_sums():
     joint = [row("nonlinear", 90.0 + seed, experiment="joint", seed=seed) for seed in (0, 1)]
     df = pd.concat([two_methods({0: 4.0}), tidy(joint)])
     table = beside(df, "tangent", "1", "vitb32")[["method", "metric", "here", "seeds"]]
@@ -232,7 +229,7 @@ def test_joint_training_stands_above_the_sums() -> None:
     assert not table["method"][2:].str.contains("jointly").any()
 
 
-def test_beside_random_initialisation() -> None:
+def test_beside_random_initialisation():
     rows = [row("nonlinear", 20.0, init="random"), row("nonlinear", 70.0)]
     rows.append(row("nonlinear", 61.0, init="random", experiment="single", metric="single"))
     table = beside(tidy(rows), "tangent", "3", "vitb32").set_index(["called", "metric"])["here"]
@@ -242,7 +239,7 @@ def test_beside_random_initialisation() -> None:
     assert named["Random init"] == "random weights"  # no pre-trained ones
 
 
-def test_beside_refuses() -> None:
+def test_beside_refuses():
     df = two_methods({0: 1.0})
     with pytest.raises(TasklabError, match="did you mean 'vitb32'"):
         beside(df, "tangent", "1", "vitb23")
@@ -250,7 +247,7 @@ def test_beside_refuses() -> None:
         beside(pd.concat([df, df.assign(model="vitb16")]), "tangent", "1", "vitb32")
 
 
-def test_box_means_average_the_cells_of_the_search_box() -> None:
+def test_box_means_average_the_cells_of_the_search_box():
     cells = {(0.0, 0.0): 1.0, (0.5, 1.0): 3.0, (1.5, 0.5): 100.0, (-0.5, 0.0): 100.0}
     df = tidy(
         row("nonlinear", value, experiment="disentanglement", metric="xi_classifier",
@@ -263,7 +260,7 @@ def test_box_means_average_the_cells_of_the_search_box() -> None:
     assert maps.box_means(df, -1, 2)["value"].tolist() == [51.0]
 
 
-def test_box_means_know_what_each_image_gives() -> None:
+def test_box_means_know_what_each_image_gives():
     random = np.random.default_rng(0)
     changed = random.random((2, 2, 30)) < [[[0.2]], [[0.6]]]  # cells, tasks, images
     df = tidy(
@@ -288,7 +285,7 @@ def test_box_means_know_what_each_image_gives() -> None:
         (b"value\n1\n", [], "is not the file that its .json describes"),
     ],
 )
-def test_files_that_hold_no_records_are_named(tmp_path, text, note, expected) -> None:
+def test_files_that_hold_no_records_are_named(tmp_path, text, note, expected):
     path = tmp_path / "a.csv"
     path.write_bytes(text)
     note = {"sha256": hashlib.sha256(text).hexdigest()} if note is None else note
@@ -297,7 +294,7 @@ def test_files_that_hold_no_records_are_named(tmp_path, text, note, expected) ->
         records.read(path)
 
 
-def test_combining_counts_the_same_record_once_and_refuses_another_value() -> None:
+def test_combining_counts_the_same_record_once_and_refuses_another_value():
     with pytest.raises(TasklabError, match="at least one table"):
         records.combine()
     one = tidy([row("nonlinear", 60.0), row("linearized", 50.0)])

@@ -1,6 +1,5 @@
 """The data file of the papers' numbers: complete, in range, and in agreement with the papers."""
 
-import pandas as pd
 import pytest
 
 from tasklab.analyses.merging import METHODS
@@ -30,18 +29,18 @@ COUNTS = {
 }
 
 
-def _value(df: pd.DataFrame, **where: str) -> float:
+def _value(df, **where):
     for name, wanted in where.items():
         df = df[df[name] == wanted]
     assert len(df) == 1, where
     return float(df["value"].iloc[0])
 
 
-def test_counts_per_table() -> None:
+def test_counts_per_table():
     assert papers().groupby(["paper", "table"]).size().to_dict() == COUNTS
 
 
-def test_keys_are_unique() -> None:
+def test_keys_are_unique():
     df = papers()
     assert not df.duplicated(["paper", "table", "row", "column"]).any()
     table4 = (df["paper"] == "closed_vocab") & (df["table"] == "4")  # one model under two regimes
@@ -50,14 +49,14 @@ def test_keys_are_unique() -> None:
     assert not rest.duplicated(keys).any()
 
 
-def test_only_the_two_cells_lost_in_the_text_are_empty() -> None:
+def test_only_the_two_cells_lost_in_the_text_are_empty():
     empty = papers()[lambda df: df["value"].isna()]
     assert set(empty["paper"] + empty["table"] + empty["row"]) == {"closed_vocab4Encoder"}
     assert sorted(empty["metric"]) == ["lambda", "normalised"]
     assert empty["note"].str.contains("missing").all()
 
 
-def test_ranges_units_and_names() -> None:
+def test_ranges_units_and_names():
     df = papers().dropna(subset=["value"])
     percent = df["unit"] == "%"
     assert df.loc[percent, "value"].between(2, 100).all()
@@ -68,7 +67,7 @@ def test_ranges_units_and_names() -> None:
     assert (steps - steps.round()).abs().max() < 1e-9
 
 
-def test_normalised_is_at_least_absolute() -> None:
+def test_normalised_is_at_least_absolute():
     """By definition, as no single-task accuracy exceeds 100 %; one printed cell breaks it."""
     df = papers()
     df = df[df["metric"].isin(["absolute", "normalised"])]
@@ -81,7 +80,7 @@ def test_normalised_is_at_least_absolute() -> None:
 
 
 @pytest.mark.parametrize("model", ["vitb32", "vitb16", "vitl14"])
-def test_normalised_agrees_with_single_and_absolute(model: str) -> None:
+def test_normalised_agrees_with_single_and_absolute(model):
     """The implied mean single-task accuracy is plausible: above the sum's, at most 100 %."""
     for paper in ("tangent", "linear_layers"):
         df = papers(paper, "1")
@@ -92,7 +91,7 @@ def test_normalised_agrees_with_single_and_absolute(model: str) -> None:
             assert 85 < implied < 97
 
 
-def test_order_of_methods_in_the_tangent_paper() -> None:
+def test_order_of_methods_in_the_tangent_paper():
     for table in ("1", "4"):
         df = papers("tangent", table)
         for model in df["model"].unique():
@@ -102,7 +101,7 @@ def test_order_of_methods_in_the_tangent_paper() -> None:
                 assert linearized > _value(df, method="nonlinear", **where)
 
 
-def test_negation_keeps_the_control() -> None:
+def test_negation_keeps_the_control():
     df = papers("tangent", "2")
     for model in ("vitb32", "vitb16", "vitl14"):
         before = {m: _value(df, model=model, method="pretrained", metric=m)
@@ -117,7 +116,7 @@ def test_negation_keeps_the_control() -> None:
             assert _value(df, model=model, method=method, metric="target") < before["target"] / 2
 
 
-def test_numbers_that_the_texts_state_again() -> None:
+def test_numbers_that_the_texts_state_again():
     """Gains named in the linear-layers abstract; and table 2 repeats a row of table 1."""
     df = papers("linear_layers", "1")
     ours = {m: _value(df, model=m, method="attention", metric="absolute")
@@ -134,7 +133,7 @@ def test_numbers_that_the_texts_state_again() -> None:
     assert mae == 73.0  # "retains only 73%"
 
 
-def test_closed_vocabulary_tables_agree() -> None:
+def test_closed_vocabulary_tables_agree():
     aligned, full = papers("closed_vocab", "1"), papers("closed_vocab", "3")
     for model in full["model"].unique():
         probe = _value(aligned, model=model, method="probe", metric="single")
@@ -148,18 +147,18 @@ def test_closed_vocabulary_tables_agree() -> None:
         assert abs(100 * added / single - normalised) < 2.5
 
 
-def test_ctl_r2() -> None:
+def test_ctl_r2():
     assert papers("ctl")["value"].tolist() == [0.903, 0.782, 0.839]
 
 
-def test_unknown_paper_or_table_suggests_the_nearest() -> None:
+def test_unknown_paper_or_table_suggests_the_nearest():
     with pytest.raises(TasklabError, match="did you mean 'tangent'"):
         papers("tangnet")
     with pytest.raises(TasklabError, match="unknown table '9'"):
         papers("tangent", "9")
 
 
-def test_every_statement_on_merges_is_an_order_that_all_protocols_and_sizes_share() -> None:
+def test_every_statement_on_merges_is_an_order_that_all_protocols_and_sizes_share():
     """Of merges that are printed side by side, the one is above the other wherever both are."""
     df = papers("merging").replace({"row": {m.title: name for name, m in METHODS.items()}})
     wide = df.pivot_table(index=["table", "model"], columns="row", values="value")
@@ -173,7 +172,7 @@ def test_every_statement_on_merges_is_an_order_that_all_protocols_and_sizes_shar
     assert len(single) == 5 and (single > merged[single.index]).all()
 
 
-def test_published_merges_as_printed() -> None:
+def test_published_merges_as_printed():
     df = papers("merging")
     assert df["note"].str.contains("leaks").sum() == 9
     for table, row, model, value in (
@@ -185,7 +184,7 @@ def test_published_merges_as_printed() -> None:
 
 
 @pytest.mark.parametrize("model", ["vitb32", "vitb16", "vitl14"])
-def test_the_papers_own_numbers_support_their_claims(model: str) -> None:
+def test_the_papers_own_numbers_support_their_claims(model):
     df = papers()
     df = df[(df["model"] == model) & (df["experiment"] != "random_init")]
     columns = ["experiment", "model", "method", "task", "metric", "n_tasks", "seed", "value"]

@@ -1,7 +1,5 @@
 """Headlines under other rules for the learning rate: one for both sides, plateaus, best sums."""
 
-from __future__ import annotations
-
 import math
 
 import pytest
@@ -19,7 +17,6 @@ ALONE = {"nonlinear": (90, 94, 95.9, 96, 96), "linearized": (88, 90, 92, 94, 95)
 
 
 def budgets(validation=True):
-    """Return records whose non-linear accuracy alone is within noise from the third rate on."""
     return tidy(
         {"experiment": "budget", "model": "mini", "method": method, "task": task, "split": split,
          "metric": metric, "value": values[i] + 0.2 * seed + effect, "seed": seed, "lr": lr,
@@ -36,7 +33,7 @@ def judged(df):
     return [judgement.verdict(claim, df, model="mini") for claim in chosen]
 
 
-def test_the_effect_at_one_rate_changes_its_sign_and_is_told() -> None:
+def test_the_effect_at_one_rate_changes_its_sign_and_is_told():
     table = records.over_rates(judged(budgets()))
     same = table[table["rule"] == matched.ONE_RATE].set_index("lr")["effect"]
     assert same.to_dict() == pytest.approx(dict(zip(RATES, (-2, -1, 0, 5, 10), strict=True)))
@@ -49,7 +46,7 @@ def test_the_effect_at_one_rate_changes_its_sign_and_is_told() -> None:
         figures.rate_effects(records.over_rates([]))
 
 
-def test_a_plateau_begins_at_the_smallest_rate_within_one_standard_error() -> None:
+def test_a_plateau_begins_at_the_smallest_rate_within_one_standard_error():
     grid = budgets()
     of = {name: grid[grid["method"] == name] for name in SUM}
     assert matched.plateau(of["nonlinear"]) == 4e-4  # 95.9 against 96, error 0.12
@@ -59,7 +56,7 @@ def test_a_plateau_begins_at_the_smallest_rate_within_one_standard_error() -> No
     assert math.isnan(matched.plateau(grid.iloc[:0]))
 
 
-def test_sums_on_test_images_choose_no_rate() -> None:
+def test_sums_on_test_images_choose_no_rate():
     grid = budgets(validation=False)
     assert math.isnan(matched.best_for_the_sum(grid[grid["method"] == "nonlinear"]))
     best = next(one for one in judged(grid) if one.claim.setting == matched.BEST)

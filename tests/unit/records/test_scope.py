@@ -1,7 +1,5 @@
 """What draws tasks, what is a number against itself, and what many tests leave."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 
@@ -21,7 +19,6 @@ BY_ID = {claim.id: claim for claim in CLAIMS}
 
 
 def rows(claim, values, seeds=3):
-    """Return records of both sides: the left one is above the right by these values, by task."""
     return tidy(
         {"experiment": claim.experiment, "model": "mini", "method": method, "task": task,
          "metric": claim.metric, "value": 20 + gain * (method == claim.left) + 0.01 * seed,
@@ -31,7 +28,7 @@ def rows(claim, values, seeds=3):
     )  # fmt: skip
 
 
-def test_one_pair_decides_nothing_in_general() -> None:
+def test_one_pair_decides_nothing_in_general():
     claim = BY_ID["tangent-fig10-linearized"]
     found = verdict(claim, rows(claim, {"Signs+Places": -5.0}))
     assert found.outcome == "undecided" and found.too_few and math.isnan(found.p)
@@ -40,7 +37,7 @@ def test_one_pair_decides_nothing_in_general() -> None:
     assert effect_of(row) == "+5 points, one pair" and row["here"] == "holds"
 
 
-def test_pairs_that_share_tasks_draw_tasks_and_others_draw_pairs() -> None:
+def test_pairs_that_share_tasks_draw_tasks_and_others_draw_pairs():
     apart = {"A+B": 1.0, "C+D": 2.0, "E+F": 6.0}
     source = intervals.of_tasks(apart)
     assert source.variance == pytest.approx(np.var([1, 2, 6], ddof=1) / 3) and source.freedom == 2
@@ -55,7 +52,7 @@ def test_pairs_that_share_tasks_draw_tasks_and_others_draw_pairs() -> None:
     assert intervals.of_tasks(pairs).freedom == 7 and intervals.of_tasks({"A": 1.0}) is None
 
 
-def test_a_number_against_itself_is_no_gain_or_not_tested() -> None:
+def test_a_number_against_itself_is_no_gain_or_not_tested():
     claim = dataclasses.replace(BY_ID["closed-1-gain-clip_more"], left="nonlinear", right="probe")
     same = rows(claim, dict.fromkeys("ABC", 0.0))
     assert verdict(claim, same).outcome == "no gain"
@@ -66,7 +63,7 @@ def test_a_number_against_itself_is_no_gain_or_not_tested() -> None:
     assert gaining.outcome == "holds" and entry.outcome == "no gain"
 
 
-def test_beyond_a_tolerance_of_the_book_a_claim_is_outside_the_band() -> None:
+def test_beyond_a_tolerance_of_the_book_a_claim_is_outside_the_band():
     claim = BY_ID["ctl-output-coef"]
     assert claim.band
     at = {"interval": Interval(-0.012, -0.02, -0.004), "p": 1e-3, "value": 0.112, "bound": 0.1}
@@ -76,8 +73,8 @@ def test_beyond_a_tolerance_of_the_book_a_claim_is_outside_the_band() -> None:
     assert row["outcome"] == "outside the band" and effect_of(row).startswith("0.112, band 0.1;")
 
 
-def test_headlines_are_corrected_among_themselves() -> None:
-    def cell(number: int, p: float, headline: int) -> Verdict:
+def test_headlines_are_corrected_among_themselves():
+    def cell(number, p, headline):
         claim = dataclasses.replace(
             BY_ID["tangent-1-absolute"], id=f"c{number}", entry=f"s{number}", headline=headline
         )
@@ -93,7 +90,7 @@ def test_headlines_are_corrected_among_themselves() -> None:
     assert verdict_rows(marked(verdicts)[:1])["survives"].tolist() == ["headlines"]
 
 
-def test_the_bootstrap_errs_less_where_tasks_are_skewed() -> None:
+def test_the_bootstrap_errs_less_where_tasks_are_skewed():
     """Checked at the precision of 2,000 draws."""
     normal = simulation.skewed(simulation.SHAPES["normal"], repeats=2000)
     assert max(normal.values()) < 0.035
@@ -101,7 +98,7 @@ def test_the_bootstrap_errs_less_where_tasks_are_skewed() -> None:
     assert skewed["t"] > 0.05 and skewed["bootstrap-t"] < 0.8 * skewed["t"]
 
 
-def test_the_bootstrap_of_symmetric_values_is_symmetric_and_keeps_other_sources() -> None:
+def test_the_bootstrap_of_symmetric_values_is_symmetric_and_keeps_other_sources():
     values = np.array([-3.0, -1, 1, 3, -2, 2, 0, 0])
     low, high = intervals.bootstrap_t(0.0, values)
     assert low == pytest.approx(-high, rel=0.1)

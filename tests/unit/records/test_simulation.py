@@ -1,7 +1,5 @@
 """How often the rule of verdicts errs."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import math
@@ -26,7 +24,7 @@ RATIOS = (0.0, *np.geomspace(1e-3, 1e3, 25))
 
 @pytest.mark.parametrize("seeds", [2, 3, 5])
 @pytest.mark.parametrize("other", [math.inf, 7], ids=["images", "tasks"])
-def test_no_share_of_the_sources_makes_it_err_too_often(seeds: int, other: float) -> None:
+def test_no_share_of_the_sources_makes_it_err_too_often(seeds, other):
     """By integration: exact but for a thousandth of the rate."""
     found = [wrong((seeds - 1, other), (1.0, ratio)) for ratio in RATIOS]
     assert max(found) <= SIDE * 1.001
@@ -34,7 +32,7 @@ def test_no_share_of_the_sources_makes_it_err_too_often(seeds: int, other: float
     assert min(found) > 0.004  # cautious, and not beyond measure
 
 
-def test_the_more_usual_rules_err_more_often() -> None:
+def test_the_more_usual_rules_err_more_often():
     worst = {
         rule: max(wrong((2, math.inf), (1.0, ratio), rule) for ratio in RATIOS)
         for rule in simulation.RULES
@@ -57,7 +55,7 @@ def test_the_more_usual_rules_err_more_often() -> None:
     ],
     ids=["usual", "images", "seeds", "five", "counts", "tasks"],
 )
-def test_noise_holds_in_at_most_one_case_of_forty_a_side(world: World) -> None:
+def test_noise_holds_in_at_most_one_case_of_forty_a_side(world):
     """Images drawn, answered and judged, without an effect."""
     world = dataclasses.replace(world, n_images=250)
     found = rates(world, REPEATS, seed=1)
@@ -66,7 +64,7 @@ def test_noise_holds_in_at_most_one_case_of_forty_a_side(world: World) -> None:
 
 
 @pytest.mark.skipif(not RECORDED.exists(), reason="an installed package has no benchmarks")
-def test_the_pages_numbers_are_within_the_rule() -> None:
+def test_the_pages_numbers_are_within_the_rule():
     """What `benchmarks/verdicts.py` drew, with the protocol's tasks, images and seeds."""
     recorded = json.loads(RECORDED.read_text(encoding="utf-8"))
     repeats = recorded["provenance"]["repeats"]
@@ -82,7 +80,7 @@ def test_the_pages_numbers_are_within_the_rule() -> None:
     assert ours == pytest.approx(dict.fromkeys((2, 3, 5), SIDE), rel=1e-3)
 
 
-def test_an_effect_is_found_and_more_often_with_more_seeds() -> None:
+def test_an_effect_is_found_and_more_often_with_more_seeds():
     world = World(effect=4.0, seed_spread=1.0, n_images=250)
     few, many = (rates(dataclasses.replace(world, seeds=n), 60).holds for n in (3, 5))
     assert 0.3 < few < many
@@ -90,7 +88,7 @@ def test_an_effect_is_found_and_more_often_with_more_seeds() -> None:
     assert cautious.holds <= many and cautious.does_not_hold == 0
 
 
-def test_a_worlds_answers_have_its_accuracy_and_effect() -> None:
+def test_a_worlds_answers_have_its_accuracy_and_effect():
     world = World(effect=6.0, seed_spread=0.0, n_images=4000)
     right = simulation.answers(world, np.random.default_rng(0))
     assert right.shape == (2, 8, 3, 4000)

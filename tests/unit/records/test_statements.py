@@ -1,7 +1,5 @@
 """One entry a statement, by the verdicts on its cells."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 
@@ -28,8 +26,7 @@ CLAIM = Claim(id="a", entry="s", paper="tangent", table="1", statement="more", c
               right="nonlinear", evidence="tangent#add")  # fmt: skip
 
 
-def cell(name: str, effect: float, half: float = 1.0, entry: str = "s", **more) -> Verdict:
-    """Return a verdict whose interval is normal, of an effect and a half-width."""
+def cell(name, effect, half=1.0, entry="s", **more):
     claim = dataclasses.replace(CLAIM, id=name, cell=name, entry=entry, **more)
     if math.isnan(effect):
         return Verdict(claim=claim)
@@ -52,26 +49,26 @@ def cell(name: str, effect: float, half: float = 1.0, entry: str = "s", **more) 
         ([math.nan, math.nan], "not tested", math.nan),
     ],
 )
-def test_a_statement_holds_if_each_of_its_cells_does(effects, outcome, weakest) -> None:
+def test_a_statement_holds_if_each_of_its_cells_does(effects, outcome, weakest):
     (entry,) = entries(cell(str(i), effect) for i, effect in enumerate(effects))
     assert entry.outcome == outcome
     assert entry.weakest.interval.effect == pytest.approx(weakest, nan_ok=True)
 
 
-def test_a_cell_of_one_seed_leaves_it_undecided() -> None:
+def test_a_cell_of_one_seed_leaves_it_undecided():
     (entry,) = entries([cell("a", 3.0), cell("b", 3.0, half=math.nan)])
     assert entry.outcome == "undecided" and entry.weakest.claim.id == "b"
     assert math.isnan(entry.p)
 
 
-def test_many_statements_are_corrected_for_their_number() -> None:
+def test_many_statements_are_corrected_for_their_number():
     found = entries([cell("a", 3.0, entry="a"), *(cell(x, 1.1, entry=x) for x in "bcdef")])
     assert [entry.outcome for entry in found] == ["holds"] * 6
     assert [entry.corrected for entry in found] == ["holds", *["undecided"] * 5]
     assert entries([cell("b", 1.1, entry="b")])[0].corrected == "holds"
 
 
-def test_growth_counts_only_where_something_holds() -> None:
+def test_growth_counts_only_where_something_holds():
     base, weak = cell("a", 3.0, entry="one"), cell("b", 0.1, entry="two")
     grown = [cell("c", 2.0, entry="grown", grows="a"), cell("d", -9.0, entry="grown", grows="b")]
     found = {entry.cells[0].claim.entry: entry for entry in entries([base, weak, *grown])}
@@ -79,14 +76,13 @@ def test_growth_counts_only_where_something_holds() -> None:
     assert found["grown"].outcome == "holds"
 
 
-def general(name: str, effect: float, here: float = 0.5, entry: str = "s") -> Verdict:
-    """Return an undecided verdict about tasks in general, and its half-width on these alone."""
+def general(name, effect, here=0.5, entry="s"):
     alone = Interval(effect, effect - here, effect + here)
     made = cell(name, effect, 2 * abs(effect), entry)
     return dataclasses.replace(made, sources=("seeds", "tasks"), here=alone, p_here=0.01)
 
 
-def test_a_statement_about_tasks_in_general_says_what_is_found_on_these_alone() -> None:
+def test_a_statement_about_tasks_in_general_says_what_is_found_on_these_alone():
     table = verdict_rows([general("a", 3.0), general("b", 2.0, here=1.9)])
     assert table["outcome"].tolist() == ["undecided"] * 3 and (table["here"] == "holds").all()
     first = table.iloc[0]  # the weakest in general is not the weakest there
@@ -104,14 +100,14 @@ def test_a_statement_about_tasks_in_general_says_what_is_found_on_these_alone() 
     assert row["here"] == on_these_tasks(row) == "" and math.isnan(row["here_low"])
 
 
-def test_statements_are_counted_in_both_scopes() -> None:
+def test_statements_are_counted_in_both_scopes():
     several = [general("a", 3.0, entry="a"), general("b", -3.0, entry="b"), cell("c", 3.0)]
     told = both_scopes([*several, general("d", 1.0, here=2.0, entry="d")])
     assert told.startswith("3 verdicts are about tasks in general: 3 open.")
     assert told.endswith(" 1 confirmed, 1 not confirmed, 1 open.")
 
 
-def test_the_correction_is_counted_in_both_scopes() -> None:
+def test_the_correction_is_counted_in_both_scopes():
     weak = [dataclasses.replace(general(x, 3.0, entry=x), p_here=0.02) for x in "bcd"]
     several = [dataclasses.replace(general("a", 3.0, entry="a"), p_here=0.001), *weak]
     found = {entry.cells[0].claim.entry: entry for entry in entries(several)}
@@ -122,11 +118,11 @@ def test_the_correction_is_counted_in_both_scopes() -> None:
     assert told.endswith("with the tasks held fixed, it keeps 2 of the 5.")
 
 
-def test_without_statements_about_tasks_in_general_there_is_nothing_to_count() -> None:
+def test_without_statements_about_tasks_in_general_there_is_nothing_to_count():
     assert both_scopes([cell("a", 3.0)]) == both_scopes([]) == ""
 
 
-def test_the_effect_over_several_pretrainings_stands_beside() -> None:
+def test_the_effect_over_several_pretrainings_stands_beside():
     made = dataclasses.replace(cell("a", 3.0), pretrainings=Interval(2.0, 1.0, 3.0))
     (row,) = verdict_rows([made]).to_dict("records")
     assert effect_of(seen(row, "others")) == "+2.0 [1.0, 3.0] points"
@@ -141,16 +137,14 @@ def test_the_effect_over_several_pretrainings_stands_beside() -> None:
         (Interval(-2.0, -3.0, -1.0), "not confirmed: −2.0 [−3.0, −1.0] points"),
     ],
 )
-def test_other_pretrainings_are_told_where_they_say_something_else(
-    others: Interval, told: str
-) -> None:
+def test_other_pretrainings_are_told_where_they_say_something_else(others, told):
     made = dataclasses.replace(cell("a", 3.0), pretrainings=others, n_pretrainings=3)
     (row,) = verdict_rows([made]).to_dict("records")
     said = over_pretrainings(row)
     assert said == (told and f"over 3 pre-trainings of a smaller CLIP it is {told}")
 
 
-def test_rows_have_a_statement_and_below_it_its_cells() -> None:
+def test_rows_have_a_statement_and_below_it_its_cells():
     settings = [cell(f"{x}@accuracy", 0.1, setting="equal accuracy") for x in "ab"]
     table = verdict_rows([cell("a", 2.0), cell("b", -3.0), *settings])
     assert list(table.columns) == list(COLUMNS)

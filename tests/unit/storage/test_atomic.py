@@ -11,11 +11,11 @@ from tasklab.errors import TasklabError
 from tasklab.storage import atomic, folders
 
 
-def names(folder: Path) -> set[str]:
+def names(folder):
     return {path.name for path in folder.iterdir()}
 
 
-def test_a_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
+def test_a_file_is_replaced_as_a_whole(tmp_path):
     file = tmp_path / "a.txt"
     atomic.write(file, "old")
     atomic.write(file, "é")
@@ -27,7 +27,7 @@ def test_a_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "full"), KeyboardInterrupt()])
-def test_a_file_stays_if_its_writing_stops(tmp_path: Path, error: BaseException) -> None:
+def test_a_file_stays_if_its_writing_stops(tmp_path, error):
     atomic.write(tmp_path / "a", "old")
     with pytest.raises(type(error)), atomic.replacing(tmp_path / "a") as draft:
         draft.write_text("half")
@@ -36,7 +36,7 @@ def test_a_file_stays_if_its_writing_stops(tmp_path: Path, error: BaseException)
     assert (tmp_path / "a").read_text() == "old" and names(tmp_path) == {"a"}
 
 
-def test_what_a_link_leads_to_is_replaced(tmp_path: Path) -> None:
+def test_what_a_link_leads_to_is_replaced(tmp_path):
     atomic.write(tmp_path / "a", "old")
     (tmp_path / "link").symlink_to("a")
     atomic.write(tmp_path / "link", "new")
@@ -44,7 +44,7 @@ def test_what_a_link_leads_to_is_replaced(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("alone", [True, False])
-def test_drafts_of_killed_writers(tmp_path: Path, alone: bool) -> None:
+def test_drafts_of_killed_writers(tmp_path, alone):
     stale = tmp_path / f".a.12345678{atomic.PARTIAL}"
     stale.mkdir()
     (stale / "part").touch()
@@ -55,7 +55,7 @@ def test_drafts_of_killed_writers(tmp_path: Path, alone: bool) -> None:
     assert stale.exists() is not alone and other.exists()
 
 
-def test_a_folder_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
+def test_a_folder_is_there_whole_or_not_at_all(tmp_path):
     folder = tmp_path / "in" / "folder"
     with pytest.raises(ZeroDivisionError), atomic.folder(folder) as draft:
         (draft / "a").touch()
@@ -71,7 +71,7 @@ def test_a_folder_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
     assert names(folder) == {"deep"} and names(folder.parent) == {"folder"}
 
 
-def test_files_of_a_folder_that_is_there_are_replaced_in_order(tmp_path: Path) -> None:
+def test_files_of_a_folder_that_is_there_are_replaced_in_order(tmp_path):
     folder = tmp_path / "folder"
     folder.mkdir()
     for name in "abc":
@@ -83,9 +83,7 @@ def test_files_of_a_folder_that_is_there_are_replaced_in_order(tmp_path: Path) -
     assert names(tmp_path) == {"folder"}
 
 
-def test_all_is_on_the_disk_before_it_has_its_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_all_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
     order: list[str] = []
     flush = atomic.flush
     monkeypatch.setattr(atomic, "flush", lambda path: (order.append(path.name), flush(path)))
@@ -96,7 +94,7 @@ def test_all_is_on_the_disk_before_it_has_its_name(
     assert order == ["a", draft.name, "renamed", tmp_path.name]
 
 
-def test_where_things_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_things_are(tmp_path, monkeypatch):
     for variable, of in ((folders.STORE, folders.store), (folders.DATA, folders.data)):
         monkeypatch.setenv(variable, str(tmp_path))
         assert of() == tmp_path and of("other") == Path("other").absolute()

@@ -1,7 +1,5 @@
 """Checksums: by threads as without, computed once, and each flipped bit found."""
 
-from __future__ import annotations
-
 import hashlib
 
 import pytest

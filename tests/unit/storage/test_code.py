@@ -1,7 +1,5 @@
 """A hash of code that only a change of the code changes."""
 
-from __future__ import annotations
-
 import pytest
 
 from tasklab.storage import code

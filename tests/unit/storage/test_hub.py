@@ -19,7 +19,6 @@ OUT = "../../../../out"
 
 @pytest.fixture
 def mirror():
-    """A server with one file in every repository: (its address, headers, lists of files)."""
     headers = {"ETag": f'"{SHA256}"', "X-Repo-Commit": COMMIT}
     lists: dict[str, object] = {}
     status = {"file": 200}

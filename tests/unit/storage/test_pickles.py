@@ -13,7 +13,7 @@ import time
 import warnings
 import zipfile
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -30,7 +30,7 @@ from tasklab.storage.torch_files import read
 class Net(nn.Module):
     """Parameters, buffers of both kinds, a list, something shared, and an option that is off."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.first = nn.Linear(3, 4)
         self.rest = nn.ModuleList([nn.LayerNorm(4), nn.Sequential(OrderedDict(act=nn.GELU()))])
@@ -42,7 +42,7 @@ class Net(nn.Module):
         self.note = {"a set": {1, 2}, "a type": torch.float16, "a function": os.path.join}
 
 
-def save(thing: object, path: Path, **options: object) -> Path:
+def save(thing, path, **options):
     torch.save(thing, path, **options)
     return path
 
@@ -62,7 +62,7 @@ STATE = {
 
 
 @pytest.mark.parametrize("zipped", [True, False])
-def test_a_state_dict_is_read_as_pytorch_reads_it(tmp_path: Path, zipped: bool) -> None:
+def test_a_state_dict_is_read_as_pytorch_reads_it(tmp_path, zipped):
     path = save(OrderedDict(STATE), tmp_path / "x.pt", _use_new_zipfile_serialization=zipped)
     found, theirs = tensors(read(path)), torch.load(path, weights_only=True)
     assert list(found) == list(theirs) == list(STATE)
@@ -73,7 +73,7 @@ def test_a_state_dict_is_read_as_pytorch_reads_it(tmp_path: Path, zipped: bool) 
 
 @pytest.mark.parametrize("zipped", [True, False])
 @pytest.mark.parametrize("protocol", [2, 3, 4, 5])
-def test_the_state_dict_of_a_pickled_module(tmp_path: Path, zipped: bool, protocol: int) -> None:
+def test_the_state_dict_of_a_pickled_module(tmp_path, zipped, protocol):
     net = Net()
     path = tmp_path / "net.pt"
     save(net, path, _use_new_zipfile_serialization=zipped, pickle_protocol=protocol)
@@ -88,7 +88,7 @@ def test_the_state_dict_of_a_pickled_module(tmp_path: Path, zipped: bool, protoc
 
 
 @pytest.mark.parametrize("protocol", [3, 4, 5])
-def test_a_plain_pickle_is_read(tmp_path: Path, protocol: int) -> None:
+def test_a_plain_pickle_is_read(tmp_path, protocol):
     """As the code of task arithmetic wrote encoders, and loads them by `torch_load_old`."""
     net, path = Net(), tmp_path / "net.pt"
     net.tied = net.first.weight
@@ -103,16 +103,16 @@ def test_a_plain_pickle_is_read(tmp_path: Path, protocol: int) -> None:
 
 
 class Traced(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.first = nn.Linear(2, 3)
         self.rest = nn.Sequential(nn.BatchNorm1d(3), nn.Linear(3, 2))
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x):
         return self.rest(self.first(x))
 
 
-def test_an_archive_of_torchscript_is_read(tmp_path: Path) -> None:
+def test_an_archive_of_torchscript_is_read(tmp_path):
     """As OpenAI's CLIP is: its code is compressed, its numbers are not."""
     net, path = Traced().eval(), tmp_path / "net.pt"
     with warnings.catch_warnings():
@@ -127,7 +127,7 @@ def test_an_archive_of_torchscript_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("zip_format", [True, False])
-def test_protocols_0_and_1(tmp_path: Path, zip_format: bool) -> None:
+def test_protocols_0_and_1(tmp_path, zip_format):
     """PyTorch reads what it wrote in protocol 1, and not what it wrote in 0."""
     path, options = tmp_path / "x.pt", {"_use_new_zipfile_serialization": zip_format}
     found = tensors(read(save(STATE, path, pickle_protocol=1, **options)))
@@ -140,7 +140,7 @@ def test_protocols_0_and_1(tmp_path: Path, zip_format: bool) -> None:
 
 
 @pytest.mark.parametrize("zip_format", [True, False])
-def test_types_without_storages_of_their_own(tmp_path: Path, zip_format: bool) -> None:
+def test_types_without_storages_of_their_own(tmp_path, zip_format):
     path, options = tmp_path / "x.pt", {"_use_new_zipfile_serialization": zip_format}
     for dtype in (torch.uint16, torch.float8_e4m3fn, torch.float8_e5m2):
         own = torch.arange(6.0).reshape(2, 3).to(dtype)
@@ -153,14 +153,14 @@ def test_types_without_storages_of_their_own(tmp_path: Path, zip_format: bool) -
 
 
 @pytest.mark.parametrize("entry", ["weights", "encoder", "net", "module", "ema", "model_state"])
-def test_the_only_entry_with_tensors_is_taken(tmp_path: Path, entry: str) -> None:
+def test_the_only_entry_with_tensors_is_taken(tmp_path, entry):
     own = nn.Linear(2, 2).state_dict()
     inside = {"epoch": 3, entry: own, "optimizer": {"state": {0: {"step": torch.ones(1)}}}}
     for thing in (inside, [own], (own, {"lr": 1.0}), {entry: nn.Linear(2, 2)}):
         assert list(tensors(read(save(thing, tmp_path / "x.pt")))) == list(own)
 
 
-def test_what_is_averaged_is_named_and_not_taken(tmp_path: Path) -> None:
+def test_what_is_averaged_is_named_and_not_taken(tmp_path):
     own, other = nn.Linear(2, 2).state_dict(), nn.Linear(2, 2).state_dict()
     optimizer = {"state": {0: {"exp_avg": torch.ones(2)}}, "param_groups": [{"lr": 1.0}]}
     lists = {"decay": 0.9, "shadow_params": list(other.values())}
@@ -183,7 +183,7 @@ def test_what_is_averaged_is_named_and_not_taken(tmp_path: Path) -> None:
     assert all(map(averaged, names)) and not any(map(averaged, ("exp_avg", "schema", "weights")))
 
 
-def test_a_task_vector_of_other_code_is_found(tmp_path: Path) -> None:
+def test_a_task_vector_of_other_code_is_found(tmp_path):
     numbers = {"a": torch.ones(2)}
     for thing in ({"vector": numbers}, {"task_vector": numbers}, Holder(), {"vector": Holder()}):
         found = vector(read(save(thing, tmp_path / "x.pt")))
@@ -196,11 +196,11 @@ def test_a_task_vector_of_other_code_is_found(tmp_path: Path) -> None:
 class Holder:
     """As TaskVector is pickled."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.vector = {"weight": torch.ones(2)}
 
 
-def test_what_is_there_instead_of_weights_is_said(tmp_path: Path) -> None:
+def test_what_is_there_instead_of_weights_is_said(tmp_path):
     numbers = {"a": torch.ones(2)}
     for thing, what in (
         ({"student": numbers, "teacher": numbers}, r"a dict with .*'student' \(dict\), 'teacher'"),
@@ -216,14 +216,14 @@ def test_what_is_there_instead_of_weights_is_said(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("entry", ["state_dict", "model", "image_encoder"])
-def test_weights_inside_dictionaries_are_found(tmp_path: Path, entry: str) -> None:
+def test_weights_inside_dictionaries_are_found(tmp_path, entry):
     own = nn.Linear(2, 2).state_dict()
     inside = {"epoch": 3, entry: own if entry == "state_dict" else Net(), "optimizer": {"a": [1]}}
     found = tensors(read(save(inside, tmp_path / "x.pt")))
     assert list(found) == list(own if entry == "state_dict" else Net().state_dict())
 
 
-def test_memory_that_tensors_share_is_read_once(tmp_path: Path) -> None:
+def test_memory_that_tensors_share_is_read_once(tmp_path):
     base = torch.arange(6.0)
     path = save({"two": [base[:3], base[3:]]}, tmp_path / "x.pt")
     one, two = read(path)["two"]
@@ -231,9 +231,7 @@ def test_memory_that_tensors_share_is_read_once(tmp_path: Path) -> None:
     assert torch.equal(two, base[3:])
 
 
-def test_pytorchs_own_readers_are_not_asked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pytorchs_own_readers_are_not_asked(tmp_path, monkeypatch):
     path = save(STATE, tmp_path / "x.pt")
     for library, name in ((torch, "load"), (pickle, "load"), (pickle, "loads")):
         monkeypatch.setattr(library, name, lambda *_: pytest.fail("it was"))
@@ -249,18 +247,18 @@ Run = Callable[[Path], bytes]
 class Reduce:
     """An object that pickles as a call."""
 
-    def __init__(self, *parts: object) -> None:
+    def __init__(self, *parts):
         self.parts = parts
 
-    def __reduce__(self) -> tuple:
+    def __reduce__(self):
         return self.parts
 
 
-def _dumps(thing: object, protocol: int = 2) -> bytes:
+def _dumps(thing, protocol=2):
     return pickle.dumps(thing, protocol)
 
 
-def _short(text: str) -> bytes:
+def _short(text):
     return b"X" + struct.pack("<I", len(text)) + text.encode()
 
 
@@ -307,8 +305,7 @@ CODES: dict[str, Run] = {
 }
 
 
-def zipped(path: Path, code: bytes, storages: dict[str, bytes] | None = None) -> Path:
-    """Write a file in the format of torch.save."""
+def zipped(path, code, storages=None):
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
         archive.writestr("archive/data.pkl", code)
         for key, content in (storages or {}).items():
@@ -317,8 +314,7 @@ def zipped(path: Path, code: bytes, storages: dict[str, bytes] | None = None) ->
     return path
 
 
-def streamed(path: Path, code: bytes, after: bytes = b"") -> Path:
-    """Write a file in the format of torch.save before 1.6."""
+def streamed(path, code, after=b""):
     system = {"protocol_version": 1001, "little_endian": True, "type_sizes": {}}
     parts = [pickle.dumps(part, 2) for part in (0x1950A86A20F9469CFC6C, 1001, system)]
     path.write_bytes(b"".join([*parts, code, after or pickle.dumps([], 2)]))
@@ -326,8 +322,7 @@ def streamed(path: Path, code: bytes, after: bytes = b"") -> Path:
 
 
 @pytest.fixture
-def mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Return the path of a file that any payload would make; it must not be there at the end."""
+def mark(tmp_path, monkeypatch):
     path = tmp_path / "executed"
     module = f"open({str(path)!r}, 'w')\nmark = print\n"
     (tmp_path / "never_imported.py").write_text(module)
@@ -339,7 +334,7 @@ def mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @pytest.mark.parametrize("write", [zipped, streamed])
 @pytest.mark.parametrize("what", CODES)
-def test_nothing_is_executed(what: str, write: Callable, mark: Path, tmp_path: Path) -> None:
+def test_nothing_is_executed(what, write, mark, tmp_path):
     path = write(tmp_path / "hostile.pt", CODES[what](mark))
     try:
         tensors(read(path))
@@ -348,7 +343,7 @@ def test_nothing_is_executed(what: str, write: Callable, mark: Path, tmp_path: P
     assert not mark.exists()
 
 
-def test_the_payloads_do_run_where_pickle_reads_them(tmp_path: Path) -> None:
+def test_the_payloads_do_run_where_pickle_reads_them(tmp_path):
     """So that the test above is one."""
     for what in ("a call of os.system", "in protocol 4", "the instruction INST", "as a key"):
         mark = tmp_path / what.replace(" ", "-")
@@ -361,19 +356,19 @@ def test_the_payloads_do_run_where_pickle_reads_them(tmp_path: Path) -> None:
 class Armed(nn.Linear):
     """A module that acts when it is restored."""
 
-    def __setstate__(self, state: dict) -> None:
+    def __setstate__(self, state):
         Path(state["mark"]).touch()
         super().__setstate__(state)
 
 
-def test_a_modules_own_setstate_is_not_called(tmp_path: Path, mark: Path) -> None:
+def test_a_modules_own_setstate_is_not_called(tmp_path, mark):
     armed = Armed(2, 3)
     armed.mark = str(mark)
     found = tensors(read(save(armed, tmp_path / "armed.pt")))
     assert torch.equal(found["weight"], armed.weight)
 
 
-def test_odd_states_are_no_modules(tmp_path: Path) -> None:
+def test_odd_states_are_no_modules(tmp_path):
     for state in (b"K\x05", b"]", b"(K\x01K\x02t", b"}(K\x07K\x08u", b"N", b"cos\nsystem\n"):
         code = b"\x80\x02cnet\nNet\n)\x81" + state + b"b."
         with pytest.raises(TasklabError, match=r"no tensors by name in it, but a 'net\.Net'"):
@@ -391,28 +386,27 @@ def test_odd_states_are_no_modules(tmp_path: Path) -> None:
 class Stored:
     """Stands for a storage in a pickle."""
 
-    def __init__(self, *identity: object) -> None:
+    def __init__(self, *identity):
         self.identity = identity
 
 
 class Writer(pickle.Pickler):
-    def persistent_id(self, thing: object) -> object:
+    def persistent_id(self, thing):
         return thing.identity if isinstance(thing, Stored) else None
 
 
 def tensor_file(
-    path: Path,
+    path,
     *,
-    offset: object = 0,
-    size: object = (4,),
-    stride: object = (1,),
-    count: object = 4,
-    kind: type = torch.FloatStorage,
-    key: object = "0",
-    content: bytes = bytes(16),
-    old: bool = False,
-) -> Path:
-    """Write one tensor with whatever claims."""
+    offset=0,
+    size=(4,),
+    stride=(1,),
+    count=4,
+    kind=torch.FloatStorage,
+    key="0",
+    content=bytes(16),
+    old=False,
+):
     identity = ("storage", kind, key, "cpu", count, *([None] if old else []))
     rebuilt = Reduce(
         torch._utils._rebuild_tensor_v2,
@@ -427,7 +421,7 @@ def tensor_file(
 
 
 @pytest.mark.parametrize("old", [False, True])
-def test_a_tensor_as_it_should_be(tmp_path: Path, old: bool) -> None:
+def test_a_tensor_as_it_should_be(tmp_path, old):
     content = struct.pack("<4f", 1, 2, 3, 4)
     path = tensor_file(tmp_path / "x.pt", size=(2, 2), stride=(1, 2), content=content, old=old)
     assert tensors(read(path))["x"].tolist() == [[1, 3], [2, 4]]
@@ -465,14 +459,14 @@ def test_a_tensor_as_it_should_be(tmp_path: Path, old: bool) -> None:
     ],
     ids=str,
 )
-def test_tensors_beyond_their_memory_are_refused(tmp_path: Path, claims: dict, old: bool) -> None:
+def test_tensors_beyond_their_memory_are_refused(tmp_path, claims, old):
     began = time.monotonic()
     with pytest.raises(TasklabError, match=r"(not a whole|repeats its 4).*Nothing in it was"):
         read(tensor_file(tmp_path / "x.pt", old=old, **claims))
     assert time.monotonic() - began < 2
 
 
-def test_a_tensor_that_repeats_itself_is_refused(tmp_path: Path) -> None:
+def test_a_tensor_that_repeats_itself_is_refused(tmp_path):
     large = torch.ones(1).expand(10**12)
     path = save({"x": large}, tmp_path / "x.pt")
     with pytest.raises(TasklabError, match=r"repeats its 1 stored numbers \(expand\)"):
@@ -486,8 +480,8 @@ def test_a_tensor_that_repeats_itself_is_refused(tmp_path: Path) -> None:
         assert all(torch.equal(found[n].float(), x) for n, x in own.items())
 
 
-def test_two_claims_on_one_storage_must_agree(tmp_path: Path) -> None:
-    def one(kind: type, count: int) -> Reduce:
+def test_two_claims_on_one_storage_must_agree(tmp_path):
+    def one(kind, count):
         stored = Stored("storage", kind, "0", "cpu", count)
         call = (stored, 0, (1,), (1,), False, OrderedDict())
         return Reduce(torch._utils._rebuild_tensor_v2, call)
@@ -498,7 +492,7 @@ def test_two_claims_on_one_storage_must_agree(tmp_path: Path) -> None:
         read(zipped(tmp_path / "x.pt", buffer.getvalue(), {"0": bytes(16)}))
 
 
-def test_sparse_and_quantized_parameters_are_named(tmp_path: Path) -> None:
+def test_sparse_and_quantized_parameters_are_named(tmp_path):
     net = nn.Linear(2, 2)
     net.weight = nn.Parameter(torch.eye(2).to_sparse(), requires_grad=False)
     with pytest.raises(TasklabError, match="'weight' is no plain tensor"):
@@ -508,7 +502,7 @@ def test_sparse_and_quantized_parameters_are_named(tmp_path: Path) -> None:
 # Bombs: little in the file, much in memory or time.
 
 
-def test_lists_that_double_60_times_cost_nothing(tmp_path: Path) -> None:
+def test_lists_that_double_60_times_cost_nothing(tmp_path):
     code = b"\x80\x02]" + b"q\x00"
     for _ in range(60):
         code += b"h\x00h\x00\x86q\x00"
@@ -522,7 +516,7 @@ def test_lists_that_double_60_times_cost_nothing(tmp_path: Path) -> None:
     assert time.monotonic() - began < 2
 
 
-def test_modules_that_double_60_times_are_given_up(tmp_path: Path) -> None:
+def test_modules_that_double_60_times_are_given_up(tmp_path):
     shared: nn.Module = nn.Identity()
     for _ in range(60):
         outer = nn.Module()
@@ -534,14 +528,14 @@ def test_modules_that_double_60_times_are_given_up(tmp_path: Path) -> None:
     assert time.monotonic() - began < 5
 
 
-def test_a_module_within_itself_is_given_up(tmp_path: Path) -> None:
+def test_a_module_within_itself_is_given_up(tmp_path):
     inner = nn.Module()
     inner._modules["again"] = inner
     with pytest.raises(TasklabError, match="endlessly nested"):
         tensors(read(save(inner, tmp_path / "x.pt")))
 
 
-def test_a_dictionary_within_itself_is_given_up(tmp_path: Path) -> None:
+def test_a_dictionary_within_itself_is_given_up(tmp_path):
     one: dict = {}
     one["model"] = {"model": one}
     with pytest.raises(TasklabError, match="no tensors by name"):
@@ -560,16 +554,14 @@ DEEP = 50_000
     ],
     ids=["tuples", "lists", "calls"],
 )
-def test_deep_nesting_does_not_end_the_program(tmp_path: Path, nested: bytes) -> None:
+def test_deep_nesting_does_not_end_the_program(tmp_path, nested):
     """PyTorch's own reader of weights hashes the key, and falls."""
     code = b"\x80\x02}(" + nested + b"K\x02" + _short("x") + nested + b"u."  # a key and a value
     with pytest.raises(TasklabError, match="no tensors by name"):
         tensors(read(zipped(tmp_path / "x.pt", code)))
 
 
-def test_more_instructions_than_a_network_needs_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_more_instructions_than_a_network_needs_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(pickles, "MOST_CODE", 1 << 20)
     code = b"\x80\x02" + b"N0" * (1 << 19) + b"N."
     for write in (zipped, streamed):
@@ -601,27 +593,27 @@ def test_more_instructions_than_a_network_needs_are_refused(
         b"\xff",
     ],
 )
-def test_broken_instructions_are_one_error(tmp_path: Path, code: bytes) -> None:
+def test_broken_instructions_are_one_error(tmp_path, code):
     for write in (zipped, streamed):
         with pytest.raises(TasklabError, match="not a whole file of torch.save"):
             read(write(tmp_path / "x.pt", code))
 
 
-def _mark(*parts: bytes) -> bytes:
+def _mark(*parts):
     return b"(" + b"".join(parts) + b"t"
 
 
-def _int(number: int) -> bytes:
+def _int(number):
     coded = pickle.encode_long(number)
     return b"\x8b" + struct.pack("<i", len(coded)) + coded
 
 
-def _global(name: str) -> bytes:
+def _global(name):
     module, _, attribute = name.rpartition(".")
     return f"c{module}\n{attribute}\n".encode()
 
 
-def _module(*entries: bytes) -> bytes:
+def _module(*entries):
     return _global("net.Net") + b")\x81}(" + b"".join(entries) + b"ub"
 
 
@@ -658,7 +650,7 @@ REPEATED: dict[str, tuple[bytes, bytes, bytes]] = {
 
 
 @pytest.mark.parametrize("what", REPEATED)
-def test_copying_again_and_again_is_refused(tmp_path: Path, what: str) -> None:
+def test_copying_again_and_again_is_refused(tmp_path, what):
     one, two, again = REPEATED[what]
     code = b"\x80\x02" + one + b"q\x010" + two + b"q\x020](" + again * 110_000 + b"e."
     path = zipped(tmp_path / "x.pt", code, {"0": bytes(16)})
@@ -698,7 +690,7 @@ STOPPERS: dict[str, bytes] = {
 
 
 @pytest.mark.parametrize("what", STOPPERS)
-def test_what_stops_pytorchs_reader_takes_seconds(tmp_path: Path, what: str) -> None:
+def test_what_stops_pytorchs_reader_takes_seconds(tmp_path, what):
     path = zipped(tmp_path / "x.pt", b"\x80\x04" + STOPPERS[what] + b".")
     before, began = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
     with pytest.raises(TasklabError, match=r"copy more than|no tensors by name"):
@@ -707,7 +699,7 @@ def test_what_stops_pytorchs_reader_takes_seconds(tmp_path: Path, what: str) -> 
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300 << 10  # kB
 
 
-def test_wrappers_of_tensors_are_not_gone_through(tmp_path: Path) -> None:
+def test_wrappers_of_tensors_are_not_gone_through(tmp_path):
     wrapped = b"h\x01N)\x87q\x02" + b"0h\x01Nh\x02\x87q\x02" * 300
     code = _global("torch._tensor._rebuild_from_type_v2") + b"q\x010" + wrapped
     code = b"\x80\x02" + code + b"0](" + b"h\x01h\x02R" * 50_000 + b"e."
@@ -716,7 +708,7 @@ def test_wrappers_of_tensors_are_not_gone_through(tmp_path: Path) -> None:
     assert time.process_time() - began < 3
 
 
-def test_long_numbers_cost_nothing(tmp_path: Path) -> None:
+def test_long_numbers_cost_nothing(tmp_path):
     """They can be hashed and multiplied, but in no time, and have no decimals after the 4300th."""
     number = _int(1 << 4_000_000)
     for code in (b"}(" + b"h\x01N" * 200_000 + b"u.", b"}h\x01" + TENSOR + b"s."):
@@ -749,7 +741,7 @@ def test_long_numbers_cost_nothing(tmp_path: Path) -> None:
     ],
     ids=["a long name", "names", "shared"],
 )  # fmt: skip
-def test_names_and_shared_parameters_are_not_multiplied(tmp_path: Path, code: bytes) -> None:
+def test_names_and_shared_parameters_are_not_multiplied(tmp_path, code):
     path = zipped(
         tmp_path / "x.pt", b"\x80\x02" + TENSOR + b"q\x010" + code + b".", {"0": bytes(16)}
     )
@@ -758,7 +750,7 @@ def test_names_and_shared_parameters_are_not_multiplied(tmp_path: Path, code: by
         tensors(found)
 
 
-def test_a_buffer_is_compared_with_names_alone(tmp_path: Path) -> None:
+def test_a_buffer_is_compared_with_names_alone(tmp_path):
     """And not with tensors, nor with each of a list."""
     passing = _short("_non_persistent_buffers_set") + b"](" + TENSOR + _short("6") + b"e"
     named = b"K\x05" + TENSOR + _short("6") + TENSOR
@@ -767,18 +759,17 @@ def test_a_buffer_is_compared_with_names_alone(tmp_path: Path) -> None:
     assert list(found) == ["5"]
 
 
-def _file_of_a_storage() -> bytes:
-    """Return what a tensor's numbers become in a plain pickle."""
+def _file_of_a_storage():
     _, (content,) = torch.ones(3)._typed_storage().__reduce__()
     return content
 
 
-def _embedded(content: bytes) -> bytes:
+def _embedded(content):
     content = b"B" + struct.pack("<I", len(content)) + content
     return _global("torch.storage._load_from_bytes") + content + b"\x85R"
 
 
-def test_files_within_a_plain_pickle_are_storages(tmp_path: Path) -> None:
+def test_files_within_a_plain_pickle_are_storages(tmp_path):
     path, whole = tmp_path / "x.pt", _file_of_a_storage()
     made = (
         REBUILD
@@ -809,7 +800,7 @@ def test_files_within_a_plain_pickle_are_storages(tmp_path: Path) -> None:
         read(path)
 
 
-def test_files_within_a_plain_pickle_share_its_budget(tmp_path: Path) -> None:
+def test_files_within_a_plain_pickle_share_its_budget(tmp_path):
     path, whole = tmp_path / "x.pt", _file_of_a_storage()
     path.write_bytes(b"\x80\x03](" + _embedded(whole) * 12_000 + b"e.")
     with pytest.raises(TasklabError, match="longer than"):
@@ -826,7 +817,7 @@ def test_files_within_a_plain_pickle_share_its_budget(tmp_path: Path) -> None:
 # Archives that are not what torch.save writes.
 
 
-def test_files_cut_off_anywhere_are_one_error(tmp_path: Path) -> None:
+def test_files_cut_off_anywhere_are_one_error(tmp_path):
     for zip_format in (True, False):
         whole = save(
             Net(), tmp_path / "x.pt", _use_new_zipfile_serialization=zip_format
@@ -838,7 +829,7 @@ def test_files_cut_off_anywhere_are_one_error(tmp_path: Path) -> None:
                 read(cut)
 
 
-def test_a_changed_number_is_noticed(tmp_path: Path) -> None:
+def test_a_changed_number_is_noticed(tmp_path):
     path = save({"model": Net(), "x": torch.full((1000,), 7.0)}, tmp_path / "x.pt")
     content = bytearray(path.read_bytes())
     at = content.index(struct.pack("<f", 7.0) * 500)
@@ -848,7 +839,7 @@ def test_a_changed_number_is_noticed(tmp_path: Path) -> None:
         read(path)
 
 
-def test_compressed_and_doubled_entries_are_refused(tmp_path: Path) -> None:
+def test_compressed_and_doubled_entries_are_refused(tmp_path):
     code = pickle.dumps({"x": 1}, 2)
     path = tmp_path / "x.pt"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -863,7 +854,7 @@ def test_compressed_and_doubled_entries_are_refused(tmp_path: Path) -> None:
         read(path)
 
 
-def test_entries_that_share_their_bytes_are_refused(tmp_path: Path) -> None:
+def test_entries_that_share_their_bytes_are_refused(tmp_path):
     """A list of a thousand entries of one megabyte, all of them the same bytes."""
     path = zipped(tmp_path / "x.pt", pickle.dumps({}, 2), {"0": bytes(1 << 20)})
     with zipfile.ZipFile(path, "a") as archive:
@@ -879,7 +870,7 @@ def test_entries_that_share_their_bytes_are_refused(tmp_path: Path) -> None:
         read(path)
 
 
-def test_other_archives_say_what_they_are(tmp_path: Path) -> None:
+def test_other_archives_say_what_they_are(tmp_path):
     inner = save(STATE, tmp_path / "inner.pt")
     nested = tmp_path / "nested.zip"
     with zipfile.ZipFile(nested, "w") as archive:
@@ -893,7 +884,7 @@ def test_other_archives_say_what_they_are(tmp_path: Path) -> None:
         read(large)
 
 
-def test_an_end_record_that_points_before_the_file(tmp_path: Path) -> None:
+def test_an_end_record_that_points_before_the_file(tmp_path):
     path = zipped(tmp_path / "x.pt", pickle.dumps({}, 2))
     content = bytearray(path.read_bytes())
     content[content.rindex(b"PK\x05\x06") + 19] = 0xFF  # of where its list of entries begins
@@ -915,7 +906,7 @@ def test_an_end_record_that_points_before_the_file(tmp_path: Path) -> None:
         (b"Lorem ipsum", r"not a file of torch\.save\. Save"),
     ],
 )
-def test_what_another_file_is_is_said(tmp_path: Path, content: bytes, what: str) -> None:
+def test_what_another_file_is_is_said(tmp_path, content, what):
     path = tmp_path / "x.pt"
     path.write_bytes(content)
     with pytest.raises(TasklabError, match=what):
@@ -923,19 +914,19 @@ def test_what_another_file_is_is_said(tmp_path: Path, content: bytes, what: str)
 
 
 @pytest.mark.parametrize("content", [b"", b"x", b"\x80", b"PK\x03\x04", b"\0" * 257 + b"ustar\0"])
-def test_other_files_are_one_error(tmp_path: Path, content: bytes) -> None:
+def test_other_files_are_one_error(tmp_path, content):
     path = tmp_path / "x.pt"
     path.write_bytes(content)
     with pytest.raises(TasklabError, match=r"file of torch\.save"):
         read(path)
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+def test_a_file_that_is_not_there(tmp_path):
     with pytest.raises(TasklabError, match="there is no file"):
         read(tmp_path / "absent.pt")
 
 
-def test_what_is_no_weights_is_said(tmp_path: Path) -> None:
+def test_what_is_no_weights_is_said(tmp_path):
     for thing in ([1, 2], {"a": 1}, torch.ones(2), None):
         with pytest.raises(TasklabError, match="no tensors by name"):
             tensors(read(save(thing, tmp_path / "x.pt")))

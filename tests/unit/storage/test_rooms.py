@@ -1,13 +1,10 @@
 """What a killed process left beside its files goes with the next; a living one keeps its own."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
@@ -31,7 +28,7 @@ with rooms.room(here, ".merge-", [here / sys.argv[2]]) as place:
 def started():
     running = []
 
-    def start(folder: Path, name: str) -> subprocess.Popen:
+    def start(folder, name):
         words = [sys.executable, "-c", WORK, str(folder), name]
         running.append(subprocess.Popen(words, stdout=subprocess.PIPE, text=True))
         assert running[-1].stdout.readline() == "there\n"

@@ -1,7 +1,5 @@
 """The store: whole or absent, whatever happens to the disk, the files and the processes."""
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import json
@@ -263,7 +261,6 @@ def test_a_failure_at_any_step_of_publishing(store, monkeypatch, step):
 
 @pytest.fixture
 def read_only():
-    """A folder that this process cannot write to, even if it is root's."""
     folder = Path(tempfile.mkdtemp())
     store = Store(folder)
     store.get("vector", {"a": 1}, Maker())

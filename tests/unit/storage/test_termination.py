@@ -1,7 +1,5 @@
 """SIGTERM waits where it was asked to, and ends the process with its status elsewhere."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Large artifacts: at hand at once, written meanwhile, whole or not there."""
 
-from __future__ import annotations
-
 import errno
 import os
 import threading
@@ -29,7 +27,6 @@ def store(tmp_path, monkeypatch):
 
 @pytest.fixture
 def disk(monkeypatch):
-    """A disk that writes when it is told to."""
     usual, told = safetensors.torch.save_file, threading.Event()
 
     def save(tensors, file, metadata=None):
@@ -42,12 +39,12 @@ def disk(monkeypatch):
     writing.finish()
 
 
-def made(workdir: Path):
+def made(workdir):
     (workdir / "checkpoint").write_text("half way")
     return {"w": VALUE}, {"loss": 0.5}
 
 
-def never(workdir: Path):
+def never(workdir):
     raise AssertionError("it was made again")
 
 

@@ -1,7 +1,5 @@
 """What papers claim, as two sides of one metric."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np
@@ -93,7 +91,6 @@ def stitched():
 
 
 def sides(records, claim, model="mini"):
-    """Return the values of both sides of a claim."""
     claim = CLAIMS[claim]
     chosen = pairing.sides_of(claim, records, model, 8)
     return [side.rows["value"].tolist() for side in chosen]
@@ -227,7 +224,6 @@ def test_linear_regimes_are_compared_at_equal_length():
 
 
 def strengths(*, gone=()):
-    """Records of a penalty: the strongest is best on test images, a weaker one on validation."""
     own, rows = TABLE["tau_jp"].weight, []
     for factor, told, tested in ((0, 50, 50), (0.3, 60, 57), (1, 58, 55), (10, 40, 90)):
         for seed, split in ((0, "validation"), (0, "test"), (1, "validation"), (1, "test")):
@@ -340,7 +336,6 @@ def test_r_squared_beside_the_papers():
 
 
 def closed_records():
-    """Errors of two encoders and of the untrained first one; sums of groups of three tasks."""
     usual = {"split": "test", "seed": 0, "task": "a+b", "n": 10}
     rows = [
         {**usual, "experiment": "disentanglement", "method": "nonlinear", "model": model,

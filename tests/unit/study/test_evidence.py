@@ -1,7 +1,5 @@
 """Recorded parts as one table."""
 
-from __future__ import annotations
-
 import pytest
 
 from tasklab.errors import TasklabError
@@ -11,7 +9,6 @@ from tasklab.study import results
 
 
 def part(values, model="mini", experiment="addition"):
-    """Return sums by task, each at its own chosen coefficient."""
     return tidy([
         {"experiment": experiment, "model": model, "method": "nonlinear", "metric": "absolute",
          "task": task, "n_tasks": 8, "seed": 0, "alpha": alpha, "value": value, "n": 500}

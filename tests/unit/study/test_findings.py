@@ -1,7 +1,5 @@
 """The findings of the landing page and of the chapters."""
 
-from __future__ import annotations
-
 import math
 import sys
 
@@ -19,7 +17,6 @@ MODULE = sys.modules[Finding.__module__]  # its function has the same name
 
 
 def rows(experiment, metric, values, **more):
-    """Return records of two tasks, by method."""
     return [
         {"experiment": experiment, "metric": metric, "model": "mini", "method": method,
          "task": task, "seed": 0, "n": 100, "value": value, **more}
@@ -29,7 +26,6 @@ def rows(experiment, metric, values, **more):
 
 
 def everything():
-    """Return what findings are made of, by chapter."""
     of_eight, random = {"n_tasks": 8, "alpha": 0.3}, {"init": "random"}
     tangent = [
         *rows("single", "single", {"pretrained": 50.0, "nonlinear": 95.0}),
@@ -57,7 +53,6 @@ def everything():
 
 @pytest.fixture
 def recorded(monkeypatch):
-    """Set the records that findings see."""
 
     def write(tables):
         monkeypatch.setattr(MODULE, "recorded", lambda name, *_: (tables.get(name, nothing()), {}))

@@ -1,7 +1,5 @@
 """Verdicts on the recorded results are kept, and are those that judging gives."""
 
-from __future__ import annotations
-
 import math
 import sys
 

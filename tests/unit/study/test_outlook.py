@@ -1,7 +1,5 @@
 """What a study has before it, and the command that records all of it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Recorded results: whole, or an error; only a part without any file is not recorded yet."""
 
-from __future__ import annotations
-
 import shutil
 
 import pytest

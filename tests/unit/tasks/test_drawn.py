@@ -1,12 +1,9 @@
 """Splits are drawn once, kept whole, and drawn again when what is kept is not what was drawn."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os
 import shutil
-from pathlib import Path
 
 import pytest
 import torch
@@ -22,11 +19,10 @@ SMALL = {"train": 60, "val": 20, "test": 40}
 
 
 @pytest.fixture(autouse=True)
-def drawings(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, int]]:
-    """Make splits small, and return the list of what is drawn."""
+def drawings(monkeypatch):
     drawings, sample = [], mini.sample
 
-    def count(task: str, split: str, n: int) -> tuple[torch.Tensor, torch.Tensor]:
+    def count(task, split, n):
         drawings.append((task, split, n))
         return sample(task, split, n)
 
@@ -37,25 +33,23 @@ def drawings(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, int]]:
     return drawings
 
 
-def images(cache: Path | None) -> DrawnImages:
-    """Return the images of the small world, as another process sees them."""
+def images(cache):
     drawn._MEMORY.clear()
     return DrawnImages(suite("mini"), cache)
 
 
-def listed(monkeypatch: pytest.MonkeyPatch, sha256: str) -> None:
-    """Let this be the checksum of the split that the tests look at."""
+def listed(monkeypatch, sha256):
     monkeypatch.setattr(drawn, "_checksums", lambda: {f"{mini.VERSION}/Signs/val/20": sha256})
 
 
-def test_types_sizes_and_labels(tmp_path: Path) -> None:
+def test_types_sizes_and_labels(tmp_path):
     x, y = images(tmp_path).load("Vehicles", "train")
     assert x.shape == (60, 3, 32, 32) and x.dtype == torch.uint8
     assert y.shape == (60,) and y.dtype == torch.int64
     assert len(images(tmp_path).load("Objects", "test").y) == 50
 
 
-def test_drawn_once_and_the_same_afterwards(tmp_path: Path, drawings: list) -> None:
+def test_drawn_once_and_the_same_afterwards(tmp_path, drawings):
     first = images(tmp_path).load("Signs", "val")
     second = images(tmp_path).load("Signs", "val")
     assert drawings == [("Signs", "val", 20)]
@@ -64,13 +58,13 @@ def test_drawn_once_and_the_same_afterwards(tmp_path: Path, drawings: list) -> N
     assert file.match(f"{mini.VERSION}/Signs-val-20-*.safetensors")
 
 
-def test_the_first_n_are_a_part_of_the_same_split(tmp_path: Path) -> None:
+def test_the_first_n_are_a_part_of_the_same_split(tmp_path):
     whole = images(tmp_path).load("Signs", "val")
     part = images(tmp_path).load("Signs", "val", n=7)
     assert torch.equal(part.x, whole.x[:7]) and torch.equal(part.y, whole.y[:7])
 
 
-def test_writing_to_the_tensors_does_not_change_the_cache(tmp_path: Path) -> None:
+def test_writing_to_the_tensors_does_not_change_the_cache(tmp_path):
     world = images(tmp_path)
     first = world.load("Signs", "val")
     before = first.x.clone()
@@ -79,7 +73,7 @@ def test_writing_to_the_tensors_does_not_change_the_cache(tmp_path: Path) -> Non
     assert torch.equal(images(tmp_path).load("Signs", "val").x, before)
 
 
-def flip(file: Path, at: int) -> None:
+def flip(file, at):
     data = bytearray(file.read_bytes())
     data[at] ^= 4
     file.write_bytes(data)
@@ -102,9 +96,7 @@ DAMAGES = {
 
 @pytest.mark.parametrize("same_process", [True, False])
 @pytest.mark.parametrize("how", DAMAGES)
-def test_a_damaged_file_is_drawn_again(
-    how: str, same_process: bool, tmp_path: Path, drawings: list, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_damaged_file_is_drawn_again(how, same_process, tmp_path, drawings, caplog):
     world = images(tmp_path)
     first, version = world.load("Signs", "val"), world.version("Signs", "val")
     (file,) = tmp_path.rglob("*.safetensors")
@@ -118,7 +110,7 @@ def test_a_damaged_file_is_drawn_again(
     assert len(drawings) == 2  # and is whole again
 
 
-def test_the_file_of_another_split_is_noticed(tmp_path: Path, drawings: list) -> None:
+def test_the_file_of_another_split_is_noticed(tmp_path, drawings):
     world = images(tmp_path)
     first, other = world.load("Signs", "val"), world.load("Textures", "val")
     files = {file.name.split("-")[0]: file for file in tmp_path.rglob("*.safetensors")}
@@ -127,7 +119,7 @@ def test_the_file_of_another_split_is_noticed(tmp_path: Path, drawings: list) ->
     assert not torch.equal(first.x, other.x) and len(drawings) == 3
 
 
-def test_a_file_that_is_gone_is_drawn_again(tmp_path: Path, drawings: list) -> None:
+def test_a_file_that_is_gone_is_drawn_again(tmp_path, drawings):
     world = images(tmp_path)
     world.load("Signs", "val")
     shutil.rmtree(tmp_path / mini.VERSION)
@@ -135,9 +127,7 @@ def test_a_file_that_is_gone_is_drawn_again(tmp_path: Path, drawings: list) -> N
     assert len(drawings) == 2 and list(tmp_path.rglob("*.safetensors"))
 
 
-def test_a_cache_that_cannot_be_written_is_one_warning(
-    tmp_path: Path, drawings: list, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_cache_that_cannot_be_written_is_one_warning(tmp_path, drawings, caplog):
     blocked = tmp_path / "file"
     blocked.write_text("not a folder")
     world = images(blocked)
@@ -148,7 +138,7 @@ def test_a_cache_that_cannot_be_written_is_one_warning(
     assert "cannot keep drawn images" in caplog.text and len(caplog.messages) == 1
 
 
-def test_the_environment_names_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_names_the_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("TASKLAB_DATA", str(tmp_path / "images"))
     images(None).load("Signs", "val")
     assert list((tmp_path / "images" / mini.VERSION).glob("Signs-val-*.safetensors"))
@@ -163,25 +153,23 @@ def test_the_environment_names_the_cache(tmp_path: Path, monkeypatch: pytest.Mon
         (("", "val"), "unknown task"),
     ],
 )
-def test_unknown_names(arguments: tuple[str, str], message: str, tmp_path: Path) -> None:
+def test_unknown_names(arguments, message, tmp_path):
     with pytest.raises(TasklabError, match=message):
         images(tmp_path).load(*arguments)
 
 
-def test_a_suite_without_images() -> None:
+def test_a_suite_without_images():
     with pytest.raises(TasklabError, match="suite 'paper' has no images yet"):
         drawn.images_of(suite("paper"))
 
 
 @pytest.mark.parametrize("n", [0, -1, 21, 10**30])
-def test_too_many_or_no_images(n: int, tmp_path: Path) -> None:
+def test_too_many_or_no_images(n, tmp_path):
     with pytest.raises(TasklabError, match="from 1 to 20"):
         images(tmp_path).load("Signs", "val", n=n)
 
 
-def test_results_are_keyed_by_the_pixels_that_are_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_results_are_keyed_by_the_pixels_that_are_read(tmp_path, monkeypatch, caplog):
     plain = f"{mini.VERSION}/Signs/val/20"
     sha256 = Images(*mini.sample("Signs", "val", 20)).sha256()
     assert images(tmp_path).version("Signs", "val") == f"{plain}/{sha256[:12]}"  # not listed
@@ -199,11 +187,11 @@ def test_results_are_keyed_by_the_pixels_that_are_read(
 
 
 def test_what_another_machine_drew_otherwise_is_drawn_here(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    drawings: list,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+    tmp_path,
+    monkeypatch,
+    drawings,
+    caplog,
+):
     """A shared folder that has images by other rounding, as written by an earlier version."""
     right = Images(*mini.sample("Signs", "val", 20))
     listed(monkeypatch, right.sha256())
@@ -218,7 +206,7 @@ def test_what_another_machine_drew_otherwise_is_drawn_here(
     assert len(drawings) == 3 and not caplog.messages  # replaced, in silence
 
 
-def test_versions_tell_splits_apart(tmp_path: Path) -> None:
+def test_versions_tell_splits_apart(tmp_path):
     world = images(tmp_path)
     versions = {
         world.version(task, split)
@@ -229,7 +217,7 @@ def test_versions_tell_splits_apart(tmp_path: Path) -> None:
     assert all(mini.VERSION in version for version in versions)
 
 
-def test_the_worlds_draw_what_is_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_worlds_draw_what_is_listed(monkeypatch):
     """If this fails, the drawing has changed: raise the version and call `write_checksums`."""
     monkeypatch.undo()
     table, same = json.loads(drawn.CHECKSUMS.read_text()), {}
@@ -245,14 +233,14 @@ def test_the_worlds_draw_what_is_listed(monkeypatch: pytest.MonkeyPatch) -> None
     assert all(same.values())  # on any processor
 
 
-def test_images_that_are_enlarged_have_keys_of_their_own(tmp_path: Path) -> None:
+def test_images_that_are_enlarged_have_keys_of_their_own(tmp_path):
     plain = DrawnImages(suite("mini"), tmp_path).version("Signs", "val")
     assert DrawnImages(suite("mini"), tmp_path, side=32).version("Signs", "val") == plain
     larger = DrawnImages(suite("mini"), tmp_path, side=224).version("Signs", "val")
     assert larger == f"{plain}/enlarged{drawn.ENLARGED}"
 
 
-def test_drafts_of_killed_processes_are_removed(tmp_path: Path) -> None:
+def test_drafts_of_killed_processes_are_removed(tmp_path):
     folder = tmp_path / mini.VERSION
     folder.mkdir()
     stale, young = folder / ".a.safetensors.1.partial", folder / ".b.safetensors.2.partial"

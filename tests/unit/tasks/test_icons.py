@@ -1,7 +1,5 @@
 """The second world as it ships: licences, splits, labels, sizes, and sets of tasks."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 
@@ -21,21 +19,21 @@ TASKS = [one["name"] for one in icons.table()["tasks"]]
 SPLIT_BY_NAMES = "DrawnBy"  # its classes are the sets
 
 
-def _of(task: str, *splits: str) -> list[str]:
+def _of(task, *splits):
     sizes, said = icons.entry(task)["sizes"], icons.drawings()[task]
     assert len(said) == sum(sizes.values())
     starts = {s: sum(sizes[o] for o in icons.SPLITS[:i]) for i, s in enumerate(icons.SPLITS)}
     return [name for s in splits for name in said[starts[s] : starts[s] + sizes[s]]]
 
 
-def test_every_drawing_has_a_set_an_author_and_an_allowed_licence() -> None:
+def test_every_drawing_has_a_set_an_author_and_an_allowed_licence():
     sets = icons.table()["sets"]
     assert all(one["licence"] in source.LICENCES and one["author"] for one in sets.values())
     assert not set(sets) & source.SETS_LEFT_OUT
     assert {name.split(":")[0] for said in icons.drawings().values() for name in said} == set(sets)
 
 
-def test_twenty_four_tasks_of_twelve_classes_and_a_control() -> None:
+def test_twenty_four_tasks_of_twelve_classes_and_a_control():
     world = suite("icons")
     assert len(world.tasks) == 24 and len(TASKS) == 25
     images = drawn.images_of(world)
@@ -46,7 +44,7 @@ def test_twenty_four_tasks_of_twelve_classes_and_a_control() -> None:
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_splits(task: str) -> None:
+def test_splits(task):
     entry, images = icons.entry(task), drawn.images_of(suite("icons"))
     parts = {split: images.load(task, split) for split, n in entry["sizes"].items() if n}
     for split, (x, y) in parts.items():
@@ -58,7 +56,7 @@ def test_splits(task: str) -> None:
     assert not clean.copies(*grey).any()
     families = {prefix: one["family"] for prefix, one in icons.table()["sets"].items()}
 
-    def hand(name: str) -> str:
+    def hand(name):
         prefix, drawing = name.split(":")
         return names.concept(drawing) if task == SPLIT_BY_NAMES else families[prefix]
 
@@ -66,7 +64,7 @@ def test_splits(task: str) -> None:
     assert not sides[0] & sides[1]
 
 
-def test_sets_of_tasks_were_drawn_beforehand() -> None:
+def test_sets_of_tasks_were_drawn_beforehand():
     sets, known = icons.sets(), set(TASKS)
     counts = {size: len(some) for size, some in sets.items()}
     assert counts == {2: 20, 4: 20, 8: 24, 14: 20, 20: 20}
@@ -75,7 +73,7 @@ def test_sets_of_tasks_were_drawn_beforehand() -> None:
     assert icons.usual() == sets[8][0]
 
 
-def test_the_shipped_model_reaches_the_levels_that_were_aimed_at() -> None:
+def test_the_shipped_model_reaches_the_levels_that_were_aimed_at():
     """Zero-shot accuracy is what the card says, and between 45 and 60 %, on validation drawings."""
     world, card = suite("icons"), mini.card("icons_s")
     told = card["zero-shot accuracy, validation drawings of a task (%)"]
@@ -88,7 +86,7 @@ def test_the_shipped_model_reaches_the_levels_that_were_aimed_at() -> None:
     assert 45 < sum(accuracy.values()) / 8 < 60 and 45 < told["mean of all"] < 60
 
 
-def test_a_damaged_file_is_said(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_damaged_file_is_said(tmp_path, monkeypatch):
     for name in (icons.TABLE, "Arrows.xz"):
         (tmp_path / name).write_bytes((icons.FOLDER / name).read_bytes())
     other = (icons.FOLDER / "Food.xz").read_bytes()
@@ -100,7 +98,7 @@ def test_a_damaged_file_is_said(tmp_path, monkeypatch: pytest.MonkeyPatch) -> No
             icons.whole("Arrows", tmp_path)
 
 
-def test_a_lab_takes_the_eight_tasks_drawn_beforehand(tmp_path) -> None:
+def test_a_lab_takes_the_eight_tasks_drawn_beforehand(tmp_path):
     lab = Lab("icons_s", init="random", steps=2, store_root=tmp_path, device="cpu")
     assert lab.suite.names == icons.usual() and lab.sizes() == (8,) and lab.family == {}
     assert len(pairs_of(lab.suite)) == 4
@@ -113,7 +111,7 @@ def test_a_lab_takes_the_eight_tasks_drawn_beforehand(tmp_path) -> None:
     assert groups_of(lab, [4]) == [[*icons.usual()[:4]], [*icons.usual()[4:]]]
 
 
-def test_a_lab_of_all_tasks_merges_the_sets_that_were_drawn(tmp_path) -> None:
+def test_a_lab_of_all_tasks_merges_the_sets_that_were_drawn(tmp_path):
     whole = Lab("icons_s", steps=2, store_root=tmp_path, device="cpu", tasks="all")
     assert len(whole.suite.names) == 24 and whole.sizes() == (2, 4, 8, 14, 20)
     drawn = [[*one] for size in (14, 2) for one in icons.sets()[size]]
@@ -122,7 +120,7 @@ def test_a_lab_of_all_tasks_merges_the_sets_that_were_drawn(tmp_path) -> None:
     ]
 
 
-def test_a_relative_has_the_same_tasks_and_missing_ones_are_left_out(tmp_path) -> None:
+def test_a_relative_has_the_same_tasks_and_missing_ones_are_left_out(tmp_path):
     lab = Lab("icons_s", steps=2, store_root=tmp_path, device="cpu")
     terms, there = lab.relative_terms("random")
     assert terms.init == "random" and there.names == pairs_of(lab.suite)[0]
@@ -132,7 +130,7 @@ def test_a_relative_has_the_same_tasks_and_missing_ones_are_left_out(tmp_path) -
         lab.relative("smal")
 
 
-def test_absent_weights_are_said_before_anything_else(tmp_path) -> None:
+def test_absent_weights_are_said_before_anything_else(tmp_path):
     if mini.weights_path("icons").exists():
         pytest.skip("they are here")
     with pytest.raises(TasklabError, match="pretraining.queue icons"):

@@ -1,10 +1,6 @@
 """What a user may write by mistake, or a program by accident: one sentence, at once."""
 
-from __future__ import annotations
-
 import math
-from collections.abc import Callable
-from pathlib import Path
 
 import huggingface_hub.constants
 import pytest
@@ -19,12 +15,12 @@ from tasklab.tasks.suites import Suite, Task, suite
 class Unspeakable:
     """An object that cannot be written."""
 
-    def __repr__(self) -> str:
+    def __repr__(self):
         raise ValueError
 
 
 @pytest.fixture(scope="module")
-def pets(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def pets(tmp_path_factory):
     root = tmp_path_factory.mktemp("own") / "pets"
     for name in ("cat", "dog"):
         (root / name).mkdir(parents=True)
@@ -33,7 +29,7 @@ def pets(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def refused(call: Callable[[], object], *words: str) -> None:
+def refused(call, *words):
     with pytest.raises(TasklabError) as error:
         call()
     text = str(error.value)
@@ -41,7 +37,7 @@ def refused(call: Callable[[], object], *words: str) -> None:
     assert all(word in text for word in words), text
 
 
-def odd(values: list) -> pytest.MarkDecorator:
+def odd(values):
     return pytest.mark.parametrize("value", values, ids=[type(value).__name__ for value in values])
 
 
@@ -60,38 +56,38 @@ CLASSES = [
 
 
 @odd([*NOTHING, *NO_PATHS])
-def test_paths(value: object, pets: Path) -> None:
+def test_paths(value, pets):
     refused(lambda: own.from_folder(value), "path")
     if value is not None:
         refused(lambda: DecodedImages(suite=suite("mini"), root=value), "data_root")
 
 
 @odd([*NOTHING[1:], *NO_NAMES])
-def test_names_of_tasks(value: object, pets: Path) -> None:
+def test_names_of_tasks(value, pets):
     refused(lambda: own.from_folder(pets, name=value), "cannot name a task")
     refused(lambda: own.from_hub("me/pets", name=value), "cannot name a task")
     refused(lambda: Task(name=value, classes=("a", "b"), templates=("{}",), stand_in_for=""))
 
 
 @odd(TEMPLATES)
-def test_templates(value: object, pets: Path) -> None:
+def test_templates(value, pets):
     refused(lambda: own.from_folder(pets, templates=value), "template")
 
 
 @odd(CLASSES)
-def test_classes(value: object, pets: Path) -> None:
+def test_classes(value, pets):
     refused(lambda: own.from_folder(pets, classes=value), "class")
     if value != ["a", "b", "c"]:
         refused(lambda: Task(name="x", classes=value, templates=("{}",), stand_in_for=""), "class")
 
 
-def test_braces_that_are_meant(pets: Path) -> None:
+def test_braces_that_are_meant(pets):
     assert own.from_folder(pets, templates="{{}} {}").templates[0].format("cat") == "{} cat"
     assert own.from_folder(pets, classes=["{}", "{x}"]).classes == ("{}", "{x}")
 
 
 @odd([*NOTHING, "", "a", "a/b/c", "../x", "a/b\n", "a/" + "x" * 99])
-def test_data_sets_of_the_hub(value: object, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_data_sets_of_the_hub(value, monkeypatch):
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     refused(lambda: own.from_hub(value), "owner/name")
     if value is not None and value not in ("a", "a/b/c", "a/" + "x" * 99):
@@ -100,7 +96,7 @@ def test_data_sets_of_the_hub(value: object, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @odd([*NOTHING, "", "Mini", "mini\0"])
-def test_suites_and_their_tasks(value: object) -> None:
+def test_suites_and_their_tasks(value):
     refused(lambda: suite(value), "unknown suite")
     refused(lambda: suite("mini")[value], "unknown task")
     refused(lambda: Suite.from_tasks(value), "a suite is made of tasks")
@@ -116,6 +112,6 @@ def test_suites_and_their_tasks(value: object) -> None:
 
 
 @odd([*NOTHING[2:3], *NOTHING[4:], 0, -1, 21, "7"])
-def test_numbers_of_images(value: object) -> None:
+def test_numbers_of_images(value):
     told = "Signs/val has 20 images: n must be from 1 to 20"
     refused(lambda: drawn.count_of(value, 20, "Signs/val"), told)

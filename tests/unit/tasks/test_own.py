@@ -1,9 +1,5 @@
 """Tasks of your own: what names them, and what is said of folders that hold none."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import huggingface_hub.constants
 import pytest
 from PIL import Image
@@ -14,11 +10,11 @@ from tasklab.tasks.images import finding
 
 
 @pytest.fixture
-def pets(tmp_path: Path) -> Path:
+def pets(tmp_path):
     return images(tmp_path / "pets", "cat", "dog")
 
 
-def images(root: Path, *classes: str) -> Path:
+def images(root, *classes):
     for name in classes:
         (root / name).mkdir(parents=True)
         for i in range(10):
@@ -27,14 +23,14 @@ def images(root: Path, *classes: str) -> Path:
 
 
 @pytest.mark.parametrize("name", ["../../../esc", "a/b", "a\\b", "/abs", "..", ".", "", " ", "a\n"])
-def test_a_name_is_no_path(name: str, pets: Path) -> None:
+def test_a_name_is_no_path(name, pets):
     with pytest.raises(TasklabError, match="cannot name a task: give name="):
         own.from_folder(pets, name=name)
     with pytest.raises(TasklabError, match="cannot name a task: give name="):
         own.from_hub("me/pets", name=name)
 
 
-def test_a_task_is_named_after_where_its_folder_is(pets: Path) -> None:
+def test_a_task_is_named_after_where_its_folder_is(pets):
     assert own.from_folder(pets / "cat" / "..").name == "pets"
     assert own.from_folder(f"{pets}/").name == "pets"
     (pets.parent / "animals").symlink_to(pets)
@@ -53,7 +49,7 @@ def test_a_task_is_named_after_where_its_folder_is(pets: Path) -> None:
         ("a script", "scripts of data sets are not run"),
     ],
 )
-def test_why_a_folder_has_no_task_in_it(made: str, told: str, tmp_path: Path) -> None:
+def test_why_a_folder_has_no_task_in_it(made, told, tmp_path):
     folder = tmp_path / "x"
     if made == "a file":
         folder.write_text("")
@@ -66,9 +62,7 @@ def test_why_a_folder_has_no_task_in_it(made: str, told: str, tmp_path: Path) ->
         own.from_folder(folder)
 
 
-def test_a_data_set_of_the_hub_that_is_only_a_script(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_data_set_of_the_hub_that_is_only_a_script(tmp_path, monkeypatch):
     snapshot = tmp_path / "datasets--me--pets" / "snapshots" / "abc"
     snapshot.mkdir(parents=True)
     (snapshot / "pets.py").write_text("import datasets")
@@ -76,7 +70,7 @@ def test_a_data_set_of_the_hub_that_is_only_a_script(
     monkeypatch.setattr(finding, "fetch", lambda task: images(tmp_path / "fetched", "cat", "dog"))
     assert own.from_hub("me/pets").classes == ("cat", "dog")  # from the hub's own copy
 
-    def refuse(task: object) -> None:
+    def refuse(task):
         raise TasklabError("pets cannot be fetched.")
 
     monkeypatch.setattr(finding, "fetch", refuse)
@@ -84,7 +78,7 @@ def test_a_data_set_of_the_hub_that_is_only_a_script(
         own.from_hub("me/pets")
 
 
-def test_names_and_prompts(pets: Path, tmp_path: Path) -> None:
+def test_names_and_prompts(pets, tmp_path):
     assert own.from_folder(pets, templates="a photo of {}").templates == ("a photo of {}",)
     with pytest.raises(TasklabError, match="classes= is a list of names, .*not 'xy'"):
         own.from_folder(pets, classes="xy")

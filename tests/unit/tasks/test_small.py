@@ -1,7 +1,5 @@
 """Data to train from scratch on: deterministic, balanced, disjoint, and mixed as asked."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torchvision.transforms import InterpolationMode
@@ -67,7 +65,6 @@ def test_a_hundred_classes_in_twenty_splits():
 
 @pytest.fixture
 def few(monkeypatch):
-    """Draw few pictures, and none that another test has left."""
     caches = (small.class_split, small._drawn)
     monkeypatch.setattr(small, "PER_CLASS", {"train": 7, "test": 4})
     monkeypatch.setattr(small, "_CHUNK", 100)

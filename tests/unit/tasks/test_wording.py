@@ -1,7 +1,5 @@
 """Which word belongs to which folder, in whatever form words are given."""
 
-from __future__ import annotations
-
 import pytest
 
 from tasklab.errors import TasklabError
@@ -24,7 +22,7 @@ NUMBERS = tuple(sorted(map(str, range(1, 13))))  # 1, 10, 11, 12, 2, ...
         ("zoo", "\xe9cole"),
     ],
 )
-def test_a_list_is_refused_where_orders_differ(names: tuple[str, ...]) -> None:
+def test_a_list_is_refused_where_orders_differ(names):
     words = [f"word {'xyzuvwklmnop'[n] * 3}" for n in range(len(names))]
     with pytest.raises(TasklabError, match="in alphabetical order; .* Give a mapping"):
         words_for(names, words, "here")
@@ -32,7 +30,7 @@ def test_a_list_is_refused_where_orders_differ(names: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize("names", [tuple("0123456789"), ("01", "02", "10"), ("2", "9", "10")])
-def test_a_list_is_taken_where_there_is_one_order(names: tuple[str, ...]) -> None:
+def test_a_list_is_taken_where_there_is_one_order(names):
     """The last names are those of a data set with an order of its own."""
     words = [f"word {'xyzuvwklmn'[n] * 3}" for n in range(len(names))]
     assert words_for(names, words, "here") == tuple(words)
@@ -50,11 +48,11 @@ def test_a_list_is_taken_where_there_is_one_order(names: tuple[str, ...]) -> Non
         iter(["ant", "bee", "cat"]),
     ],
 )
-def test_every_form_names_folder_a_ant(classes: object) -> None:
+def test_every_form_names_folder_a_ant(classes):
     assert words_for(LETTERS, classes, "here") == ("ant", "bee", "cat")
 
 
-def test_numbers_mean_folders_that_are_called_so() -> None:
+def test_numbers_mean_folders_that_are_called_so():
     words = {n: f"word {n}" for n in range(12, 0, -1)}
     found = words_for(NUMBERS, words, "here")
     assert found == tuple(f"word {name}" for name in NUMBERS)
@@ -64,7 +62,7 @@ def test_numbers_mean_folders_that_are_called_so() -> None:
         words_for(("1", "2", "3"), {0: "a", 1: "b", 2: "c"}, "here")
 
 
-def test_names_of_folders_may_be_in_any_order() -> None:
+def test_names_of_folders_may_be_in_any_order():
     folders = ("bird", "cat", "hot_dog")
     assert words_for(folders, ["hot dog", "Cat", "bird"], "here") == ("bird", "Cat", "hot dog")
     assert words_for(folders, {"cat": 1, "hot dog": 0, "bird": 2}, "x")[2] == "hot dog"
@@ -78,7 +76,7 @@ def test_names_of_folders_may_be_in_any_order() -> None:
         (("cat", "dog"), ["dog", "animal"]),
     ],
 )
-def test_words_that_read_like_another_folder_are_refused(names: tuple, words: list) -> None:
+def test_words_that_read_like_another_folder_are_refused(names, words):
     with pytest.raises(TasklabError, match="and it reads like"):
         words_for(names, words, "here")
 
@@ -95,7 +93,7 @@ def test_words_that_read_like_another_folder_are_refused(names: tuple, words: li
         (["ant", "bee"], "has 3 classes .*, not 2"),
     ],
 )
-def test_what_names_no_class_is_refused(classes: object, says: str) -> None:
+def test_what_names_no_class_is_refused(classes, says):
     with pytest.raises(TasklabError, match=says):
         words_for(LETTERS, classes, "here")
 
@@ -104,6 +102,6 @@ def test_what_names_no_class_is_refused(classes: object, says: str) -> None:
     "pair",
     [("Cat", "cat"), ("a  b", "a b"), ("caf\xe9", "cafe\u0301"), ("R&amp;B", "r&b"), ("x", "x ")],
 )
-def test_prompts_that_tokenizers_read_alike_are_refused(pair: tuple[str, str]) -> None:
+def test_prompts_that_tokenizers_read_alike_are_refused(pair):
     with pytest.raises(TasklabError, match="do not differ in prompts"):
         Task(name="t", classes=(*pair, "dog"), templates=("{}",), stand_in_for="")

@@ -1,7 +1,5 @@
 """Compiled and recorded steps: the same runs, one compilation, and a sentence where it fails."""
 
-from __future__ import annotations
-
 import dataclasses
 import gc
 import weakref
@@ -58,7 +56,6 @@ def clip():
 
 @pytest.fixture
 def traced(monkeypatch):
-    """Compile without code of its own, which takes the minutes; dynamo and autograd are real."""
     monkeypatch.setattr(compiled, "_backend", "aot_eager")
     monkeypatch.setenv(compiled.SETTING, "1")
     compiled.block.cache_clear()
@@ -209,7 +206,6 @@ def test_which_steps_are_recorded(clip, monkeypatch):
 
 
 def pretended_graph(run):
-    """Repeat a computation as a CUDA graph does: its results lie where they lay before."""
     kept = run()
 
     def again():
@@ -270,7 +266,6 @@ CARD = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA de
 
 @pytest.fixture(params=["pretended", pytest.param("real", marks=[pytest.mark.gpu, CARD])])
 def card(request, monkeypatch):
-    """Have a CUDA device; the pretended one runs blocks as they are, and a step's recording too."""
     if request.param == "real":
         yield request.param
         return

@@ -1,7 +1,5 @@
 """A ViT's values and tangents as plain functions against the library's, by architecture."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest

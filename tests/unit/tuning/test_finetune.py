@@ -1,7 +1,5 @@
 """Fine-tuning against slow, obvious loops in float64; names; interruption; failures."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import signal
@@ -94,7 +92,6 @@ def train(config, clip, store):
 
 
 def reference(config, clip, images, model):
-    """Train theta itself with AdamW, as the papers' code does; return theta - theta_0."""
     encoder = clip.encoder
     head = heads.zero_shot(clip, suites.suite()[TASK])
     theta = {name: tensor.clone().requires_grad_() for name, tensor in encoder.params.items()}
@@ -222,7 +219,6 @@ class KilledError(Exception):
 
 
 def kill_at(monkeypatch, step):
-    """Let the step fail, once; return a list that gets an entry for each step that is begun."""
     preprocess, steps = Encoder.preprocess, []
 
     def cut(self, x):
@@ -504,7 +500,6 @@ class Double(Encoder):
 
 @pytest.fixture
 def transformer():
-    """Return a CLIP whose image tower is a small ViT in float64."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
         module = open_clip.transformer.VisionTransformer(
@@ -521,7 +516,6 @@ def transformer():
 
 
 def short_of_memory(monkeypatch, fits, first=0):
-    """Let gradients fail that do not fit, from an attempt on; return (images, delta) of each."""
     attempts = []
     for name in ("gradient", "tangent_gradient"):
         original = getattr(stepping, name)
@@ -538,7 +532,6 @@ def short_of_memory(monkeypatch, fits, first=0):
 
 
 def assert_near(run, expected):
-    """Assert that only rounding lies between two runs."""
     assert run.record["losses"] == pytest.approx(expected.record["losses"], rel=1e-9)
     for name, tensor in expected.vector.items():
         torch.testing.assert_close(run.vector[name], tensor, rtol=1e-6, atol=1e-9)

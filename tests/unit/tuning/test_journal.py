@@ -1,7 +1,5 @@
 """Losses that stay on the device: the same numbers, and the step at which a run diverged."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

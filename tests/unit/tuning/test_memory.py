@@ -1,7 +1,5 @@
 """Smaller parts against the whole in float64; memory that runs out, injected and real."""
 
-from __future__ import annotations
-
 import functools
 import gc
 import logging
@@ -26,11 +24,11 @@ from tasklab.tuning.memory import Plan, Recomputed
 COUNT, CLASSES = 7, 5
 
 
-def full() -> RuntimeError:
+def full():
     return RuntimeError("CUDA error: out of memory")
 
 
-def vit(quick: bool = False) -> nn.Module:
+def vit(quick=False):
     act = open_clip.transformer.QuickGELU if quick else nn.GELU
     return open_clip.transformer.VisionTransformer(
         image_size=16, patch_size=4, width=16, layers=3, heads=2, mlp_ratio=4, output_dim=CLASSES,
@@ -38,13 +36,13 @@ def vit(quick: bool = False) -> nn.Module:
     )  # fmt: skip
 
 
-def timm_vit() -> nn.Module:
+def timm_vit():
     return timm.models.VisionTransformer(
         img_size=16, patch_size=4, embed_dim=16, depth=3, num_heads=2, num_classes=CLASSES
     )
 
 
-def convnext() -> nn.Module:
+def convnext():
     return timm.models.ConvNeXt(depths=(1, 1, 2, 1), dims=(4, 8, 8, 8), num_classes=CLASSES)
 
 
@@ -59,7 +57,7 @@ MODELS = {
 class Case:
     """An encoder in float64 or float32, its parameters, a task vector, images and labels."""
 
-    def __init__(self, model: str = "vit", dtype: torch.dtype = torch.float64, name="mini") -> None:
+    def __init__(self, model="vit", dtype=torch.float64, name="mini"):
         make, prefix = MODELS[model]
         with torch.random.fork_rng():
             torch.manual_seed(0)
@@ -90,7 +88,7 @@ class Case:
         return how(model, self.encoder.params, self.delta, x, loss)
 
 
-def agree(found, expected, tolerance=1e-12) -> None:
+def agree(found, expected, tolerance=1e-12):
     torch.testing.assert_close(found[0], expected[0], rtol=tolerance, atol=tolerance)
     assert list(found[1]) == list(expected[1])
     for name, gradient in expected[1].items():

@@ -1,7 +1,5 @@
 """Penalties: their gradients in float64, what they do to a run, keys, and where they cannot be."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np
@@ -36,7 +34,6 @@ OWN_OF = {"tau_jp": "linearized", "ortho_reg": "nonlinear", "off_diagonal": "non
 
 
 def clip_of():
-    """A vision transformer of open_clip with two blocks, in float64, and random texts."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
         shape = {"layers": 2, "width": 8, "head_width": 4, "patch_size": 4}
@@ -55,7 +52,6 @@ def clip():
 
 @pytest.fixture(autouse=True)
 def few_images(monkeypatch):
-    """Other images for each task, all of a size."""
 
     def load(self, task, *args, **named):
         generator = torch.Generator().manual_seed(sum(map(ord, task)))
@@ -89,7 +85,6 @@ def other_images():
 
 
 def numerical(function, delta, name, places, step=1e-6):
-    """Return central differences of a penalty in some numbers of a parameter."""
     found = []
     for place in places:
         ends = []
@@ -326,7 +321,6 @@ def moved(encoder, only=None):
 
 
 def exact(encoder, delta, x):
-    """Return the mean over images of |J delta|^2."""
     return tangent.jvp(encoder, encoder.params, delta, x).jtau.square().sum(1).mean().item()
 
 

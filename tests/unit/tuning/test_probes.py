@@ -1,7 +1,5 @@
 """Linear probes: AdamW as PyTorch has it, on the paper's schedule, and the search for its rate."""
 
-from __future__ import annotations
-
 import math
 
 import pytest
@@ -12,7 +10,7 @@ from tasklab.tuning import probes
 
 
 @pytest.mark.parametrize(("count", "batch"), [(20, 8), (5, 128)])
-def test_adamw_is_pytorchs(count: int, batch: int) -> None:
+def test_adamw_is_pytorchs(count, batch):
     generator = torch.Generator().manual_seed(3)
     x = torch.randn(count, 6, generator=generator, dtype=torch.float64)
     y = torch.arange(count) % 3
@@ -40,7 +38,7 @@ def test_adamw_is_pytorchs(count: int, batch: int) -> None:
     assert torch.allclose(head.bias, layer.bias.detach(), atol=1e-7)
 
 
-def test_the_rate_is_the_best_on_validation_images(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_rate_is_the_best_on_validation_images(monkeypatch):
     """Training and validation images have opposite labels: what fits one is wrong on the other."""
     x = torch.eye(2).repeat(50, 1)
     parts = {"train": (x, torch.tensor([0, 1] * 50)), "val": (x, torch.tensor([1, 0] * 50))}

@@ -1,7 +1,5 @@
 """The search for a learning rate: one run at each of the paper's rates, the best by validation."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest
@@ -63,7 +61,6 @@ def store(tmp_path):
 
 
 def by_hand(config, clip, store):
-    """Validation accuracy of one run, by its merged weights or its tangent features."""
     run = train(config, clip, store)
     images = drawn.images_of(SUITE).load(config.task, "val")
     encoder, x = clip.encoder, clip.encoder.preprocess(images.x)

@@ -1,7 +1,5 @@
 """Configurations: complete, checked, and equal where they mean the same."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest
@@ -19,7 +17,6 @@ from tasklab.tuning.recipe import FineTune, recipe
 
 @pytest.fixture(autouse=True)
 def slow_in_bfloat16(monkeypatch):
-    """A processor that takes float32, whichever this one is."""
     monkeypatch.setattr(machine, "fast_in_bfloat16", lambda: False)
 
 

@@ -1,7 +1,5 @@
 """Networks trained from scratch, against plain loops, torchvision's ResNet and closed forms."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 import math
@@ -94,7 +92,6 @@ def test_weights_are_a_function_of_the_seed_alone():
 
 
 def by_hand(network, data, epochs, lr, momentum, size, seed, classes):
-    """Return parameters after SGD as in a text book, on logits cut to the classes."""
     module = copy.deepcopy(network.module).train()
     names = [name for name, _ in module.named_parameters()]
     velocity = {name: 0.0 for name in names}

@@ -1,7 +1,5 @@
 """Linearized models against finite differences, autograd through jvp, and closed forms."""
 
-from __future__ import annotations
-
 import functools
 import re
 
@@ -10,7 +8,7 @@ import timm
 import torch
 import torch.nn.functional as F
 from open_clip.model import CLIP, CLIPTextCfg, CLIPVisionCfg
-from torch import Tensor, nn
+from torch import nn
 from torch.func import functional_call
 
 from tasklab.errors import TasklabError
@@ -20,14 +18,13 @@ from tasklab.tuning import tangent
 TOLERANCE = {torch.float64: 1e-10, torch.bfloat16: 0.05}  # relative to the largest entry
 
 
-def vit(quick: bool = False, layers: int = 2) -> nn.Module:
+def vit(quick=False, layers=2):
     vision = CLIPVisionCfg(layers=layers, width=64, head_width=32, patch_size=8, image_size=32)
     text = CLIPTextCfg(context_length=4, vocab_size=8, width=8, heads=1, layers=1)
     return CLIP(16, vision, text, quick_gelu=quick).visual
 
 
-def timm_vit() -> nn.Module:
-    """Attention with separate query, key and value, and layer scale."""
+def timm_vit():
     return timm.models.VisionTransformer(
         img_size=32,
         patch_size=8,
@@ -39,14 +36,14 @@ def timm_vit() -> nn.Module:
     )
 
 
-def convnext() -> nn.Module:
+def convnext():
     return timm.models.ConvNeXt(depths=(1, 1, 1, 1), dims=(8, 16, 24, 32), num_classes=8)
 
 
 class Oddities(nn.Module):
     """What the models above do not do: in place, several results, masks, no bias, a constant."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.first = nn.Linear(3 * 32 * 32, 24, bias=False)
         self.scale = nn.Parameter(torch.rand(24))
@@ -55,7 +52,7 @@ class Oddities(nn.Module):
         self.bias_only = nn.Conv1d(8, 8, 1)
         self.unused = nn.Parameter(torch.rand(3))
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         x = self.first(x.flatten(1))
         x = x * 2.0 - x.mean(0, keepdim=True) / 3
         x.mul_(self.scale)
@@ -83,7 +80,7 @@ MODELS = {
 class Case:
     """A model as a function, theta_0, tau, images and a loss, in float64."""
 
-    def __init__(self, make, part: str = "", dtype: torch.dtype = torch.float64) -> None:
+    def __init__(self, make, part="", dtype=torch.float64):
         torch.manual_seed(0)
         self.module = make().to(dtype).eval().requires_grad_(False)
         # Away from the special values of an initialisation: zero biases, unit scales.
@@ -95,18 +92,17 @@ class Case:
         self.x = torch.randn(3, 3, 32, 32, dtype=dtype)
         self.labels = torch.tensor([0, 3, 1])
 
-    def __call__(self, params, x: Tensor) -> Tensor:
+    def __call__(self, params, x):
         return functional_call(self.module, dict(params), (x,))
 
-    def loss(self, features: Tensor) -> Tensor:
+    def loss(self, features):
         return F.cross_entropy(20 * F.normalize(features, dim=-1), self.labels)
 
-    def reference(self) -> tuple[Tensor, Tensor, Tensor, dict[str, Tensor]]:
-        """Return f0, J tau, loss and gradient by differentiating through the forward mode."""
+    def reference(self):
         tau = {name: t.clone().requires_grad_() for name, t in self.tau.items()}
         start = {name: self.params[name] for name in tau}
 
-        def model(params: dict[str, Tensor]) -> Tensor:
+        def model(params):
             return self({**self.params, **params}, self.x)
 
         with math_attention():
@@ -116,7 +112,7 @@ class Case:
         return f0.detach(), jtau.detach(), loss.detach(), dict(zip(tau, grads, strict=True))
 
 
-def agree(ours: Tensor, theirs: Tensor, tolerance: float) -> None:
+def agree(ours, theirs, tolerance):
     assert ours.shape == theirs.shape
     scale = theirs.abs().max().item() or 1.0
     torch.testing.assert_close(ours, theirs, rtol=0, atol=tolerance * scale, check_dtype=False)
@@ -133,7 +129,7 @@ PARTS = [
 
 
 @pytest.mark.parametrize(("model", "part"), PARTS)
-def test_values_and_gradients_equal_autograd_through_jvp(model: str, part: str) -> None:
+def test_values_and_gradients_equal_autograd_through_jvp(model, part):
     case = Case(MODELS[model], part)
     tolerance = TOLERANCE[torch.float64]
 
@@ -152,11 +148,11 @@ def test_values_and_gradients_equal_autograd_through_jvp(model: str, part: str) 
 
 
 @pytest.mark.parametrize("model", ["vit", "quickgelu", "timm_vit", "convnext"])
-def test_jvp_equals_finite_differences(model: str) -> None:
+def test_jvp_equals_finite_differences(model):
     case = Case(MODELS[model])
     step = 1e-4
 
-    def at(h: float) -> Tensor:
+    def at(h):
         with torch.no_grad(), math_attention():
             return case({n: p + h * case.tau[n] for n, p in case.params.items()}, case.x)
 
@@ -165,7 +161,7 @@ def test_jvp_equals_finite_differences(model: str) -> None:
     agree(tangent.jvp(case, case.params, case.tau, case.x).jtau, slope, 1e-8)
 
 
-def test_gradient_equals_finite_differences_of_the_linear_model() -> None:
+def test_gradient_equals_finite_differences_of_the_linear_model():
     case = Case(vit)
     _, grads = tangent.value_and_grad(case, case.params, case.tau, case.x, case.loss)
     direction = {name: 0.02 * torch.randn_like(t) for name, t in case.tau.items()}
@@ -176,7 +172,7 @@ def test_gradient_equals_finite_differences_of_the_linear_model() -> None:
     agree(sum((grads[n] * direction[n]).sum() for n in grads), slope, 1e-8)
 
 
-def test_exact_for_a_model_affine_in_its_parameters() -> None:
+def test_exact_for_a_model_affine_in_its_parameters():
     torch.manual_seed(0)
     params = {"w": torch.randn(5, 7).double(), "b": torch.randn(5).double()}
     tau = {"w": torch.randn(5, 7).double(), "b": torch.randn(5).double()}
@@ -199,7 +195,7 @@ def test_exact_for_a_model_affine_in_its_parameters() -> None:
         agree(grads[name], grad, 1e-13)
 
 
-def test_at_zero_the_gradient_is_the_standard_one() -> None:
+def test_at_zero_the_gradient_is_the_standard_one():
     case = Case(vit)
     zero = {name: torch.zeros_like(p) for name, p in case.params.items()}
     leaves = {name: p.clone().requires_grad_() for name, p in case.params.items()}
@@ -210,7 +206,7 @@ def test_at_zero_the_gradient_is_the_standard_one() -> None:
         agree(grads[name], grad, 1e-12)
 
 
-def test_tangent_features_are_batched_and_linear() -> None:
+def test_tangent_features_are_batched_and_linear():
     case = Case(vit)
     whole = tangent.jvp(case, case.params, case.tau, case.x)
     parts = tangent.features(case, case.params, case.tau, case.x, batch_size=2)
@@ -220,7 +216,7 @@ def test_tangent_features_are_batched_and_linear() -> None:
     agree(tangent.jvp(case, case.params, doubled, case.x).jtau, 2 * whole.jtau, 1e-12)
 
 
-def test_an_empty_or_useless_tau_changes_nothing() -> None:
+def test_an_empty_or_useless_tau_changes_nothing():
     case = Case(Oddities)
     assert not tangent.jvp(case, case.params, {}, case.x).jtau.any()
     only = {"unused": torch.ones(3).double()}
@@ -229,7 +225,7 @@ def test_an_empty_or_useless_tau_changes_nothing() -> None:
     assert not grads["unused"].any()
 
 
-def test_runs_under_bfloat16_autocast() -> None:
+def test_runs_under_bfloat16_autocast():
     case = Case(functools.partial(vit, layers=1), dtype=torch.float32)
     expected = tangent.value_and_grad(case, case.params, case.tau, case.x, case.loss)
     with torch.autocast("cpu", torch.bfloat16):
@@ -246,7 +242,7 @@ def test_runs_under_bfloat16_autocast() -> None:
     assert F.cosine_similarity(jtau.flatten(), exact.flatten(), dim=0) > 0.99
 
 
-def test_nothing_is_changed() -> None:
+def test_nothing_is_changed():
     case = Case(vit)
     before = {name: p.clone() for name, p in case.params.items()}
     fast = torch.backends.mha.get_fastpath_enabled()
@@ -260,7 +256,7 @@ def test_nothing_is_changed() -> None:
     ("tau", "message"),
     [({"ghost": torch.ones(1)}, "ghost"), ({"unused": torch.ones(4)}, r"unused.*\(4,\).*\(3,\)")],
 )
-def test_a_vector_of_another_model_is_named(tau: dict[str, Tensor], message: str) -> None:
+def test_a_vector_of_another_model_is_named(tau, message):
     case = Case(Oddities)
     with pytest.raises(TasklabError, match=message):
         tangent.jvp(case, case.params, tau, case.x)

@@ -1,7 +1,5 @@
 """Small task vectors of one model, in float64, and how they are compared."""
 
-from __future__ import annotations
-
 import types
 
 import pytest
@@ -37,7 +35,6 @@ def vectors(count, **options):
 
 
 def single(*rows, name="w"):
-    """Return vectors of one parameter of one axis."""
     return [TaskVector({name: torch.tensor(row, dtype=torch.float64)}) for row in rows]
 
 
@@ -50,12 +47,10 @@ def assert_close(one, two, **tolerances):
 
 
 def numbers(vector):
-    """Return those of a vector of one parameter."""
     (only,) = vector.values()
     return only.tolist()
 
 
 @pytest.fixture(scope="session")
 def cases():
-    """Return the functions and names above."""
     return types.SimpleNamespace(**globals())

@@ -5,8 +5,6 @@
 Vectors are those of `conftest.vectors` in float64; numbers are rounded to 12 digits.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import importlib.metadata
@@ -16,7 +14,6 @@ import sys
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
@@ -27,20 +24,20 @@ from conftest import MATRICES, vectors  # noqa: E402
 TENSORS = ("positional_embedding", "proj")  # decomposed there, or stored the other way around
 
 
-def theirs(module: str):
+def theirs(module):
     with contextlib.redirect_stdout(io.StringIO()):
         return importlib.import_module(f"fusion_bench.method.{module}")
 
 
-def states(count: int, without: tuple[str, ...] = ()) -> list[dict[str, Tensor]]:
+def states(count, without=()):
     return [{n: x.clone() for n, x in v.items() if n not in without} for v in vectors(count)]
 
 
-def flat(one: dict[str, Tensor]) -> Tensor:
+def flat(one):
     return torch.cat([one[n].reshape(-1) for n in sorted(one)])
 
 
-def unflat(row: Tensor) -> dict[str, Tensor]:
+def unflat(row):
     made, first = {}, states(1)[0]
     for name in sorted(first):
         made[name], row = (
@@ -50,7 +47,7 @@ def unflat(row: Tensor) -> dict[str, Tensor]:
     return made
 
 
-def made() -> dict[str, dict[str, Tensor]]:
+def made():
     found = {}
     rows = torch.stack([flat(one) for one in states(3)])
     ties = theirs("ties_merging.ties_merging_utils").ties_merging
@@ -95,7 +92,7 @@ def made() -> dict[str, dict[str, Tensor]]:
     return found
 
 
-def rounded(x: Tensor) -> list[float]:
+def rounded(x):
     return [float(f"{value:.12g}") for value in x.detach().double().reshape(-1).tolist()]
 
 

@@ -1,7 +1,5 @@
 """The rows of the benchmark on merges by singular vectors: small ones, and what the large are."""
 
-from __future__ import annotations
-
 import json
 import sys
 

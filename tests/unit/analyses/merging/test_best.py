@@ -1,7 +1,5 @@
 """The best merge, on the span and over all weights, against dense algebra in float64."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 
@@ -29,12 +27,10 @@ def plain(*layers, seed=0):
 
 
 def linear():
-    """4 features of 12 inputs: 48 weights."""
     return plain(lambda: nn.Linear(12, 4, bias=False))
 
 
 def curved():
-    """3 features of a network with 12 x 5 + 5 + 5 x 3 weights."""
     return plain(lambda: nn.Linear(12, 5), nn.Tanh, lambda: nn.Linear(5, 3, bias=False))
 
 
@@ -65,7 +61,6 @@ def flat(vector, encoder):
 
 
 def dense(encoder, vectors, images):
-    """Return the rows J(x) / sqrt(N) of all images and features, and J tau_t of the tasks' own."""
     rows, gives = [], []
     for task, x in images.items():
         J = torch.func.jacrev(lambda theta, x=x: encoder(theta, x))(dict(encoder.params))
@@ -165,7 +160,6 @@ def test_what_cannot_be_solved_is_refused():
 
 
 def weighed(encoder, vectors, x, name):
-    """Return the heads, J tau_t of the tasks' own, their metrics, and G of every image, dense."""
     f0 = [encoder({}, one).detach() for one in x.values()]
     jtau = [features(encoder, v, x)[t] for t, v in enumerate(vectors.values())]
     own = [TangentFeatures(*each) for each in zip(f0, jtau, strict=True)]

@@ -1,7 +1,5 @@
 """What images tell of a task, in float64 against hooks and dense derivatives."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """Looks that end early say what whole ones say, of all that matters."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -42,7 +40,6 @@ def vectors(evaluator):
 
 
 def whole(evaluator, vector, alpha):
-    """Return the score from all images."""
     found = [evaluator.evaluate(vector, task, "val", alpha, linear=False) for task in TASKS]
     return relative(np.array(found))
 

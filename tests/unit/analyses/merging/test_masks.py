@@ -1,7 +1,5 @@
 """Merges that leave numbers out: cases worked out by hand, and what holds for any numbers."""
 
-from __future__ import annotations
-
 import math
 
 import pytest
@@ -150,7 +148,6 @@ def test_consensus_at_zero_is_task_arithmetic(cases):
 
 
 def slow_pcb(rows, keep):
-    """The same by sorting whole rows, as it was published."""
     tau = torch.tensor(rows, dtype=torch.float64)
     tasks, many = tau.shape
 

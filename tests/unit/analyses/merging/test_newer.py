@@ -1,7 +1,5 @@
 """RegMean++, LOT, Subspace Boosting and Essential Subspace Merging, against numpy in float64."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
@@ -29,7 +27,6 @@ def gram(X):
 
 
 def one_layer(many, *, inputs=6, outputs=5, rank=None, kind=FC):
-    """Return vectors of one matrix, inputs of it, and their Gram matrices."""
     name = kind.format(0)
     draw = np.random.default_rng(7)
     each = [
@@ -43,7 +40,6 @@ def one_layer(many, *, inputs=6, outputs=5, rank=None, kind=FC):
 
 
 def drift(tau, each, X):
-    """Return sum_t |X_t (tau - tau_t)'|^2, by its definition."""
     return sum(np.square(x @ (tau - array(t)).T).sum() for t, x in zip(each, X, strict=True))
 
 
@@ -105,7 +101,6 @@ def test_equal_grams_give_the_average_and_one_task_itself():
 
 
 def chain(tau, X, start):
-    """Return the inputs of two layers with a ReLU between, and the last one's features."""
     first = np.maximum(X @ (start[0] + tau[0]).T, 0)
     return X, first
 
@@ -185,7 +180,6 @@ def test_boosted_singular_values_are_equal_and_large_ones_stay(cases):
 
 
 def dense(each, X, name):
-    """Return a matrix merged as the published code (ESM-ViT) does, from the inputs themselves."""
     many, U, V, norms = len(each), [], [], []
     for vector, x in zip(each, X, strict=True):
         tau = array(vector[name])

@@ -1,7 +1,5 @@
 """Methods against what `fusion_bench` returns, frozen by `freeze_fusion_bench.py`."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -16,7 +14,6 @@ NOT_THERE = ("positional_embedding", "proj")  # decomposed there, or stored the 
 
 
 def few(cases, count):
-    """Return vectors without the parameters that are other ones there."""
     return [
         TaskVector({name: x for name, x in v.items() if name not in NOT_THERE})
         for v in cases.vectors(count)
@@ -24,7 +21,6 @@ def few(cases, count):
 
 
 def merged(rule, cases):
-    """Return our merge of the vectors behind a frozen one."""
     if rule == "ties":
         vectors = cases.vectors(3)
         many = sum(x.numel() for x in vectors[0].values())

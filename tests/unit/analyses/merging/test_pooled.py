@@ -1,7 +1,5 @@
 """Sums over tasks in the place of every task's statistics: the same merges, one task at a time."""
 
-from __future__ import annotations
-
 import weakref
 
 import pytest
@@ -26,7 +24,6 @@ def grams_of(cases, seed):
 
 
 def dense(vectors, grams, name, ratio, ridge):
-    """Return RegMean of a parameter as it is defined, with every task's matrix at once."""
     moments = []
     for one in grams:
         diagonal = torch.diag(one[name].diagonal())

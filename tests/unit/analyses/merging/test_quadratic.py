@@ -1,7 +1,5 @@
 """Merges that minimise a quadratic distance: properties, gradients, and what is refused."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 
@@ -12,7 +10,6 @@ from tasklab.taskvector import TaskVector
 
 
 def reads(side, *, seed, rows=50):
-    """Return the Gram matrix of random inputs."""
     generator = torch.Generator().manual_seed(seed)
     X = torch.randn(rows, side, generator=generator, dtype=torch.float64)
     return X.T @ X / rows
@@ -24,7 +21,6 @@ def grams_of(cases, *, seed, **options):
 
 
 def slope(W, matrices, grams):
-    """Return the largest number of the gradient of sum_t |W - W_t|^2 in the metric G_t."""
     return sum((W - x) @ G for x, G in zip(matrices, grams, strict=True)).abs().max()
 
 

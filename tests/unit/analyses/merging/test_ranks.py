@@ -1,7 +1,5 @@
 """The k-th smallest of many numbers, against sorting them."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Methods by name."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """One rule and one budget for options and coefficients, on scores that are known."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
@@ -17,7 +15,6 @@ def make(option):
 
 
 def run(options, peak, scale=2.0, budget=search.BUDGET):
-    """Search for the option and coefficient `peak`; return the choice and every look."""
     looks = []
 
     def look(vector, a, least):

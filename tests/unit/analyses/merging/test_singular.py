@@ -1,7 +1,5 @@
 """Merges by singular vectors, in float64 against whole decompositions."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 
@@ -14,7 +12,6 @@ svd = torch.linalg.svd
 
 
 def matrix(rows, columns, *, seed=0, sizes=None):
-    """Return a matrix, with singular values that are given."""
     generator = torch.Generator().manual_seed(seed)
     A = torch.randn(rows, columns, generator=generator, dtype=torch.float64)
     if sizes is None:

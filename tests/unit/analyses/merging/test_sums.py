@@ -1,7 +1,5 @@
 """Weighted sums, against the algebra of task vectors."""
 
-from __future__ import annotations
-
 import pytest
 
 from tasklab.analyses.merging import arithmetic, average, lines

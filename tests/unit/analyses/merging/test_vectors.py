@@ -1,7 +1,5 @@
 """Vectors side by side: what is refused, and what counts as a matrix."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,8 +1,5 @@
 """The training transform, by Pillow and by products, is the papers' for each image."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from types import SimpleNamespace
 
 import numpy as np
@@ -21,27 +18,27 @@ BICUBIC = InterpolationMode.BICUBIC
 UNCHANGED = torch.zeros(3, 1, 1), torch.ones(3, 1, 1)  # mean and standard deviation
 
 
-def random_boxes(size: tuple[int, int], count: int, seed: int = 0) -> torch.Tensor:
+def random_boxes(size, count, seed=0):
     sizes = torch.tensor([size]).expand(count, 2)
     return augment.boxes(sizes, augment.generator(seed, 0)) * torch.tensor([*size, *size])
 
 
-def noise(*shape: int) -> torch.Tensor:
+def noise(*shape):
     generator = torch.Generator().manual_seed(0)
     return torch.randint(0, 256, shape, generator=generator, dtype=torch.uint8)
 
 
-def pil(x: torch.Tensor) -> Image.Image:
+def pil(x):
     return Image.fromarray(x.permute(1, 2, 0).numpy())
 
 
-def reference(image: Image.Image, edges: list[float], side: int) -> torch.Tensor:
+def reference(image, edges, side):
     left, top, right, bottom = (round(edge) for edge in edges)
     cut = resized_crop(image, top, left, bottom - top, right - left, [side, side], BICUBIC)
     return torch.from_numpy(np.array(cut)).permute(2, 0, 1)
 
 
-def test_open_clips_training_transform_is_the_one_that_is_copied() -> None:
+def test_open_clips_training_transform_is_the_one_that_is_copied():
     import open_clip
 
     first = open_clip.image_transform(224, is_train=True).transforms[0]
@@ -50,7 +47,7 @@ def test_open_clips_training_transform_is_the_one_that_is_copied() -> None:
 
 
 @pytest.mark.parametrize("size", [(640, 480), (300, 300), (231, 250), (1000, 300), (100, 280)])
-def test_crops_are_distributed_as_torchvisions(size: tuple[int, int]) -> None:
+def test_crops_are_distributed_as_torchvisions(size):
     count, image = 3000, torch.zeros(1, size[1], size[0])
     torch.manual_seed(0)
     drawn = [
@@ -72,7 +69,7 @@ def test_crops_are_distributed_as_torchvisions(size: tuple[int, int]) -> None:
     assert torch.equal(theirs.amax(0) >= 0, ours.amax(0) >= 0)
 
 
-def test_crops_depend_on_seed_and_step_alone() -> None:
+def test_crops_depend_on_seed_and_step_alone():
     sizes = torch.tensor([[640, 480], [100, 100]])
     first = augment.boxes(sizes, augment.generator(0, 3))
     assert torch.equal(first, augment.boxes(sizes, augment.generator(0, 3)))
@@ -82,7 +79,7 @@ def test_crops_depend_on_seed_and_step_alone() -> None:
 
 
 @pytest.mark.parametrize("side", [28, 64, 96])
-def test_a_crop_of_an_image_kept_at_its_own_size_is_the_papers(side: int) -> None:
+def test_a_crop_of_an_image_kept_at_its_own_size_is_the_papers(side):
     x, target = noise(12, 3, side, side), 48
     edges = random_boxes((side, side), 12)
     theirs = torch.stack([reference(pil(x[i]), edges[i].tolist(), target) for i in range(12)])
@@ -93,7 +90,7 @@ def test_a_crop_of_an_image_kept_at_its_own_size_is_the_papers(side: int) -> Non
 
 
 @pytest.mark.parametrize("size", [(640, 480), (333, 500)])
-def test_products_are_pillows_where_edges_are_within_pixels(size: tuple[int, int]) -> None:
+def test_products_are_pillows_where_edges_are_within_pixels(size):
     """Pillow may take columns before rows or rows before columns: whole levels lie in between."""
     x = torch.from_numpy(load_sample_images().images[0][:256, :256].copy()).permute(2, 0, 1)
     edges = random_boxes(size, 8).double() / torch.tensor([*size, *size])
@@ -106,7 +103,7 @@ def test_products_are_pillows_where_edges_are_within_pixels(size: tuple[int, int
 
 @pytest.mark.parametrize("way", [augment.by_pillow, augment.by_products])
 @pytest.mark.parametrize(("side", "target"), [(28, 224), (28, 32)])
-def test_halves_are_rounded_as_pillow_rounds_them(side: int, target: int, way: Callable) -> None:
+def test_halves_are_rounded_as_pillow_rounds_them(side, target, way):
     """MNIST for full-size models: the factor 8 has weights of few digits, sums end in halves."""
     x = noise(6, 3, side, side) // 64 * 64
     ours = way(x, torch.tensor([[0.0, 0, 1, 1]] * 6), target)
@@ -117,7 +114,7 @@ def test_halves_are_rounded_as_pillow_rounds_them(side: int, target: int, way: C
     assert torch.equal((Encoder.preprocess(encoder, x) * 255).round().to(torch.uint8), theirs)
 
 
-def test_images_of_the_models_size_pass_an_encoder_unchanged() -> None:
+def test_images_of_the_models_size_pass_an_encoder_unchanged():
     """Drawn images are of the embedded models' size, so that no rounding touches them."""
     x = noise(4, 3, 32, 32)
     encoder = SimpleNamespace(image_size=32, device="cpu", _channels=UNCHANGED)
@@ -125,12 +122,12 @@ def test_images_of_the_models_size_pass_an_encoder_unchanged() -> None:
 
 
 @pytest.mark.parametrize("way", [augment.by_pillow, augment.by_products])
-def test_the_whole_of_an_image_is_itself(way: Callable) -> None:
+def test_the_whole_of_an_image_is_itself(way):
     x = noise(2, 3, 32, 32)
     assert torch.equal(way(x, torch.tensor([[0.0, 0, 1, 1]] * 2), 32), x)
 
 
-def test_interpolating_twice_changes_photographs_little() -> None:
+def test_interpolating_twice_changes_photographs_little():
     """Against the transform for each image, in grey levels from 0 to 255."""
     kept, differences, moved = augment.kept_side(224), [], []
     for photo in load_sample_images().images:
@@ -155,7 +152,7 @@ def test_interpolating_twice_changes_photographs_little() -> None:
         ((32, 32), (224, 224)),
     ],
 )
-def test_resizing_is_pillows_to_the_letter(size: tuple[int, int], new: tuple[int, int]) -> None:
+def test_resizing_is_pillows_to_the_letter(size, new):
     photograph = torch.from_numpy(load_sample_images().images[0].copy()).permute(2, 0, 1)
     x = torch.stack([noise(3, *size), photograph[:, : size[0], : size[1]]])
     resize = [pil(one).resize(new[::-1], Image.Resampling.BICUBIC) for one in x]

@@ -8,7 +8,7 @@ import json
 import os
 import shutil
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -27,32 +27,31 @@ LABELS = [i % 3 for i in range(COUNT)]
 BYTES = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
 
 
-def picture(grey: int = 60) -> bytes:
+def picture(grey=60):
     stream = io.BytesIO()
     Image.new("RGB", (5, 4), (grey, grey, grey)).save(stream, "PNG")
     return stream.getvalue()
 
 
-def write(*files: Path) -> None:
+def write(*files):
     for file in files:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(picture())
 
 
-def images(folder: Path, count: int = 2) -> Path:
+def images(folder, count=2):
     write(*(folder / f"{i}.png" for i in range(count)))
     return folder
 
 
 def table(
-    file: Path,
-    labels: Sequence[object] = LABELS,
-    names: Sequence[str] | None = NAMES,
+    file,
+    labels=LABELS,
+    names=NAMES,
     *,
-    cells: Sequence[object] | None = None,
-    **columns: str,
-) -> Path:
-    """Write a parquet file as the library `datasets` does."""
+    cells=None,
+    **columns,
+):
     given = cells or [{"bytes": picture(), "path": None} for _ in labels]
     shape = BYTES if not given or isinstance(given[0], dict) else None
     image, label = columns.get("image", "image"), columns.get("label", "label")
@@ -65,11 +64,11 @@ def table(
     return file
 
 
-def sizes(found: layouts.Splits) -> dict[str, int]:
+def sizes(found):
     return {name: len(split) for name, split in found.items()}
 
 
-def decoded(split: formats.Split) -> list[Image.Image]:
+def decoded(split):
     chunks = range(len(split.bounds) - 1)
     return [
         image
@@ -78,7 +77,7 @@ def decoded(split: formats.Split) -> list[Image.Image]:
     ]
 
 
-def mnist(root: Path, ending: str = "", images: int = COUNT) -> None:
+def mnist(root, ending="", images=COUNT):
     for stem in ("train", "t10k"):
         pixels = struct.pack(">4B3i", 0, 0, 8, 3, images, 28, 28) + bytes(images * 784)
         numbers = struct.pack(">4Bi", 0, 0, 8, 1, COUNT) + bytes(LABELS)
@@ -88,14 +87,14 @@ def mnist(root: Path, ending: str = "", images: int = COUNT) -> None:
             file.write_bytes(gzip.compress(data) if ending else data)
 
 
-def svhn(root: Path, images: int = COUNT, x: str = "X", y: str = "y") -> None:
+def svhn(root, images=COUNT, x="X", y="y"):
     root.mkdir(parents=True, exist_ok=True)
     for split in ("train", "test"):
         pixels = np.zeros((32, 32, 3, images), dtype=np.uint8)
         savemat(root / f"{split}_32x32.mat", {x: pixels, y: np.array(LABELS)[:, None]})
 
 
-def cars(root: Path) -> None:
+def cars(root):
     (root / "devkit").mkdir(parents=True)
     savemat(root / "devkit/cars_meta.mat", {"class_names": np.array(NAMES, dtype=object)})
     files = ("train", "devkit/cars_train_annos.mat"), ("test", "cars_test_annos_withlabels.mat")
@@ -107,7 +106,7 @@ def cars(root: Path) -> None:
         savemat(root / file, {"annotations": rows})
 
 
-def dtd(root: Path) -> None:
+def dtd(root):
     for split in ("train", "val", "test"):
         lines = [f"{NAMES[c]}/{split}{i}.jpg" for i, c in enumerate(LABELS)]
         write(*(root / "dtd/images" / line for line in lines))
@@ -116,7 +115,7 @@ def dtd(root: Path) -> None:
         file.write_text("\n".join(lines))
 
 
-def gtsrb(root: Path) -> None:
+def gtsrb(root):
     for label in range(3):
         images(root / "GTSRB/Training" / f"{label:05d}")
     write(*(root / "GTSRB/Final_Test/Images" / f"{i}.ppm" for i in range(COUNT)))
@@ -124,7 +123,7 @@ def gtsrb(root: Path) -> None:
     (root / "GT-final_test.csv").write_text("\n".join(lines))
 
 
-def resisc(root: Path) -> None:
+def resisc(root):
     for split in ("train", "val", "test"):
         places = [("airplane", "beach", "chaparral")[c] for c in LABELS]
         names = [f"{place}_{split}{i}.jpg" for i, place in enumerate(places)]
@@ -133,7 +132,7 @@ def resisc(root: Path) -> None:
         (root / f"resisc45-{split}.txt").write_text("\n".join(names))
 
 
-def sun(root: Path) -> None:
+def sun(root):
     for split in ("Training", "Testing"):
         lines = [f"/a/{NAMES[c]}/{split}{i}.jpg" for i, c in enumerate(LABELS)]
         write(*(root / line[1:] for line in lines))
@@ -141,11 +140,11 @@ def sun(root: Path) -> None:
     (root / "ClassName.txt").write_text("\n".join(f"/a/{name}" for name in NAMES))
 
 
-def packed(root: Path) -> None:
+def packed(root):
     mnist(root, ".gz")
 
 
-def hub(root: Path) -> None:
+def hub(root):
     table(root / "data" / "train-00000-of-00001.parquet")
     table(root / "data" / "test-00000-of-00001.parquet")
 
@@ -164,7 +163,7 @@ MADE: dict[str, tuple[str, Callable[[Path], None]]] = {
 
 
 @pytest.mark.parametrize("made", MADE)
-def test_every_layout_is_found(made: str, tmp_path: Path) -> None:
+def test_every_layout_is_found(made, tmp_path):
     name, make = MADE[made]
     make(tmp_path / "x")
     found = layouts.splits_in(tmp_path / "x", name)
@@ -191,7 +190,7 @@ FILES = {
 
 @pytest.mark.parametrize("how", DAMAGE)
 @pytest.mark.parametrize(("made", "file"), [(m, f) for m, files in FILES.items() for f in files])
-def test_a_damaged_file_is_one_line(made: str, file: str, how: str, tmp_path: Path) -> None:
+def test_a_damaged_file_is_one_line(made, file, how, tmp_path):
     name, make = MADE[made]
     make(tmp_path)
     broken = tmp_path / file
@@ -216,9 +215,7 @@ def test_a_damaged_file_is_one_line(made: str, file: str, how: str, tmp_path: Pa
         ("cars", "devkit/cars_meta.mat", None, "has no cars_meta.mat"),
     ],
 )
-def test_a_list_that_is_not_as_it_should_be(
-    made: str, file: str, text: bytes | None, says: str, tmp_path: Path
-) -> None:
+def test_a_list_that_is_not_as_it_should_be(made, file, text, says, tmp_path):
     name, make = MADE[made]
     make(tmp_path)
     if text is None:
@@ -229,7 +226,7 @@ def test_a_list_that_is_not_as_it_should_be(
         layouts.splits_in(tmp_path, name)
 
 
-def test_matlab_files_of_other_variables_or_without_classes(tmp_path: Path) -> None:
+def test_matlab_files_of_other_variables_or_without_classes(tmp_path):
     svhn(tmp_path / "svhn", x="images")
     with pytest.raises(TasklabError, match="SVHN's format .KeyError: 'X'"):
         layouts.splits_in(tmp_path / "svhn", "SVHN")
@@ -241,14 +238,14 @@ def test_matlab_files_of_other_variables_or_without_classes(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("make", [mnist, svhn])
-def test_as_many_images_as_labels(make: Callable[..., None], tmp_path: Path) -> None:
+def test_as_many_images_as_labels(make, tmp_path):
     make(tmp_path, images=COUNT - 2)
     with pytest.raises(TasklabError, match="has 4 images, and there are 6 labels"):
         layouts.splits_in(tmp_path, {mnist: "MNIST", svhn: "SVHN"}[make])
 
 
 @pytest.mark.parametrize("made", ["mnist", "packed", "svhn", "hub"])
-def test_a_file_that_is_damaged_after_it_was_found(made: str, tmp_path: Path) -> None:
+def test_a_file_that_is_damaged_after_it_was_found(made, tmp_path):
     name, make = MADE[made]
     make(tmp_path)
     split = layouts.splits_in(tmp_path, name)["train"]
@@ -270,7 +267,7 @@ def test_a_file_that_is_damaged_after_it_was_found(made: str, tmp_path: Path) ->
         ("resisc", "NWPU-RESISC45/beach/beach_val1.jpg"),
     ],
 )
-def test_listed_images_that_are_missing(made: str, gone: str, tmp_path: Path) -> None:
+def test_listed_images_that_are_missing(made, gone, tmp_path):
     name, make = MADE[made]
     make(tmp_path)
     (tmp_path / gone).unlink()
@@ -279,14 +276,14 @@ def test_listed_images_that_are_missing(made: str, gone: str, tmp_path: Path) ->
         layouts.splits_in(tmp_path, name)
 
 
-def test_a_class_that_is_missing(tmp_path: Path) -> None:
+def test_a_class_that_is_missing(tmp_path):
     dtd(tmp_path)
     shutil.rmtree(tmp_path / "dtd" / "images" / "bee")
     with pytest.raises(TasklabError, match="2 of 6 listed images .*train1.jpg, train4.jpg"):
         layouts.splits_in(tmp_path, "DTD")
 
 
-def test_cars_in_folders_within_folders(tmp_path: Path) -> None:
+def test_cars_in_folders_within_folders(tmp_path):
     cars(tmp_path)
     for split in ("train", "test"):
         shutil.move(tmp_path / f"cars_{split}", tmp_path / "x" / f"cars_{split}")
@@ -308,22 +305,20 @@ def test_cars_in_folders_within_folders(tmp_path: Path) -> None:
         ([], None, "no images of split train"),
     ],
 )
-def test_columns_that_hold_something_else(
-    labels: list, cells: list | None, says: str, tmp_path: Path
-) -> None:
+def test_columns_that_hold_something_else(labels, cells, says, tmp_path):
     table(tmp_path / "train.parquet", labels, cells=cells)
     with pytest.raises(TasklabError, match=says):
         layouts.splits_in(tmp_path)
 
 
-def test_columns_of_other_names(tmp_path: Path) -> None:
+def test_columns_of_other_names(tmp_path):
     file = table(tmp_path / "train.parquet", image="img")
     with pytest.raises(TasklabError, match=f"DTD: {file} has the columns img, label.*rename"):
         layouts.splits_in(tmp_path, "DTD")
     assert sizes(layouts.splits_in(tmp_path, image="img")) == {"train": COUNT}
 
 
-def test_a_card_in_another_encoding_is_passed_over(tmp_path: Path) -> None:
+def test_a_card_in_another_encoding_is_passed_over(tmp_path):
     table(tmp_path / "train.parquet", names=None)
     (tmp_path / "README.md").write_bytes(b"---\nx: caf\xe9\n---\n")
     assert layouts.splits_in(tmp_path)["train"].names is None
@@ -335,7 +330,7 @@ def test_a_card_in_another_encoding_is_passed_over(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("hashed", [False, True])
-def test_shards_are_whole_and_agree_on_labels(hashed: bool, tmp_path: Path) -> None:
+def test_shards_are_whole_and_agree_on_labels(hashed, tmp_path):
     ends = ["-6b3f7b2a5f2f5f5e", "-0123456789abcdef"] if hashed else ["", ""]
     files = [tmp_path / f"train-0000{i}-of-00002{end}.parquet" for i, end in enumerate(ends)]
     for file in files:
@@ -352,7 +347,7 @@ def test_shards_are_whole_and_agree_on_labels(hashed: bool, tmp_path: Path) -> N
         layouts.splits_in(tmp_path)
 
 
-def test_configurations_are_not_mixed(tmp_path: Path) -> None:
+def test_configurations_are_not_mixed(tmp_path):
     for config in ("a", "b"):
         table(tmp_path / config / "train.parquet")
     with pytest.raises(TasklabError, match=r"several configurations \(a, b\): say which"):
@@ -376,7 +371,7 @@ def test_configurations_are_not_mixed(tmp_path: Path) -> None:
         ("Train.parquet", "TEST.parquet", ".cache/train.parquet"),
     ],
 )
-def test_one_configuration(names: tuple[str, ...], tmp_path: Path) -> None:
+def test_one_configuration(names, tmp_path):
     for name in names:
         table(tmp_path / name)
     assert layouts.splits_in(tmp_path, config="default").keys() == {"train", "test"}
@@ -390,7 +385,7 @@ def test_one_configuration(names: tuple[str, ...], tmp_path: Path) -> None:
         (("train", "dev"), {"train", "val"}),
     ],
 )
-def test_splits_by_other_names(words: tuple[str, ...], splits: set[str], tmp_path: Path) -> None:
+def test_splits_by_other_names(words, splits, tmp_path):
     for word in words:
         for name in NAMES:
             images(tmp_path / word / name)
@@ -399,7 +394,7 @@ def test_splits_by_other_names(words: tuple[str, ...], splits: set[str], tmp_pat
     assert all(split.names == tuple(NAMES) for split in found.values())
 
 
-def test_splits_do_not_become_classes(tmp_path: Path) -> None:
+def test_splits_do_not_become_classes(tmp_path):
     for name in ("car", "train"):  # both of them classes
         images(tmp_path / "vehicles" / name)
     assert layouts.splits_in(tmp_path / "vehicles")["all"].names == ("car", "train")
@@ -414,7 +409,7 @@ def test_splits_do_not_become_classes(tmp_path: Path) -> None:
         layouts.splits_in(tmp_path / "twice")
 
 
-def test_images_are_counted_once(tmp_path: Path) -> None:
+def test_images_are_counted_once(tmp_path):
     root = tmp_path / "pets"
     for name in ("cat", "cat/fluffy", "cat/.ipynb_checkpoints", "cat/__MACOSX", "dog", ".git"):
         images(root / name)
@@ -430,7 +425,7 @@ def test_images_are_counted_once(tmp_path: Path) -> None:
         layouts.splits_in(root)
 
 
-def test_a_link_that_leads_nowhere(tmp_path: Path) -> None:
+def test_a_link_that_leads_nowhere(tmp_path):
     for name in NAMES:
         images(tmp_path / name)
     (tmp_path / "ant" / "dead.png").symlink_to(tmp_path / "nowhere.png")
@@ -438,7 +433,7 @@ def test_a_link_that_leads_nowhere(tmp_path: Path) -> None:
         layouts.splits_in(tmp_path)
 
 
-def test_classes_do_not_vanish(tmp_path: Path) -> None:
+def test_classes_do_not_vanish(tmp_path):
     for name in ("cat", "dog"):
         images(tmp_path / name)
     for name in ("elk.jfif", "fox.avif")[: 2 if ".avif" in pictures.SUFFIXES else 1]:
@@ -454,12 +449,12 @@ def test_classes_do_not_vanish(tmp_path: Path) -> None:
         layouts.splits_in(tmp_path)
 
 
-def test_folders_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folders_that_may_not_be_read(tmp_path, monkeypatch):
     for name in NAMES:
         images(tmp_path / name)
     listed = os.scandir
 
-    def scan(folder: Path | str) -> object:
+    def scan(folder):
         if Path(folder).name == "bee":
             raise PermissionError(13, "Permission denied", str(folder))
         return listed(folder)
@@ -470,7 +465,7 @@ def test_folders_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("letter", ["", "a/"])
-def test_sun397_in_folders_within_classes(letter: str, tmp_path: Path) -> None:
+def test_sun397_in_folders_within_classes(letter, tmp_path):
     for split in ("train", "test"):
         for name in ("abbey", "apse/indoor", "apse/outdoor"):
             images(tmp_path / split / f"{letter}{name}")
@@ -485,7 +480,7 @@ RAMP = np.linspace(0, 65535, 48 * 64).reshape(48, 64)
 
 
 @pytest.mark.parametrize("name", ["a.png", "a.tif", "a.pgm"])
-def test_grey_levels_of_16_bits_are_scaled(name: str, tmp_path: Path) -> None:
+def test_grey_levels_of_16_bits_are_scaled(name, tmp_path):
     file = tmp_path / name
     Image.fromarray(RAMP.astype(np.uint16)).save(file)
     (shown,) = decoded(formats.image_files([file], [0], None))
@@ -494,14 +489,14 @@ def test_grey_levels_of_16_bits_are_scaled(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("kind", "mode"), [(np.int32, "I"), (np.float32, "F")])
-def test_grey_levels_of_unknown_range_are_an_error(kind: type, mode: str, tmp_path: Path) -> None:
+def test_grey_levels_of_unknown_range_are_an_error(kind, mode, tmp_path):
     file = tmp_path / "a.tif"
     Image.fromarray(RAMP.astype(kind)).save(file)
     with pytest.raises(TasklabError, match=f"a.tif has pixels of 32 bits .Pillow's mode {mode}."):
         decoded(formats.image_files([file], [0], None))
 
 
-def test_a_row_that_cannot_be_decoded_is_named(tmp_path: Path) -> None:
+def test_a_row_that_cannot_be_decoded_is_named(tmp_path):
     good = {"bytes": picture(), "path": None}
     table(tmp_path / "train-00000-of-00002.parquet")
     second = tmp_path / "train-00001-of-00002.parquet"
@@ -517,15 +512,13 @@ def test_a_row_that_cannot_be_decoded_is_named(tmp_path: Path) -> None:
         assert text.endswith(f"Fetch {second} again.") and "BytesIO" not in text
 
 
-def test_a_file_that_is_no_image_or_may_not_be_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_is_no_image_or_may_not_be_read(tmp_path, monkeypatch):
     (tmp_path / "a.png").write_bytes(b"no image")
     split = formats.image_files([tmp_path / "a.png"], [0], None)
     with pytest.raises(TasklabError, match=r"a.png is not an image .* Remove or replace it."):
         decoded(split)
 
-    def denied(file: object, formats: object) -> None:
+    def denied(file, formats):
         raise PermissionError(13, "Permission denied", file)
 
     monkeypatch.setattr(formats.Image, "open", denied)
@@ -533,7 +526,7 @@ def test_a_file_that_is_no_image_or_may_not_be_read(
         decoded(split)
 
 
-def test_what_is_not_the_files_fault_is_not_blamed_on_them(tmp_path: Path) -> None:
+def test_what_is_not_the_files_fault_is_not_blamed_on_them(tmp_path):
     for kind in (MemoryError, ImportError):
         with pytest.raises(kind), checks.sound(tmp_path, "a folder"):
             raise kind

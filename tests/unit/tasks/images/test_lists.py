@@ -1,7 +1,5 @@
 """Lists of images with their classes, in CSV files."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -16,18 +14,17 @@ SIX = {f"{n}": ("cat", "dog")[n % 2] for n in range(6)}
 
 
 @pytest.fixture(autouse=True)
-def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
+def fresh(monkeypatch):
     monkeypatch.setattr(trees, "_told", set())
 
 
-def images(folder: Path, *names: str) -> None:
+def images(folder, *names):
     folder.mkdir(parents=True, exist_ok=True)
     for n, name in enumerate(names):
         Image.new("RGB", (4, 4), (n, len(str(folder)), 9)).save(folder / f"{name}.png")
 
 
-def labels(root: Path) -> dict[str, dict[str, str]]:
-    """Return the class of each file, by split."""
+def labels(root):
     return {
         split: {
             Path(file).relative_to(root).as_posix(): part.names[label]
@@ -50,7 +47,7 @@ def labels(root: Path) -> dict[str, dict[str, str]]:
         ("/home/me/pets/images/{0}.png,{1}", "path,target"),
     ],
 )
-def test_one_rule_reads_lists(form: str, head: str, tmp_path: Path) -> None:
+def test_one_rule_reads_lists(form, head, tmp_path):
     root = tmp_path / "pets"
     images(root / "images", *SIX)
     rows = [form.format(name, word, int(word == "dog")) for name, word in SIX.items()]
@@ -60,7 +57,7 @@ def test_one_rule_reads_lists(form: str, head: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("way", ["names", "column", "folders", "beside"])
-def test_splits_of_lists(way: str, tmp_path: Path) -> None:
+def test_splits_of_lists(way, tmp_path):
     for split in ("train", "test"):
         images(tmp_path / split, *SIX)
     for split in ("train", "test"):
@@ -79,7 +76,7 @@ def test_splits_of_lists(way: str, tmp_path: Path) -> None:
     }
 
 
-def test_numbers_are_in_their_order(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_numbers_are_in_their_order(tmp_path, caplog):
     images(tmp_path, *map(str, range(24)))
     rows = [f"{n},{n % 12}" for n in range(24)]  # the column of more images is that of files
     (tmp_path / "labels.csv").write_text("\n".join(["image,label", *rows]))
@@ -89,9 +86,7 @@ def test_numbers_are_in_their_order(tmp_path: Path, caplog: pytest.LogCaptureFix
     assert "classes= names them" in caplog.text
 
 
-def test_images_that_no_row_names_are_told(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_images_that_no_row_names_are_told(tmp_path, caplog):
     images(tmp_path / "images", *SIX, "left")
     (tmp_path / "list.csv").write_text("\n".join(f"{n},{w}" for n, w in SIX.items()))
     assert len(labels(tmp_path)["all"]) == 6
@@ -111,7 +106,7 @@ def test_images_that_no_row_names_are_told(
         (["file,label", "0.png,cat", "2,dog", "3,cat"], r"names .*2.png or .*2.png"),
     ],
 )
-def test_what_is_not_clear_is_refused(rows: list[str], says: str, tmp_path: Path) -> None:
+def test_what_is_not_clear_is_refused(rows, says, tmp_path):
     images(tmp_path / "images", "0", "1", "2", "3")
     images(tmp_path / "train", "2")
     (tmp_path / "labels.csv").write_text("\n".join(rows))
@@ -128,9 +123,7 @@ def test_what_is_not_clear_is_refused(rows: list[str], says: str, tmp_path: Path
         (["file,w,h", "a/0,1,2", "a/1,1,3", "b/0,2,3", "b/1,3,1"], "which of w, h"),
     ],
 )
-def test_a_list_beside_folders_of_classes(
-    rows: list[str], says: str | None, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_list_beside_folders_of_classes(rows, says, tmp_path, caplog):
     for name in "ab":
         images(tmp_path / name, "0", "1")
     (tmp_path / "labels.csv").write_text("\n".join(rows))

@@ -1,11 +1,8 @@
 """What is served is what the files hold now, and what was decoded of them, bit for bit."""
 
-from __future__ import annotations
-
 import logging
 import os
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,8 +18,7 @@ SPLITS = ("train", "val", "test")
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
-    """Return a folder of 12 cats and 12 dogs, each of its own brightness."""
+def root(tmp_path):
     for label, name in enumerate(("cat", "dog")):
         for i in range(12):
             file = tmp_path / "pets" / name / f"{i}.bmp"
@@ -32,28 +28,26 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "pets"
 
 
-def images(root: Path) -> DecodedImages:
-    """Return the images as another process sees them."""
+def images(root):
     pixels._SOUND.clear()
     suite = suites.Suite.from_tasks(own.from_folder(root))
     cache = root.parent / "cache"
     return DecodedImages(suite=suite, side=32, cache=cache, progress=False, jobs=1)
 
 
-def served(data: DecodedImages) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
+def served(data):
     return {split: tuple(map(torch.clone, data.load("pets", split))) for split in SPLITS}
 
 
-def agree(data: DecodedImages) -> bool:
-    """Return whether every label is that of its image: dogs are green."""
+def agree(data):
     return all(torch.equal((x[:, 1].amax((1, 2)) > 50).long(), y) for x, y in served(data).values())
 
 
-def arrays(root: Path) -> list[Path]:
+def arrays(root):
     return sorted((root.parent / "cache").rglob("x.npy"))
 
 
-def test_class_folders_that_change_places(root: Path) -> None:
+def test_class_folders_that_change_places(root):
     assert agree(images(root))
     (root / "cat").rename(root / "x")
     (root / "dog").rename(root / "cat")
@@ -63,7 +57,7 @@ def test_class_folders_that_change_places(root: Path) -> None:
     assert all(torch.equal((x[:, 1].amax((1, 2)) < 50).long(), y) for x, y in served(data).values())
 
 
-def test_a_file_of_the_same_name_size_and_time(root: Path) -> None:
+def test_a_file_of_the_same_name_size_and_time(root):
     before = served(images(root))
     for file in root.rglob("*.bmp"):
         Image.open(file).point(lambda value: 255 - value).save(file)
@@ -72,9 +66,7 @@ def test_a_file_of_the_same_name_size_and_time(root: Path) -> None:
     assert not any(torch.equal(before[split][0], after[split][0]) for split in SPLITS)
 
 
-def test_files_that_only_moved_are_not_decoded_again(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_that_only_moved_are_not_decoded_again(root, monkeypatch):
     before = served(images(root))
     shutil.copytree(root, root.parent / "copy")
     shutil.rmtree(root)
@@ -85,9 +77,7 @@ def test_files_that_only_moved_are_not_decoded_again(
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_a_bit_of_the_decoded_images(
-    seed: int, root: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_bit_of_the_decoded_images(seed, root, caplog, monkeypatch):
     data = images(root)
     before, random = served(data), np.random.default_rng(seed)
     file = arrays(root)[seed % 3].with_name(["x", "x", "y", "sizes"][seed // 3] + ".npy")
@@ -101,7 +91,7 @@ def test_a_bit_of_the_decoded_images(
     assert images(root).damaged() == []
 
 
-def test_folders_of_decoded_images_that_change_places(root: Path) -> None:
+def test_folders_of_decoded_images_that_change_places(root):
     before = served(images(root))
     first, second, _ = (file.parent for file in arrays(root))
     first.rename(root.parent / "x")
@@ -111,7 +101,7 @@ def test_folders_of_decoded_images_that_change_places(root: Path) -> None:
     assert all(torch.equal(a, b) for s in SPLITS for a, b in zip(before[s], after[s], strict=True))
 
 
-def test_a_bit_while_the_originals_are_gone(root: Path) -> None:
+def test_a_bit_while_the_originals_are_gone(root):
     data = images(root)
     data.prepare()
     task = own.from_folder(root)
@@ -129,8 +119,8 @@ def test_a_bit_while_the_originals_are_gone(root: Path) -> None:
         next(kept.batches("pets", lambda step, n: torch.arange(4), range(1), seed=0, device="cpu"))
 
 
-def test_a_damaged_split_is_not_trained_on(root: Path) -> None:
-    def first(data: DecodedImages) -> torch.Tensor:
+def test_a_damaged_split_is_not_trained_on(root):
+    def first(data):
         order = lambda step, count: torch.arange(6)  # noqa: E731
         return next(data.batches("pets", order, range(1), seed=0, device="cpu")).x
 

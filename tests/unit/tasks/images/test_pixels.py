@@ -1,14 +1,11 @@
 """Decoding: once, to the right pixels, in any number of processes, and on after a kill."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -27,13 +24,12 @@ CENTRE = Transform("centre", SIDE)
 
 
 @pytest.fixture
-def split(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> formats.Split:
-    """Return 40 images of many shapes in ten chunks."""
+def split(tmp_path, monkeypatch):
     monkeypatch.setattr(formats, "CHUNK", 4)
     return images(tmp_path / "data", 40)
 
 
-def images(folder: Path, count: int, scale: int = 1) -> formats.Split:
+def images(folder, count, scale=1):
     random, files = np.random.default_rng(0), []
     folder.mkdir()
     for i in range(count):
@@ -44,7 +40,7 @@ def images(folder: Path, count: int, scale: int = 1) -> formats.Split:
     return formats.image_files(files, [i % 3 for i in range(count)], ["a", "b", "c"])
 
 
-def expected(split: formats.Split, rows: np.ndarray, transform: Transform = CENTRE) -> np.ndarray:
+def expected(split, rows, transform=CENTRE):
     kept = []
     for row in rows:
         with Image.open(split.files[row]) as image:
@@ -52,13 +48,13 @@ def expected(split: formats.Split, rows: np.ndarray, transform: Transform = CENT
     return np.stack(kept)
 
 
-def rows_of(split: formats.Split, count: int = 30) -> np.ndarray:
+def rows_of(split, count=30):
     return np.random.default_rng(1).permutation(len(split))[:count]
 
 
 @pytest.mark.parametrize("size", [(640, 480), (33, 500), (224, 224), (100, 90), (301, 225)])
 @pytest.mark.parametrize("mode", ["RGB", "L"])
-def test_images_for_evaluation_are_open_clips_bit_for_bit(size: tuple[int, int], mode: str) -> None:
+def test_images_for_evaluation_are_open_clips_bit_for_bit(size, mode):
     shape = (size[1], size[0], 3) if mode == "RGB" else (size[1], size[0])
     image = Image.fromarray(np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8), mode)
     resize, cut, to_rgb = open_clip.image_transform(224, is_train=False).transforms[:3]
@@ -67,9 +63,7 @@ def test_images_for_evaluation_are_open_clips_bit_for_bit(size: tuple[int, int],
 
 
 @pytest.mark.parametrize("size", [(900, 30), (20, 900), (700, 3), (5000, 1)])
-def test_of_a_strip_only_the_centre_is_resized(
-    size: tuple[int, int], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_a_strip_only_the_centre_is_resized(size, monkeypatch):
     x, y = np.meshgrid(*(np.arange(n) for n in size))
     waves = [128 + 60 * np.sin(x / 9 + y / 7 + phase) for phase in range(3)]
     pixels = np.stack(waves, 2).astype(np.uint8)  # noise would be clipped between the two passes
@@ -79,7 +73,7 @@ def test_of_a_strip_only_the_centre_is_resized(
     left, top = (round((n - side) / 2) for n in whole.size)
     theirs = np.asarray(whole.crop((left, top, left + side, top + side))).transpose(2, 0, 1)
 
-    def small(self: Image.Image, size: tuple[int, int], *more: object) -> Image.Image:
+    def small(self, size, *more):
         assert max(size) <= decoding._LONG * side
         return resize(self, size, *more)
 
@@ -88,7 +82,7 @@ def test_of_a_strip_only_the_centre_is_resized(
     assert np.abs(ours.astype(int) - theirs).max() <= 2
 
 
-def test_other_transforms() -> None:
+def test_other_transforms():
     image = Image.new("RGB", (40, 20), "red")
     assert Transform("whole", 12)(image).shape == (3, 12, 12)
     assert np.array_equal(
@@ -100,7 +94,7 @@ def test_other_transforms() -> None:
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
-def test_rows_labels_and_sizes(jobs: int, split: formats.Split, tmp_path: Path) -> None:
+def test_rows_labels_and_sizes(jobs, split, tmp_path):
     rows = rows_of(split)
     note = {"task": "x"}
     made = pixels.decode(
@@ -115,12 +109,10 @@ def test_rows_labels_and_sizes(jobs: int, split: formats.Split, tmp_path: Path) 
     assert sorted(p.name for p in tmp_path.iterdir()) == ["data", "out", "out.lock"]
 
 
-def test_the_digest_tells_pixels_apart_and_nothing_else(
-    split: formats.Split, tmp_path: Path
-) -> None:
+def test_the_digest_tells_pixels_apart_and_nothing_else(split, tmp_path):
     rows = rows_of(split)
 
-    def digest(name: str, jobs: int = 1) -> str:
+    def digest(name, jobs=1):
         options = {"jobs": jobs, "progress": False}
         return pixels.decode(tmp_path / name, split, rows, CENTRE, **options).manifest["digest"]
 
@@ -131,13 +123,13 @@ def test_the_digest_tells_pixels_apart_and_nothing_else(
     assert first != digest("c")
 
 
-def test_decoded_once(split: formats.Split, tmp_path: Path, monkeypatch) -> None:
+def test_decoded_once(split, tmp_path, monkeypatch):
     pixels.decode(tmp_path / "out", split, rows_of(split), CENTRE, progress=False)
     monkeypatch.setattr(pixels, "_run", None)
     pixels.decode(tmp_path / "out", split, rows_of(split), CENTRE, progress=False)
 
 
-def test_an_array_that_was_cut_off_is_made_again(split: formats.Split, tmp_path: Path) -> None:
+def test_an_array_that_was_cut_off_is_made_again(split, tmp_path):
     rows = rows_of(split)
     pixels.decode(tmp_path / "out", split, rows, CENTRE, progress=False)
     file = tmp_path / "out" / "x.npy"
@@ -162,13 +154,13 @@ DAMAGES = {
 }
 
 
-def flip(file: Path, at: int) -> None:
+def flip(file, at):
     data = bytearray(file.read_bytes())
     data[at] ^= 4
     file.write_bytes(data)
 
 
-def damage(folder: Path, how: str) -> None:
+def damage(folder, how):
     name, content = DAMAGES[how]
     file = folder / name
     if content is None:
@@ -185,7 +177,7 @@ def damage(folder: Path, how: str) -> None:
 
 
 @pytest.mark.parametrize("how", DAMAGES)
-def test_what_is_damaged_is_decoded_again(how: str, split: formats.Split, tmp_path: Path) -> None:
+def test_what_is_damaged_is_decoded_again(how, split, tmp_path):
     rows = rows_of(split)
     pixels.decode(tmp_path / "out", split, rows, CENTRE, progress=False)
     damage(tmp_path / "out", how)
@@ -208,13 +200,13 @@ def test_what_is_damaged_is_decoded_again(how: str, split: formats.Split, tmp_pa
     ],
 )
 def test_what_is_half_written_is_begun_anew(
-    name: str,
-    content: bytes | None,
-    split: formats.Split,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def stop(*_: object) -> None:
+    name,
+    content,
+    split,
+    tmp_path,
+    monkeypatch,
+):
+    def stop(*_):
         raise KeyboardInterrupt
 
     rows, file = rows_of(split), tmp_path / "out.partial" / name
@@ -230,9 +222,7 @@ def test_what_is_half_written_is_begun_anew(
     assert np.array_equal(made.y, split.labels[rows])
 
 
-def test_changed_pixels_are_found(
-    split: formats.Split, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_changed_pixels_are_found(split, tmp_path, monkeypatch):
     monkeypatch.setattr(pixels, "BLOCK", 8)
     made = pixels.decode(tmp_path / "out", split, np.arange(40), CENTRE, progress=False)
     assert made.damaged() == []
@@ -245,21 +235,19 @@ def test_changed_pixels_are_found(
     assert np.array_equal(made.x, expected(split, np.arange(40))) and made.damaged() == []
 
 
-def test_pixels_are_compared_once_a_process(
-    split: formats.Split, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pixels_are_compared_once_a_process(split, tmp_path, monkeypatch):
     made = pixels.decode(tmp_path / "out", split, np.arange(40), CENTRE, progress=False)
     assert made.damaged() == []
     monkeypatch.setattr(pixels, "_block_sha256", None)
     assert made.damaged() == [] and pixels.opened(tmp_path / "out").damaged() == []
 
 
-def test_files_are_known_by_what_is_in_them(tmp_path: Path) -> None:
+def test_files_are_known_by_what_is_in_them(tmp_path):
     files, memory = [tmp_path / "a", tmp_path / "b"], tmp_path / "x" / "contents.json"
     for file in files:
         file.write_text(file.name)
 
-    def contents() -> list[str]:
+    def contents():
         return pixels.contents([str(file) for file in files], memory)
 
     before, times = contents(), files[0].stat()
@@ -299,7 +287,7 @@ pixels.decode(Path({out!r}), split, rows, Transform("centre", {side}), jobs={job
 """
 
 
-def script(root: Path, *, pause: float, count: int = 30, side: int = SIDE, jobs: int = 1) -> str:
+def script(root, *, pause, count=30, side=SIDE, jobs=1):
     return SLOWLY.format(
         here=str(Path(pixels.__file__).parents[3]),
         data=str(root / "data"),
@@ -311,9 +299,7 @@ def script(root: Path, *, pause: float, count: int = 30, side: int = SIDE, jobs:
     )
 
 
-def test_a_killed_decoding_goes_on_where_it_was(
-    split: formats.Split, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_killed_decoding_goes_on_where_it_was(split, tmp_path, monkeypatch):
     rows, work = rows_of(split), tmp_path / "out.partial"
     process = subprocess.Popen([sys.executable, "-c", script(tmp_path, pause=0.2)])
     log, limit = work / "done.jsonl", time.monotonic() + 60
@@ -333,7 +319,7 @@ def test_a_killed_decoding_goes_on_where_it_was(
     mapped.flush()
     again, decode = [], decoding.Job.decode
 
-    def count(self: decoding.Job, chunk: int) -> str:
+    def count(self, chunk):
         again.append(chunk)
         return decode(self, chunk)
 
@@ -344,9 +330,7 @@ def test_a_killed_decoding_goes_on_where_it_was(
     assert not work.exists()
 
 
-def test_an_image_that_cannot_be_decoded_is_named_and_the_rest_is_kept(
-    split: formats.Split, tmp_path: Path
-) -> None:
+def test_an_image_that_cannot_be_decoded_is_named_and_the_rest_is_kept(split, tmp_path):
     rows, bad = np.arange(40), Path(split.files[22])
     good = bad.read_bytes()
     for jobs, content in ((1, good[:60]), (2, b"<html>404</html>")):
@@ -359,9 +343,7 @@ def test_an_image_that_cannot_be_decoded_is_named_and_the_rest_is_kept(
     assert np.array_equal(made.x, expected(split, rows))
 
 
-def test_all_images_that_cannot_be_decoded_are_named(
-    split: formats.Split, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_all_images_that_cannot_be_decoded_are_named(split, tmp_path, monkeypatch):
     bad = (3, 5, 6, 30)
     for row in bad:
         Path(split.files[row]).write_bytes(b"<html>404</html>")
@@ -380,7 +362,7 @@ def test_all_images_that_cannot_be_decoded_are_named(
         pixels.decode(tmp_path / "out", split, np.arange(40), CENTRE, progress=False, jobs=1)
 
 
-def test_an_image_of_another_size_is_named(split: formats.Split, tmp_path: Path) -> None:
+def test_an_image_of_another_size_is_named(split, tmp_path):
     with pytest.raises(TasklabError, match="000.png: an image is 18 x 20; all should be 16 x 16"):
         native = Transform("native", SIDE)
         pixels.decode(tmp_path / "out", split, np.arange(9), native, progress=False)
@@ -400,8 +382,7 @@ decoding._serve(Path(sys.argv[-1]))
 """
 
 
-def worker(file: Path, body: str) -> str:
-    """Return a command in place of Python's, which runs `body` before it reads a chunk."""
+def worker(file, body):
     here = str(Path(pixels.__file__).parents[3])
     file.write_text(WORKER.format(python=sys.executable, here=here, body=body))
     file.chmod(0o755)
@@ -418,12 +399,12 @@ ENDS = {
 
 @pytest.mark.parametrize("body", ENDS)
 def test_a_process_that_fails_is_one_line(
-    body: str,
-    split: formats.Split,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture,
-) -> None:
+    body,
+    split,
+    tmp_path,
+    monkeypatch,
+    capfd,
+):
     body = body if body.startswith("os") else f"if 0 in wanted: {body}"
     monkeypatch.setattr(decoding.sys, "executable", worker(tmp_path / "worker", body))
     with pytest.raises(TasklabError, match=ENDS[body.removeprefix("if 0 in wanted: ")]):
@@ -432,9 +413,7 @@ def test_a_process_that_fails_is_one_line(
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGXFSZ"), reason="needs a limit on the size of files")
-def test_a_disk_that_is_full_is_the_same_line_from_a_process(
-    split: formats.Split, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_that_is_full_is_the_same_line_from_a_process(split, tmp_path, monkeypatch):
     body = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))"
     monkeypatch.setattr(decoding.sys, "executable", worker(tmp_path / "worker", body))
     with pytest.raises(
@@ -445,9 +424,7 @@ def test_a_disk_that_is_full_is_the_same_line_from_a_process(
 
 @pytest.mark.skipif(os.name == "nt", reason="needs groups of processes")
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGKILL])
-def test_processes_end_with_the_one_that_started_them(
-    sent: signal.Signals, split: formats.Split, tmp_path: Path
-) -> None:
+def test_processes_end_with_the_one_that_started_them(sent, split, tmp_path):
     """Ctrl-C reaches all processes of the terminal; what they then print is not the user's."""
     (tmp_path / "pids").mkdir()
     body = f"open(f'{tmp_path}/pids/{{os.getpid()}}', 'w').close(); time.sleep(60)"
@@ -468,14 +445,14 @@ def test_processes_end_with_the_one_that_started_them(
     waited_for(lambda: not any(runs(pid) for pid in pids))
 
 
-def waited_for(condition: Callable[[], bool]) -> None:
+def waited_for(condition):
     limit = time.monotonic() + 20
     while not condition():
         assert time.monotonic() < limit
         time.sleep(0.02)
 
 
-def runs(pid: int) -> bool:
+def runs(pid):
     try:
         os.kill(pid, 0)
         with open(f"/proc/{pid}/stat") as file:  # it may have ended, with nobody to note it
@@ -486,9 +463,7 @@ def runs(pid: int) -> bool:
         return not Path("/proc").is_dir()
 
 
-def test_who_waits_for_another_process_says_so(
-    split: formats.Split, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_who_waits_for_another_process_says_so(split, tmp_path, caplog):
     code = f"import filelock, time; lock = filelock.FileLock({str(tmp_path / 'out.lock')!r}); "
     code += f"lock.acquire(); open({str(tmp_path / 'held')!r}, 'w').close(); time.sleep(1.5)"
     with subprocess.Popen([sys.executable, "-c", code]):
@@ -497,7 +472,7 @@ def test_who_waits_for_another_process_says_so(
     assert "mine: waiting for another process that decodes" in caplog.text
 
 
-def test_memory_does_not_grow_with_the_data(tmp_path: Path) -> None:
+def test_memory_does_not_grow_with_the_data(tmp_path):
     images(tmp_path / "data", 24, scale=20)  # 400 x 360 and more
     peak = "\nimport resource; print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)\n"
     code = script(tmp_path, pause=0, count=4, side=512) + peak
@@ -511,21 +486,19 @@ def test_memory_does_not_grow_with_the_data(tmp_path: Path) -> None:
     assert grown < 8e6 < 20 * 3 * 512**2, f"{grown / 1e6:.0f} MB more"
 
 
-def test_a_disk_that_is_too_small_is_said_before_any_work(
-    split: formats.Split, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_that_is_too_small_is_said_before_any_work(split, tmp_path, monkeypatch):
     monkeypatch.setattr(pixels.shutil, "disk_usage", lambda _: SimpleNamespace(free=1000))
     with pytest.raises(TasklabError, match="GB are needed .* are free"):
         pixels.decode(tmp_path / "out", split, np.arange(40), CENTRE, progress=False)
 
 
-def test_a_folder_that_cannot_be_written(split: formats.Split, tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written(split, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(TasklabError, match="cannot write decoded images to .*TASKLAB_DATA"):
         pixels.decode(tmp_path / "file" / "out", split, np.arange(40), CENTRE, progress=False)
 
 
-def test_arrays_become_tensors_without_a_copy(split: formats.Split, tmp_path: Path) -> None:
+def test_arrays_become_tensors_without_a_copy(split, tmp_path):
     made = pixels.decode(tmp_path / "out", split, np.arange(40), CENTRE, progress=False)
     x = torch.from_numpy(made.x)
     x[0] = 0
@@ -533,7 +506,7 @@ def test_arrays_become_tensors_without_a_copy(split: formats.Split, tmp_path: Pa
     assert pixels.opened(tmp_path / "out").x[0].any()  # the file is as it was
 
 
-def test_joined_splits_are_read_as_one(tmp_path: Path) -> None:
+def test_joined_splits_are_read_as_one(tmp_path):
     first, second = images(tmp_path / "a", 5), images(tmp_path / "b", 7)
     both = first.joined(second)
     made = pixels.decode(tmp_path / "out", both, np.arange(12), CENTRE, progress=False)

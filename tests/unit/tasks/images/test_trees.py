@@ -1,7 +1,5 @@
 """Which folders are splits, which are classes, and which files are images."""
 
-from __future__ import annotations
-
 import logging
 from pathlib import Path
 
@@ -18,12 +16,11 @@ _next = iter(range(10**6))
 
 
 @pytest.fixture(autouse=True)
-def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
+def fresh(monkeypatch):
     monkeypatch.setattr(trees, "_told", set())
 
 
-def images(*folders: Path, count: int = 2) -> None:
-    """Write images into each folder, no two of them alike."""
+def images(*folders, count=2):
     for folder in folders:
         folder.mkdir(parents=True, exist_ok=True)
         for i in range(count):
@@ -32,8 +29,7 @@ def images(*folders: Path, count: int = 2) -> None:
             Image.new("RGB", (5, 4), colour).save(folder / f"{i}.png")
 
 
-def found(root: Path) -> dict[str, dict[str, int]]:
-    """Return the number of images of each class by split."""
+def found(root):
     return {
         name: dict(zip(split.names, np.bincount(split.labels).tolist(), strict=True))
         for name, split in layouts.splits_in(root).items()
@@ -54,12 +50,12 @@ PETS = {"cat": 2, "dog": 2}
         ("train2017", "TESTING"),
     ],
 )
-def test_splits_by_words_in_names(first: str, second: str, tmp_path: Path) -> None:
+def test_splits_by_words_in_names(first, second, tmp_path):
     images(*(tmp_path / split / name for split in (first, second) for name in PETS))
     assert found(tmp_path) == {"train": PETS, "test": PETS}
 
 
-def test_names_with_other_words_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_names_with_other_words_are_told(tmp_path, caplog):
     images(*(tmp_path / s / n for s in ("train", "val", "test_set", "old") for n in PETS))
     assert found(tmp_path) == dict.fromkeys(("test", "train", "val"), PETS)
     assert found(tmp_path)  # and is told once
@@ -70,7 +66,7 @@ def test_names_with_other_words_are_told(tmp_path: Path, caplog: pytest.LogCaptu
 
 
 @pytest.mark.parametrize("splits", [("train", "test"), ("train", "val", "Test"), ("train",)])
-def test_splits_within_classes(splits: tuple[str, ...], tmp_path: Path) -> None:
+def test_splits_within_classes(splits, tmp_path):
     images(*(tmp_path / name / split for name in PETS for split in splits))
     assert found(tmp_path) == {split.lower(): PETS for split in sorted(splits, key=str.lower)}
 
@@ -83,19 +79,19 @@ def test_splits_within_classes(splits: tuple[str, ...], tmp_path: Path) -> None:
         ("dog/masks", "dog has 2 images in no split"),
     ],
 )
-def test_splits_within_some_classes_are_refused(more: str, says: str, tmp_path: Path) -> None:
+def test_splits_within_some_classes_are_refused(more, says, tmp_path):
     images(*(tmp_path / name / split for name in PETS for split in ("train", "test")))
     images(tmp_path / more)
     with pytest.raises(TasklabError, match=says):
         found(tmp_path)
 
 
-def test_a_folder_within_a_class_may_be_called_as_a_split(tmp_path: Path) -> None:
+def test_a_folder_within_a_class_may_be_called_as_a_split(tmp_path):
     images(tmp_path / "vehicles" / "train", tmp_path / "vehicles" / "bus", tmp_path / "cat")
     assert found(tmp_path) == {"all": {"cat": 2, "vehicles": 4}}
 
 
-def test_classes_with_words_of_splits(tmp_path: Path) -> None:
+def test_classes_with_words_of_splits(tmp_path):
     names = "spoon", "test_tube", "train"
     images(*(tmp_path / name for name in names))
     images(tmp_path / "test_tube" / "a", tmp_path / "test_tube" / "b")
@@ -103,7 +99,7 @@ def test_classes_with_words_of_splits(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("flat", ["test", "Test", "testing", "test_set/unknown", "val"])
-def test_a_split_without_classes_is_refused(flat: str, tmp_path: Path) -> None:
+def test_a_split_without_classes_is_refused(flat, tmp_path):
     images(*(tmp_path / "train" / name for name in PETS), tmp_path / flat)
     with pytest.raises(TasklabError, match=r"has 2 images, but not one folder for each class"):
         found(tmp_path)
@@ -112,29 +108,27 @@ def test_a_split_without_classes_is_refused(flat: str, tmp_path: Path) -> None:
     assert found(tmp_path) == {"train": PETS}
 
 
-def test_one_split_beside_other_folders_is_refused(tmp_path: Path) -> None:
+def test_one_split_beside_other_folders_is_refused(tmp_path):
     images(*(tmp_path / "train" / name for name in PETS), tmp_path / "bus")
     with pytest.raises(TasklabError, match=r"train/ with classes in it, .* bus/ \(2 images\)"):
         found(tmp_path)
 
 
-def test_a_test_that_is_a_link_to_train_is_refused(tmp_path: Path) -> None:
+def test_a_test_that_is_a_link_to_train_is_refused(tmp_path):
     images(*(tmp_path / "train" / name for name in PETS))
     (tmp_path / "test").symlink_to(tmp_path / "train")
     with pytest.raises(TasklabError, match="are the same folder"):
         found(tmp_path)
 
 
-def test_underscores_are_the_users_and_programs_folders_are_not(tmp_path: Path) -> None:
+def test_underscores_are_the_users_and_programs_folders_are_not(tmp_path):
     images(*(tmp_path / name for name in ("__background__", "_x", "cat", "a__b")))
     images(*(tmp_path / name for name in ("__MACOSX", "@eaDir", ".cache", "__pycache__")))
     (tmp_path / "cat" / "Thumbs.db").write_bytes(b"x")
     assert own.from_folder(tmp_path).classes == ("background", "x", "a b", "cat")
 
 
-def test_files_are_read_by_contents_or_named(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_files_are_read_by_contents_or_named(tmp_path, caplog):
     images(*(tmp_path / name for name in PETS))
     picture = (tmp_path / "cat" / "0.png").read_bytes()
     for name in ("a.JPG", "b.jpe", "c", "d.image", "e.PNG"):
@@ -150,16 +144,14 @@ def test_files_are_read_by_contents_or_named(
 
 
 @pytest.mark.parametrize("kind", ["files", "all"])
-def test_images_of_the_test_that_are_trained_on_are_told(
-    kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_images_of_the_test_that_are_trained_on_are_told(kind, tmp_path, caplog):
     tops = (
         (tmp_path / "pets",) if kind == "all" else (tmp_path / "pets/train", tmp_path / "pets/test")
     )
     images(*(top / name for top in tops for name in PETS), count=20)
     task = own.from_folder(tmp_path / "pets")
 
-    def make() -> DecodedImages:
+    def make():
         return DecodedImages(suite=suites.Suite.from_tasks(task), side=32, cache=tmp_path / "c")
 
     size = make().size("pets", "test")
@@ -178,7 +170,7 @@ def test_images_of_the_test_that_are_trained_on_are_told(
     assert same == 3 if kind == "files" else 1 < same < size
 
 
-def test_folders_within_classes_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_folders_within_classes_are_told(tmp_path, caplog):
     images(*(tmp_path / fold / name for fold in ("fold1", "fold2") for name in PETS))
     assert found(tmp_path) == {"all": {"fold1": 4, "fold2": 4}}
     assert "(fold1/cat, fold1/dog, fold2/cat, fold2/dog)" in caplog.text

@@ -1,9 +1,6 @@
 """Images with the same bytes in two splits, or in two classes."""
 
-from __future__ import annotations
-
 import logging
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,16 +11,14 @@ from tasklab.tasks.images.finding import Part
 NAMES = ("cat", "dog")
 
 
-def told(caplog: pytest.LogCaptureFixture, **parts: Part) -> list[tuple[object, ...]]:
-    """Return of each sentence how many images, of how many, and which."""
+def told(caplog, **parts):
     caplog.clear()
     with caplog.at_level(logging.WARNING):
         twins.tell("pets", parts)
     return [(int(r.args[1]), int(r.args[2]), r.args[4]) for r in caplog.records]
 
 
-def split(folder: Path, contents: str, labels: list[int]) -> Part:
-    """Return a split of files, of one letter each: by that they are alike."""
+def split(folder, contents, labels):
     folder.mkdir()
     files = [folder / f"{n}.png" for n in range(len(contents))]
     for file, letter in zip(files, contents, strict=True):
@@ -31,7 +26,7 @@ def split(folder: Path, contents: str, labels: list[int]) -> Part:
     return Part(formats.image_files(files, labels, NAMES), np.arange(len(files)))
 
 
-def test_files_in_two_splits_are_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_files_in_two_splits_are_named(tmp_path, caplog):
     train = split(tmp_path / "train", "abcd", [0, 0, 1, 1])
     test = split(tmp_path / "test", "xbyd", [0, 0, 1, 1])
     ((count, of, which),) = told(caplog, train=train, test=test)
@@ -41,9 +36,7 @@ def test_files_in_two_splits_are_named(tmp_path: Path, caplog: pytest.LogCapture
     assert not told(caplog, train=train, test=Part(test.split, np.array([0, 2])))
 
 
-def test_test_images_of_two_classes_are_named(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_test_images_of_two_classes_are_named(tmp_path, caplog):
     train = split(tmp_path / "train", "aabb", [0, 0, 1, 1])  # twice in a class is no matter
     test = split(tmp_path / "test", "xyxzz", [0, 0, 1, 1, 1])
     ((count, of, which),) = told(caplog, train=train, test=test)
@@ -51,7 +44,7 @@ def test_test_images_of_two_classes_are_named(
     assert which.startswith(f"{tmp_path}/test/0.png and {tmp_path}/test/2.png")
 
 
-def test_rows_are_compared_by_their_bytes(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_rows_are_compared_by_their_bytes(tmp_path, caplog):
     pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     parts = {}
     for name, contents, labels in (("train", "abc", [0, 1, 0]), ("test", "dbd", [0, 1, 1])):
