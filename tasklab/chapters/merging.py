@@ -74,6 +74,9 @@ CHAPTER = Chapter(
         "rates": (Work(TRAINED, {"merging_rates": {}}),),
         "fewer_rates": (Work(TRAINED, {"merging_rates": {"merges": LEADING, "n_tasks": (2, 4)}}),),
         "strengths": (Work(PENALISED, {"penalty_strengths": {}}),),
+        "distilled": (
+            Work(("delta",), {"single": {}, "merging": {"merges": LEADING, "n_tasks": (8,)}}),
+        ),
         "icons": on_icons(_EDITING, _JOINT),
         "sets": (Work(("nonlinear",), _SETS, ICONS, tasks="all"),),
         "sets_large": (Work(("nonlinear",), _LARGE_SETS, ICONS, tasks="all"),),

@@ -23,8 +23,9 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -39,6 +40,7 @@ from tasklab.tasks import drawn
 from tasklab.tasks.suites import Suite, suite
 from tasklab.taskvector import Base
 from tasklab.tuning import memory, penalties, probes, rates, runs
+from tasklab.tuning.distillation import PREFIX, Distilled
 from tasklab.tuning.methods import TABLE, trainable
 from tasklab.tuning.order import batch
 from tasklab.tuning.recipe import FineTune
@@ -57,6 +59,9 @@ def identity(config: FineTune, clip: Clip, tasks: Suite | None = None) -> dict[s
     if config.others:  # by name too: the order of tasks is that of the steps
         fields["others"] = [[name, data.version(name, "train")] for name in config.others]
         fields["penalty_images"] = penalties.images(config.method)
+    if weight := TABLE[config.method].teacher:
+        reference = data.version(tasks.control.name, "val"), penalties.images(config.method)
+        fields["teacher"] = [weight, *reference]
     if config.head == "probe":
         fields["probe"] = probes.identity(config.probe, clip, tasks, config.task)
     if config.lr is None:
@@ -175,12 +180,15 @@ def train(
     theta0 = {name: encoder.params[name].detach() for name in names}
     delta = {name: torch.zeros_like(tensor) for name, tensor in theta0.items()}
     own = runs.of_head(head) if config.head in runs.TRAINED else {}
-    adamw = optimiser(config, delta | own)
+    taught = TABLE[config.method].teacher > 0
+    teacher = {PREFIX + name: torch.zeros_like(x) for name, x in theta0.items() if taught}
+    adamw = optimiser(config, delta | own | teacher)
     session = Session(
-        config, config.task, len(task.classes), delta | own, adamw, checkpoint, show
+        config, config.task, len(task.classes), delta | own | teacher, adamw, checkpoint, show
     )  # fmt: skip
     known = penalties.known(config.method, encoder, config.others, data) if config.penalty else None
-    gradient = Step(config, encoder, head, theta0, delta, own, known)
+    given = config, encoder, head, theta0, delta, own, known
+    gradient = Distilled(*given, teacher, session.left.start) if taught else Step(*given)
     images, others = _images(config, data, session.left, encoder.device)
 
     def next_gradient(step: int) -> tuple[Tensor, Gradients]:
@@ -188,7 +196,7 @@ def train(
         (x, y), z = next(images), next(others)
         return gradient(session.what, x, y, z)
 
-    descend(config, session, next_gradient, theta0, delta, own, adamw)
+    descend(config, session, next_gradient, theta0, delta, own, adamw, teacher)
     return delta | own, {
         **session.record(),
         "lr": config.lr,
@@ -207,27 +215,32 @@ def descend(
     delta: dict[str, Tensor],
     own: dict[str, Tensor],
     adamw: torch.optim.Optimizer,
+    teacher: Mapping[str, Tensor] = MappingProxyType({}),
 ) -> None:
-    """Train for the steps that are left; delta and a head that trains change in place.
+    """Train for the steps that are left; delta, a head that trains and a teacher change in place.
 
     Args:
         gradient: Step -> loss, and its gradient in theta, or in delta for a linearized model.
-        adamw: The optimiser of both (`optimiser`).
+        adamw: The optimiser of all (`optimiser`).
+        teacher: Its change, with the names of `distillation`.
     """
-    moving = delta | own
+    moving = {**delta, **own, **teacher}
+    decaying = [*delta.values(), *teacher.values()]
+    origins = [*theta0.values()] * (2 if teacher else 1)
     with session:
         for step in session:
             loss, gradients = gradient(step)
             for name, tensor in moving.items():
                 tensor.grad = laid_out(gradients.pop(name), tensor)
-            norm = torch.nn.utils.clip_grad_norm_(moving.values(), config.clip)
+            norm = torch.nn.utils.clip_grad_norm_((delta | own).values(), config.clip)
+            torch.nn.utils.clip_grad_norm_(teacher.values(), config.clip)
             session.add(loss, norm)  # raises if the run diverges
 
             rate = adamw.param_groups[0]["lr"] = learning_rate(config, step)
             with memory.advised(session.what):
                 adamw.step()
             decay = rate * config.weight_decay  # of theta_0, which AdamW on delta does not know of
-            torch._foreach_sub_(list(delta.values()), list(theta0.values()), alpha=decay)
+            torch._foreach_sub_(decaying, origins, alpha=decay)
             adamw.zero_grad()  # no gradients in memory beside those of the next step
 
 

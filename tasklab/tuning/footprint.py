@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from tasklab import machine
 from tasklab.models.shapes import Tower
 from tasklab.models.zoo import REGISTRY, Spec
-from tasklab.tuning.methods import LINEAR
+from tasklab.tuning.methods import LINEAR, TABLE
 from tasklab.tuning.recipe import MINI_BATCH, PAPER_BATCH, FineTune
 
 if TYPE_CHECKING:
@@ -64,7 +64,8 @@ def plans(config: FineTune, encoder: Encoder) -> Sequence[Plan]:
     tower = REGISTRY[encoder.name].tower if encoder.name in REGISTRY else None
     if room is None or tower is None:
         return ways
-    passes = 2 if config.method in LINEAR else 1  # values and their tangents
+    # values and their tangents
+    passes = 2 if config.method in LINEAR or TABLE[config.method].teacher else 1
 
     def fits(plan: Plan) -> bool:
         images = passes * plan.size

@@ -20,6 +20,12 @@ Differences from that code: it linearizes normalised features, penalises the cla
 weighs blocks of normalisations by 1e4 and the projection by 1e-3; here all weigh alike. Neither
 penalises patches and positions.
 
+**EK-FAC**, which DELTA takes from one reference data set (`tuning.distillation`), keeps the
+eigenvectors U_A and U_B of A and B and measures how much there is along each pair of them,
+
+    G is about (U_A x U_B) diag(S) (U_A x U_B)',     S = E (U_B' (sum_tokens g a') U_A)^2, entry by
+    entry.
+
 Letters: B images, L tokens, I inputs and O outputs of a layer, D features.
 """
 
@@ -27,7 +33,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -50,22 +56,24 @@ class Factors:
     blocks: Mapping[str, Tensor]  #: Of parameters of one axis, (n, n)
     biases: Mapping[str, str]  #: The name of a weight's bias, if its layer has one
     turned: frozenset[str]  #: Weights that are kept inputs x outputs
+    #: S (O, I) of EK-FAC, whose `inputs` and `outputs` are the eigenvectors; empty for A and B
+    scales: Mapping[str, Tensor] = dataclasses.field(default_factory=dict)
 
     def penalty(self, delta: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
         """Return delta' G delta, and its gradient by the names of parameters that it reaches."""
         value = next(iter(delta.values())).new_zeros(())
         gradients: dict[str, Tensor] = {}
         for name, A in self.inputs.items():
-            B, bias = self.outputs[name].to(value), self.biases.get(name, "")
+            bias = self.biases.get(name, "")
             if name not in delta and bias not in delta:
                 continue
-            D = value.new_zeros(B.shape[0], A.shape[0])
+            D = value.new_zeros(len(self.outputs[name]), len(A))
             inner = D[:, :-1] if bias else D
             if name in delta:
                 inner.copy_(delta[name].T if name in self.turned else delta[name])
             if bias in delta:
                 D[:, -1] = delta[bias]
-            product = B @ D @ A.to(value)
+            product = self._product(name, D)
             value = value + (D * product).sum()
             if name in delta:
                 slope = 2 * product[:, :-1] if bias else 2 * product
@@ -77,6 +85,29 @@ class Factors:
             value = value + delta[name] @ product
             gradients[name] = 2 * product
         return value, gradients
+
+    def _product(self, name: str, D: Tensor) -> Tensor:
+        A, B = self.inputs[name].to(D), self.outputs[name].to(D)
+        if name not in self.scales:
+            return B @ D @ A
+        return B @ (self.scales[name].to(D) * (B.T @ D @ A)) @ A.T
+
+
+def corrected(encoder: Encoder, images: Tensor, *, draws: int | None = 1, seed: int = 0) -> Factors:
+    """Return the factors of one data set in their eigenvectors, with measured scales (EK-FAC).
+
+    Args:
+        draws: As for `factors`.
+    """
+    plain = factors(encoder, [images], draws=draws, seed=seed)
+    bases = [
+        {name: torch.linalg.eigh(factor.double())[1].to(factor) for name, factor in table.items()}
+        for table in (plain.inputs, plain.outputs)
+    ]
+    numbers = torch.Generator().manual_seed(seed)
+    seen, read = _of_task(encoder, images, draws, numbers, _Along(encoder.params, *bases))
+    scales = {name: total / seen for name, total in read.scales.items()}
+    return dataclasses.replace(plain, inputs=bases[0], outputs=bases[1], scales=scales)
 
 
 def factors(
@@ -90,7 +121,7 @@ def factors(
             a backward pass a feature.
     """
     numbers = torch.Generator().manual_seed(seed)
-    each = [_of_task(encoder, x, draws, numbers) for x in images]
+    each = [_of_task(encoder, x, draws, numbers, _Read(encoder.params)) for x in images]
     first, many = each[0], sum(seen for seen, _ in each)
     shares = [seen / many for seen, _ in each]
 
@@ -107,9 +138,9 @@ def factors(
 
 
 def _of_task(
-    encoder: Encoder, images: Tensor, draws: int | None, numbers: torch.Generator
-) -> tuple[int, _Read]:
-    read, plain = _Read(encoder.params), training.written_out(encoder)
+    encoder: Encoder, images: Tensor, draws: int | None, numbers: torch.Generator, read: R
+) -> tuple[int, R]:
+    plain = training.written_out(encoder)
     for part in images.split(_PART):
         read.part(plain, encoder.preprocess(part), draws, numbers)
     for name in read.inputs:
@@ -205,6 +236,33 @@ class _Read(TorchFunctionMode):
             if name:
                 own = slope.flatten(1, -2).sum(1) if slope.dim() > 2 else slope  # of each image
                 _add(self.blocks, name, own.T @ own / draws)
+
+
+class _Along(_Read):
+    """The same, and the squares of each image's gradient along pairs of eigenvectors."""
+
+    def __init__(
+        self, params: Mapping[str, Tensor], inputs: dict[str, Tensor], outputs: dict[str, Tensor]
+    ) -> None:
+        super().__init__(params)
+        self.scales: dict[str, Tensor] = {}
+        self._bases = inputs, outputs
+
+    def _gradient(self, weight: str, bias: str, x: Tensor, g: Tensor, draws: int) -> None:
+        if self._params[weight].dim() != 2:
+            return
+        if bias:
+            x = torch.cat([x, x.new_ones(*x.shape[:-1], 1)], -1)
+        U, V = (table[weight].to(x) for table in self._bases)
+        along = (
+            (g @ V).flatten(1, -2).mT @ (x @ U).flatten(1, -2)
+            if x.dim() > 2
+            else ((g @ V).unsqueeze(2) * (x @ U).unsqueeze(1))
+        )
+        _add(self.scales, weight, along.square().sum(0) / draws)
+
+
+R = TypeVar("R", bound=_Read)
 
 
 def _add(table: dict[str, Tensor], name: str, x: Tensor) -> None:

@@ -57,7 +57,10 @@ class Method:
     penalty: str = ""  #: One of `penalties.PENALTIES`, added to the loss; empty for none
     weight: float = 0.0  #: lambda, how much of the penalty is added by default
     others: bool = False  #: Whether the penalty looks at the other tasks' images
-    once: bool = False  #: Whether it does so before the first step only
+    once: bool = False  #: Whether it reads images before the first step only
+    #: How much of the distance to the features of a linearized teacher, which trains along, is
+    #: added to the loss (`distillation`); 0 for none.
+    teacher: float = 0.0
     #: Matrix products of a step as multiples of a standard one's (`analyses.cost`).
     products: float = 1.0
 
@@ -123,6 +126,13 @@ TABLE: Mapping[str, Method] = MappingProxyType(
             title="OrthoReg", text="all weights, with the columns of each change kept orthonormal",
             colour="#332288", marker="*", rates="nonlinear",
             penalty="orthonormal", weight=0.1,  # at 1 vectors are 5 times as long, and sums fall
+        ),
+        "delta": Method(
+            title="DELTA",
+            text="all weights, with features near those of a linearized teacher that trains along",
+            colour="#DDCC77", marker="H", rates="nonlinear",
+            # the best sum of four vectors of mini_xs on validation images, of seven pairs
+            penalty="kronecker", weight=1e-3, once=True, teacher=0.1, products=11 / 3,
         ),
         "off_diagonal": Method(
             title="orthogonal columns", text="all weights, with each change's columns orthogonal",

@@ -20,6 +20,9 @@ the first step (`tasklab.tuning.kronecker`):
 
     P = delta' G delta,      gradient 2 G delta,      G about sum_{other tasks} E J(x)' J(x).
 
+**DELTA** (arXiv:2605.18993) has the same of a reference data set, EK-FAC, beside a teacher
+(`tasklab.tuning.distillation`).
+
 **OrthoReg** (*Understanding and Enforcing Weight Disentanglement in Task Arithmetic*,
 arXiv:2604.17078, CVPR 2026): the columns of each change of a matrix become orthonormal,
 
@@ -54,6 +57,7 @@ from tasklab.tuning import kronecker, memory, tangent
 from tasklab.tuning.methods import TABLE, matrices
 
 IMAGES = 16  # of one other task in a step: the published code's, of each task
+REFERENCE = 512  # of the images that are none of the tasks', at most
 Model = Encoder | memory.Recomputed
 
 
@@ -139,16 +143,24 @@ PENALTIES: Mapping[str, Callable[..., Penalty]] = {
 
 
 def images(method: str) -> int:
-    """Return the number of images that a method reads of another task, in a step or in all."""
+    """Return the number of images of another task, in a step or in all, or of the reference."""
+    if TABLE[method].teacher:
+        return REFERENCE
     return kronecker.IMAGES if TABLE[method].once else IMAGES
 
 
 def known(
     method: str, encoder: Encoder, others: Sequence[str], data: drawn.SuiteImages
 ) -> kronecker.Factors | None:
-    """Return the factors of other tasks, for a method that reads images once."""
+    """Return the factors of other tasks or of a reference, for a method that reads images once."""
     if not TABLE[method].once:
         return None
+    if TABLE[method].teacher:
+        name = data.suite.control.name
+        count = min(images(method), data.size(name, "val"))
+        return kronecker.corrected(
+            encoder, data.load(name, "val", n=count, device=encoder.device).x
+        )
     each = (
         data.load(task, "train", n=min(images(method), data.size(task, "train")),
                   device=encoder.device).x

@@ -58,7 +58,7 @@ class Step:
         known: kronecker.Factors | None = None,
     ) -> None:
         self.config, self.encoder, self._known = config, encoder, known
-        self._problem = _Problem(config, head, theta0, delta, own)
+        self._problem = Problem(config, head, theta0, delta, own)
         self._plans = footprint.plans(config, encoder)
         plain = encoder if config.method in LINEAR else training.passes(encoder)
         self._models: dict[bool, Model] = {False: plain, True: memory.Recomputed(plain)}
@@ -110,7 +110,7 @@ class Step:
 
         value, gradients = memory.accumulated(compute, images, labels, plan.size)
         if config.penalty:
-            with _precision(config, images):
+            with precision(config, images):
                 model = self._models[plan.recompute]
                 extra = penalties.measure(
                     config.method, model, self._problem.delta, others, plan.size, self._known
@@ -131,7 +131,9 @@ class Step:
         return True
 
 
-class _Problem(NamedTuple):
+class Problem(NamedTuple):
+    """What a run's steps have in common."""
+
     config: FineTune
     head: heads.Head
     theta0: Mapping[str, Tensor]
@@ -139,7 +141,7 @@ class _Problem(NamedTuple):
     own: Mapping[str, Tensor]
 
 
-def _part(problem: _Problem, model: Model, x: Tensor, y: Tensor) -> tuple[Tensor, Gradients]:
+def _part(problem: Problem, model: Model, x: Tensor, y: Tensor) -> tuple[Tensor, Gradients]:
     config, head, theta0, delta, own = problem
     how, last = tangent_gradient if config.method in LINEAR else gradient, {}
 
@@ -148,7 +150,7 @@ def _part(problem: _Problem, model: Model, x: Tensor, y: Tensor) -> tuple[Tensor
         with torch.autocast(features.device.type, enabled=False):  # logits need the digits
             return cross_entropy(head(features), y)
 
-    with _precision(config, x):
+    with precision(config, x):
         value, gradients = how(model, theta0, delta, x, loss)
     if own:
         gradients |= head_gradient(own, head.normalise, last["features"], y)
@@ -187,7 +189,8 @@ def head_gradient(
     return dict(zip(leaves, torch.autograd.grad(value, list(leaves.values())), strict=True))
 
 
-def _precision(config: FineTune, x: Tensor) -> contextlib.AbstractContextManager:
+def precision(config: FineTune, x: Tensor) -> contextlib.AbstractContextManager:
+    """Return a block in which matrix products have a run's precision."""
     if config.precision == "float32":
         return contextlib.nullcontext()
     return torch.autocast(x.device.type, torch.bfloat16)

@@ -95,13 +95,33 @@ def value_and_grad(
     Returns:
         The loss, and gradients with the names, shapes and types of `tau`.
     """
+    return lesson(encoder, params, tau, x, loss, recorded=recorded)[1:]
+
+
+def lesson(
+    encoder: Model,
+    params: Params,
+    tau: Params,
+    x: Tensor,
+    loss: Loss,
+    *,
+    recorded: Model | None = None,
+) -> tuple[TangentFeatures, Float[Tensor, ""], dict[str, Tensor]]:
+    """Return the tangent features, and what `value_and_grad` returns.
+
+    Args:
+        tau: The task vector; its names are those that train.
+        loss: Features (B, D) -> scalar.
+        recorded: As for `value_and_grad`.
+    """
     with torch.enable_grad():
         leaves = {name: params[name].detach().requires_grad_() for name in tau if name in params}
         f0, jtau = _recorded_pass(encoder, params, leaves, tau, x, recorded)
-        linear = (_precise(f0.detach()) + _precise(jtau)).requires_grad_()
+        known = TangentFeatures(_precise(f0.detach()), _precise(jtau))
+        linear = known.at(1.0).requires_grad_()
         value = loss(linear)
         (cotangent,) = torch.autograd.grad(value, linear)
-        return value.detach(), pullback(f0, leaves, cotangent)
+        return known, value.detach(), pullback(f0, leaves, cotangent)
 
 
 def normal(

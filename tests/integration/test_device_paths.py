@@ -248,7 +248,7 @@ def test_probes_are_fitted_on_the_device(device, store, monkeypatch):
     rows_of("probing", {}, Lab(MODEL, head="probe", device="cuda", store_root=store, **LIVE))
 
 
-@pytest.mark.parametrize("method", ["attention", "tau_jp", "ortho_reg", "off_diagonal"])
+@pytest.mark.parametrize("method", ["attention", "tau_jp", "ortho_reg", "off_diagonal", "delta"])
 def test_a_method_trains_on_a_device(method, lab):
     assert np.isfinite(experiments.train(lab, [method])["loss"]).all()
 

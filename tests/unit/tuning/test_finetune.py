@@ -435,7 +435,7 @@ def test_a_pattern_that_matches_nothing_raises(params, message):
 
 
 def test_unknown_methods():
-    whole = {"nonlinear", "linearized", "tau_jp", "tak", "ortho_reg", "off_diagonal"}
+    whole = {"nonlinear", "linearized", "tau_jp", "tak", "ortho_reg", "off_diagonal", "delta"}
     assert set(PER_BLOCK) | whole == set(METHODS)
     with pytest.raises(TasklabError, match="did you mean 'attention'"):
         methods.trainable(vit(), "atention", "ViT")

@@ -10,11 +10,13 @@ from torch import nn
 from tasklab.errors import TasklabError
 from tasklab.experiments import Lab
 from tasklab.mini import clip as mini
+from tasklab.models import heads
 from tasklab.models.loading import Clip, Encoder
 from tasklab.storage.store import Store
 from tasklab.tasks import drawn
-from tasklab.tasks.suites import OWN
+from tasklab.tasks.suites import OWN, suite
 from tasklab.tuning import (
+    distillation,
     finetune,
     footprint,
     kronecker,
@@ -22,6 +24,7 @@ from tasklab.tuning import (
     methods,
     penalties,
     saver,
+    steps,
     tangent,
 )
 from tasklab.tuning.recipe import FineTune, recipe
@@ -411,3 +414,103 @@ def test_a_run_with_it_moves_other_tasks_less(tmp_path):
     assert lost[1] < 0.7 * lost[0] and some.vector.norm() > 0.1
     again = train(dataclasses.replace(config, penalty=5.0), clip_of(), tmp_path / "again")
     assert again.vector == some.vector
+
+
+# --- DELTA: EK-FAC factors and a linearized teacher ----------------------------------------------
+
+
+def test_ek_fac_is_exact_along_each_pair_of_eigenvectors():
+    encoder, x = stack(nn.Linear(12, 5), nn.GELU(), nn.Linear(5, 4)), pictures(6)
+    found = kronecker.corrected(encoder, x, draws=None)
+    for layer, (i, j) in (("3", (3, 5)), ("1", (4, 12)), ("1", (0, 11))):
+        weight, bias = f"{layer}.weight", f"{layer}.bias"
+        D = torch.outer(found.outputs[weight][:, i], found.inputs[weight][:, j])
+        delta = {weight: D[:, :-1], bias: D[:, -1]}
+        value, gradients = found.penalty(delta)
+        assert float(value) == pytest.approx(exact(encoder, delta, x), rel=1e-10)
+        torch.testing.assert_close(gradients[bias], 2 * found.scales[weight][i, j] * D[:, -1])
+    # A x B alone is not, where gradients depend on inputs
+    assert of(encoder, delta, x, draws=None) != pytest.approx(float(value), rel=1e-2)
+
+
+def test_ek_fac_reaches_what_the_factors_of_a_transformer_reach():
+    clip = clip_of()
+    x = drawn.DrawnImages.load(None, "Signs").x[:5]
+    delta = {n: torch.ones_like(p) for n, p in clip.encoder.params.items()}
+    value, gradients = kronecker.corrected(clip.encoder, x).penalty(delta)
+    plain = kronecker.factors(clip.encoder, [x]).penalty(delta)[1]
+    assert value > 0 and gradients.keys() == plain.keys()
+    for name in ("ln_post.bias", "transformer.resblocks.0.ln_1.weight"):
+        torch.testing.assert_close(gradients[name], plain[name])
+
+
+@pytest.mark.parametrize("recompute", [False, True])
+def test_a_student_follows_its_teacher_and_not_the_other_way(clip, recompute):
+    encoder, a = clip.encoder, 0.7
+    config = run_of("delta")
+    head = heads.start("zero_shot", clip, suite("mini")[TASK], 0)
+    delta, teacher = change(clip), {n: -x for n, x in change(clip, 0.02).items()}
+    origin = {n: x.detach() for n, x in encoder.params.items()}
+    problem = steps.Problem(config, head, origin, delta, {})
+    x, y = encoder.preprocess(other_images()), torch.arange(5)
+    model = memory.Recomputed(encoder) if recompute else encoder
+    value, found = distillation.distance(problem, model, encoder, recompute, teacher, a, x, y)
+    known = tangent.jvp(encoder, origin, teacher, x)
+
+    def far(delta):
+        moved = {n: origin[n] + a * delta[n] for n in origin}
+        away = encoder({**encoder.params, **moved}, x) - known.at(a)
+        size = methods.TABLE["delta"].teacher * away.square().sum(1).mean()
+        return penalties.Penalty(size.detach(), {})
+
+    assert float(value) == pytest.approx(float(far(delta).value), rel=1e-6)
+    _, own = tangent.value_and_grad(
+        encoder, origin, teacher, x, lambda f: torch.nn.functional.cross_entropy(head(f), y)
+    )
+    for name in ("proj", "ln_post.bias", "transformer.resblocks.1.mlp.c_fc.weight"):
+        expected = numerical(far, delta, name, [0, 7])
+        torch.testing.assert_close(found[name].reshape(-1)[[0, 7]], expected, rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(found[distillation.PREFIX + name], own[name])
+
+
+def test_a_distilled_run_is_near_the_linearized_one_and_resumes(tmp_path, monkeypatch):
+    table = dict(methods.TABLE)
+    table["delta"] = dataclasses.replace(table["delta"], teacher=1.0)
+    for module in (methods, distillation, finetune):
+        monkeypatch.setattr(module, "TABLE", table)
+    monkeypatch.setattr(saver, "_REST", 0)
+    slow = {"lr": 0.004, "steps": 20}
+    clip, config = clip_of(), run_of("delta", penalty=0.0, **slow)
+    x = clip.encoder.preprocess(other_images())
+
+    # without a penalty its teacher is the linearized run
+    lesson = train(run_of("linearized", **slow), clip, tmp_path / "teacher").vector
+    aim = tangent.jvp(clip.encoder, clip.encoder.params, lesson, x).at(1.0)
+
+    def away(vector):
+        moved = {n: clip.encoder.params[n] + vector[n] for n in vector}
+        return (clip.encoder({**clip.encoder.params, **moved}, x) - aim).norm()
+
+    whole = train(config, clip, tmp_path / "whole")
+    plain = train(run_of("nonlinear", **slow), clip, tmp_path / "plain")
+    assert whole.vector.keys() == plain.vector.keys()  # no teacher among them
+    assert away(whole.vector) < 0.8 * away(plain.vector)
+    step, ends = distillation.Distilled.__call__, iter([False] * 5 + [True] + [False] * 21)
+
+    def cut(self, *args):
+        if next(ends):
+            raise InterruptedError
+        return step(self, *args)
+
+    monkeypatch.setattr(distillation.Distilled, "__call__", cut)
+    with pytest.raises(InterruptedError):
+        train(config, clip_of(), tmp_path / "cut")
+    resumed = train(config, clip_of(), tmp_path / "cut")
+    assert resumed.vector == whole.vector and resumed.record["losses"] == whole.record["losses"]
+
+
+def test_what_a_teacher_adds_is_in_the_key():
+    clip = clip_of()
+    key = finetune.identity(run_of("delta"), clip)
+    assert key["teacher"] == [0.1, "test Objects", 512] and key["penalty"] == 1e-3
+    assert "teacher" not in finetune.identity(run_of("nonlinear"), clip)
