@@ -15,13 +15,10 @@ from tasklab.analyses.editing import single_task
 from tasklab.errors import TasklabError, wholes
 from tasklab.experiments.disentanglement import search_box
 from tasklab.experiments.editing import addition, negation, single
-from tasklab.experiments.lab import LINEAR, Lab
+from tasklab.experiments.kit import LINEAR, Lab, Rows, Run, combine, experiment, tidy, usual_runs
 from tasklab.experiments.learning_rates import ascending, validated
-from tasklab.experiments.registry import Run, experiment, usual_runs
 from tasklab.experiments.runner import Trial, grid, kept, known_methods
 from tasklab.records.matched import RATES, plateau
-from tasklab.records.schema import Rows
-from tasklab.records.table import combine, tidy
 from tasklab.taskvector import TaskVector
 from tasklab.tuning.finetune import DivergedError
 from tasklab.tuning.methods import POSTHOC
@@ -45,14 +42,13 @@ def _runs(lab: Lab, methods: Sequence[str], **grid: Sequence[float] | None) -> I
 
 
 @experiment(
-    records={
-        "rate_search": Rows(
-            "one vector trained at the rate `lr`, on validation images",
-            {"single": "%", "diverged_at": "steps"},
-            ("lr",),
-            figure="rate_search",
-        )
-    },
+    Rows(
+        "rate_search",
+        "one vector trained at the rate `lr`, on validation images",
+        "single %, diverged_at steps",
+        "lr",
+        figure="rate_search",
+    ),
     runs=_search_runs,
 )
 def rate_search(
@@ -102,15 +98,14 @@ def _ended(table: pd.DataFrame, method: str) -> pd.DataFrame:
 
 
 @experiment(
-    records={
-        "budget": Rows(
-            "vectors trained for `steps` at the rate `lr`: alone, summed, subtracted, their "
-            "length, and one pair's error in the search box",
-            {**dict.fromkeys(_EDITED, "%"), "norm": ""},
-            ("lr", "steps", "hits"),
-            figure="budget_curves",
-        )
-    },
+    Rows(
+        "budget",
+        "vectors trained for `steps` at the rate `lr`: alone, summed, subtracted, their "
+        "length, and one pair's error in the search box",
+        "single %, absolute %, target %, control %, xi_classifier_box %, norm",
+        "lr, steps, hits",
+        figure="budget_curves",
+    ),
     runs=_runs,
 )
 def budgets(

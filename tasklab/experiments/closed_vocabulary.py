@@ -23,13 +23,11 @@ from tasklab.chapters import SCHEMES, SORTS
 from tasklab.errors import TasklabError, texts, unknown
 from tasklab.experiments.editing import alone as of_each_alone
 from tasklab.experiments.editing import shares
-from tasklab.experiments.lab import Lab
-from tasklab.experiments.registry import experiment, find
+from tasklab.experiments.kit import Lab, Rows, combine, experiment, tidy
+from tasklab.experiments.registry import find
 from tasklab.experiments.runner import Trial, kept, known_methods, run
 from tasklab.models.zoo import family
 from tasklab.records.images import unpacked
-from tasklab.records.schema import Rows
-from tasklab.records.table import combine, tidy
 from tasklab.taskvector import TaskVector
 from tasklab.tuning import probes
 
@@ -88,7 +86,7 @@ def across(
     return combine(*(experiment(lab, *args, **more) for lab in labs))
 
 
-@experiment(records={})
+@experiment()
 def probing(lab: Lab) -> pd.DataFrame:
     """Return the accuracy of each task's linear probe on the pre-trained features.
 
@@ -126,13 +124,12 @@ def _passes(lab: Lab) -> int:
 
 
 @experiment(
-    records={
-        "addition_fine": Rows(
-            "the sum as in `addition`, at the best of finer coefficients",
-            {"absolute": "%", "normalised": "%", "lambda": ""},
-            ("vocabulary", "hits"),
-        )
-    },
+    Rows(
+        "addition_fine",
+        "the sum as in `addition`, at the best of finer coefficients",
+        "absolute %, normalised %, lambda",
+        "vocabulary, hits",
+    ),
     passes=_passes,
 )
 def closed_addition(
@@ -205,17 +202,13 @@ def _added(trial: Trial, grid: Sequence[float]) -> list[dict]:
 
 
 @experiment(
-    records={
-        "closed_cost": Rows(
-            "what probing, fine-tuning and the search for coefficients took",
-            {
-                **dict.fromkeys(("seconds_features", "seconds_probe", "seconds_finetune"), "s"),
-                **dict.fromkeys(("seconds_sweep", "seconds_subsets"), "s"),
-                "tried": "",
-            },
-            ("vocabulary",),
-        )
-    },
+    Rows(
+        "closed_cost",
+        "what probing, fine-tuning and the search for coefficients took",
+        "seconds_features s, seconds_probe s, seconds_finetune s, seconds_sweep s, "
+        "seconds_subsets s, tried",
+        "vocabulary",
+    )
 )
 def closed_cost(lab: Lab, methods: Sequence[str] = ("nonlinear",)) -> pd.DataFrame:
     """Return the seconds that probing and adding take, as they were when they were made."""

@@ -8,14 +8,9 @@ import numpy as np
 import pandas as pd
 
 from tasklab.analyses import cost as costs
-from tasklab.experiments.lab import Lab
-from tasklab.experiments.registry import experiment
-from tasklab.experiments.runner import Trial, machine_key
+from tasklab.experiments.kit import Claim, Lab, Rows, Sides, Trial, experiment, tidy
+from tasklab.experiments.runner import machine_key
 from tasklab.experiments.versions import version
-from tasklab.records.claims import Claim
-from tasklab.records.comparisons import Sides
-from tasklab.records.schema import Rows
-from tasklab.records.table import tidy
 from tasklab.tasks import drawn
 from tasklab.tasks.suites import SUITES, suite
 from tasklab.tuning import memory
@@ -93,20 +88,13 @@ def _sides(claim: Claim, rows: pd.DataFrame, _: pd.DataFrame) -> Sides:
 
 
 @experiment(
-    records={
-        "cost": Rows(
-            "what a training step of one task takes, in `n` rounds; `time_ratio` over a standard "
-            "one of the same round; quartiles over rounds",
-            {
-                "seconds_per_step": "s",
-                "time_ratio": "times",
-                "peak_memory": "MiB",
-                "trainable": "parameters",
-            },
-            ("variant", "low", "high"),
-            figure="linearization_cost",
-        )
-    },
+    Rows(
+        "cost",
+        "what a training step of one task takes, in `n` rounds; `time_ratio` over a standard "
+        "one of the same round; quartiles over rounds",
+        "seconds_per_step s, time_ratio times, peak_memory MiB, trainable parameters",
+        "variant, low, high",
+    ),
     sides={"steps": _sides},
 )
 def step_cost(lab: Lab, variants: Sequence[str] = _TRAINING, *, rounds: int = 15) -> pd.DataFrame:

@@ -18,27 +18,30 @@ from tasklab.analyses.finite import as_coefficient, as_coefficients
 from tasklab.errors import wholes
 from tasklab.experiments import small_networks
 from tasklab.experiments.disentanglement import checked_pairs
-from tasklab.experiments.lab import Lab, several
-from tasklab.experiments.registry import experiment
+from tasklab.experiments.kit import Claim, Lab, Rows, Sides, experiment, filled, several, tidy
 from tasklab.experiments.runner import Trial, run
-from tasklab.records.claims import Claim
-from tasklab.records.comparisons import Sides
-from tasklab.records.schema import NETWORKS, Rows
-from tasklab.records.table import filled, tidy
+from tasklab.records.schema import NETWORKS
 from tasklab.taskvector import TaskVector
 
 LAMBDA = 0.4  # the paper's coefficient of addition and negation (its figures 7 and 8)
 
-LINEARITY = Rows(
-    "merged features against merged weights' on the segment, in the sum, ... of models; `distance` "
-    "1 - cos, `coef` the coefficient, the others the models' own distances; quartiles over images",
-    dict.fromkeys(("distance", "coef", "base", "base_merged", "endpoint", "first"), ""),
-    ("block", "low", "middle", "high", *small_networks.COLUMNS),
-    figure="cross_task",
-)
 # Cross-task linearity holds for a pair if its distance is at most this share of the base. Where all
 # pairs hold, or none does, nothing can be transitive: a range has thresholds in between.
 THRESHOLDS = (0.02, 0.04, 0.06, 0.08, 0.1, 0.12, 0.14, 0.16, 0.18, 0.2)
+
+
+def linearity(name: str) -> Rows:
+    """Return the declaration of records that compare merged features with merged weights'."""
+    return Rows(
+        name,
+        "merged features against merged weights' on the segment, in the sum, ... of models; "
+        "`distance` 1 - cos, `coef` the coefficient, the others the models' own distances; "
+        "quartiles over images",
+        "distance, coef, base, base_merged, endpoint, first",
+        f"block, low, middle, high, {small_networks.COLUMNS}",
+        figure="cross_task",
+    )
+
 
 Edits = dict[str, tuple[TaskVector, float]]
 Plan = tuple[Edits, list[Merge]]
@@ -126,9 +129,7 @@ def _transitivity(claim: Claim, rows: pd.DataFrame, _: pd.DataFrame) -> Sides:
 
 
 @experiment(
-    records={"ctl": LINEARITY},
-    sides={"features": _features, "transitivity": _transitivity},
-    passes=_passes,
+    linearity("ctl"), sides={"features": _features, "transitivity": _transitivity}, passes=_passes
 )
 def cross_task(
     lab: Lab,
@@ -161,7 +162,7 @@ def cross_task(
     return _measured(lab, "ctl", methods, plan, pairs=[list(p) for p in chosen], at=list(alphas))
 
 
-@experiment(records={"ctl_addition": LINEARITY}, passes=_passes)
+@experiment(linearity("ctl_addition"), passes=_passes)
 def cross_task_addition(
     lab: Lab, methods: Sequence[str], *, coefficient: float = LAMBDA
 ) -> pd.DataFrame:
@@ -183,7 +184,7 @@ def cross_task_addition(
     return _measured(lab, "ctl_addition", methods, plan, at=[coefficient])
 
 
-@experiment(records={"ctl_negation": LINEARITY}, passes=_passes)
+@experiment(linearity("ctl_negation"), passes=_passes)
 def cross_task_negation(
     lab: Lab, methods: Sequence[str], *, coefficient: float = LAMBDA
 ) -> pd.DataFrame:
@@ -207,7 +208,7 @@ def cross_task_negation(
 
 
 @experiment(
-    records={"ctl_sum": LINEARITY},
+    linearity("ctl_sum"),
     sides={
         "sum_of_two": functools.partial(_sums, every=False),
         "sum_of_most": functools.partial(_sums, every=True),

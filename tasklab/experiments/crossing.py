@@ -24,38 +24,27 @@ from tasklab.experiments.disentanglement import disentanglement
 from tasklab.experiments.editing import addition, negation, single
 from tasklab.experiments.gradients import gradients
 from tasklab.experiments.kernels import localization
-from tasklab.experiments.lab import LINEAR, Lab
+from tasklab.experiments.kit import LEADING_MERGES, LINEAR, Lab, Rows, experiment, filled, tidy
 from tasklab.experiments.layers import cosines, linear_gaps
 from tasklab.experiments.merging import merging
-from tasklab.experiments.registry import experiment
 from tasklab.experiments.runner import known_methods
-from tasklab.records.schema import LEADING_MERGES, Rows
-from tasklab.records.table import filled, tidy
 from tasklab.tuning.methods import POSTHOC
 
 COEFFICIENT = 0.5  # of both vectors of a pair: the middle of their models, where CTL is looked at
 
 
 @experiment(
-    records={
-        "crossing": Rows(
-            "a metric of the book for one task, a pair (`T1+T2`) or `all`: `n_tasks` says which; "
-            "of `pair_errors` at the same `alpha`; `lost_sum` is `single` less `absolute`, "
-            "`lost_ties`, ... the same of a merge of all",
-            {
-                **dict.fromkeys(("single", "absolute", "normalised", "lost_sum"), "%"),
-                **dict.fromkeys(("target", "control", "xi_pair", "lost", "xi_classifier"), "%"),
-                **dict.fromkeys((f"lost_{merge}" for merge in LEADING_MERGES), "%"),
-                "xi_representation": "nats",
-                **dict.fromkeys(("distance", "coef", "base", "cosine", "norm"), ""),
-                **dict.fromkeys(("gradient_cosine", "gradient_distance"), ""),
-                **dict.fromkeys(("gap", "share"), ""),
-                "seconds_finetune": "s",
-                "trainable": "parameters",
-            },
-            figure="merging_foretold",
-        )
-    },
+    Rows(
+        "crossing",
+        "a metric of the book for one task, a pair (`T1+T2`) or `all`: `n_tasks` says which; "
+        "of `pair_errors` at the same `alpha`; `lost_sum` is `single` less `absolute`, "
+        "`lost_ties`, ... the same of a merge of all",
+        "single %, absolute %, normalised %, lost_sum %, target %, control %, xi_pair %, lost %, "
+        "xi_classifier %, xi_representation nats, distance, coef, base, cosine, norm, "
+        "gradient_cosine, gradient_distance, gap, share, seconds_finetune s, trainable parameters, "
+        + ", ".join(f"lost_{merge} %" for merge in LEADING_MERGES),
+        figure="merging_foretold",
+    )
 )
 def crossing(
     lab: Lab,

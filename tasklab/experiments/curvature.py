@@ -18,14 +18,9 @@ from tasklab.analyses import pair_errors as errors
 from tasklab.analyses.finite import as_coefficients
 from tasklab.analyses.pair_errors import foretold as foretold
 from tasklab.experiments import small_networks
-from tasklab.experiments.lab import Lab, several
-from tasklab.experiments.registry import experiment
+from tasklab.experiments.kit import Claim, Lab, Rows, Sides, by_seed, experiment, several, tidy
 from tasklab.experiments.runner import Trial, run, stored
 from tasklab.progress import track
-from tasklab.records.claims import Claim
-from tasklab.records.comparisons import Sides, by_seed
-from tasklab.records.schema import Rows
-from tasklab.records.table import tidy
 from tasklab.taskvector import TaskVector
 
 # Of the theorem: epochs before and after, and rates of fine-tuning relative to the setting's.
@@ -60,16 +55,12 @@ def _r_squared(x: pd.Series, y: pd.Series) -> float:
 
 
 @experiment(
-    records={
-        "theorem": Rows(
-            "both sides of theorem 5.1 for the models `one` and `other` of a `group`",
-            {"delta": "nats"},
-            (
-                *(*small_networks.COLUMNS, "group", "one", "other"),
-                *("curvature", "distance", "bound", "second_order"),
-            ),
-        )
-    },
+    Rows(
+        "theorem",
+        "both sides of theorem 5.1 for the models `one` and `other` of a `group`",
+        "delta nats",
+        f"{small_networks.COLUMNS}, group, one, other, curvature, distance, bound, second_order",
+    ),
     sides={"theorem": _sides},
     networks=_networks,
 )
@@ -157,11 +148,9 @@ def _pairs(
 
 
 @experiment(
-    records={
-        "pair_errors": Rows(
-            "what adding two vectors changes on their tasks' images", {"xi_pair": "%", "lost": "%"}
-        )
-    },
+    Rows(
+        "pair_errors", "what adding two vectors changes on their tasks' images", "xi_pair %, lost %"
+    )
 )
 def pair_errors(
     lab: Lab,

@@ -11,15 +11,11 @@ from tasklab.analyses import coefficients
 from tasklab.analyses import disentanglement as disentangle
 from tasklab.analyses.finite import check_grid
 from tasklab.errors import TasklabError, texts, whole
-from tasklab.experiments.lab import Lab, pairs_of, several
-from tasklab.experiments.registry import experiment
-from tasklab.experiments.runner import Trial, affine_methods, run
-from tasklab.records.claims import Claim
-from tasklab.records.comparisons import Sides
+from tasklab.experiments.kit import Claim, Lab, Rows, Sides, Trial, experiment, run, several
+from tasklab.experiments.lab import pairs_of
+from tasklab.experiments.runner import affine_methods
 from tasklab.records.maps import box_means
-from tasklab.records.schema import Rows
 
-_ENDS = ("", "_box", "_beyond")  # of metrics: at two coefficients, and means over areas
 BOX = (0.0, 0.25, 0.5, 0.75, 1.0)  # coefficients of both vectors in the search box of addition
 
 
@@ -80,17 +76,14 @@ def _pretraining(claim: Claim, rows: pd.DataFrame, records: pd.DataFrame) -> Sid
 
 
 @experiment(
-    records={
-        "disentanglement": Rows(
-            "error of a pair of tasks at two coefficients; with `_box` the mean over a square",
-            {
-                **dict.fromkeys((f"xi_classifier{end}" for end in _ENDS), "%"),
-                **dict.fromkeys((f"xi_representation{end}" for end in _ENDS), "nats"),
-            },
-            ("alpha1", "alpha2", "hits"),
-            figure="heatmaps",
-        )
-    },
+    Rows(
+        "disentanglement",
+        "error of a pair of tasks at two coefficients; with `_box` the mean over a square",
+        "xi_classifier %, xi_classifier_box %, xi_classifier_beyond %, "
+        "xi_representation nats, xi_representation_box nats, xi_representation_beyond nats",
+        "alpha1, alpha2, hits",
+        figure="heatmaps",
+    ),
     sides={"beyond": _beyond, "pretraining": _pretraining},
     passes=_passes,
 )
@@ -140,13 +133,12 @@ def disentanglement(
 
 
 @experiment(
-    records={
-        "search_box": Rows(
-            "error of a pair of tasks, the mean over 5 by 5 coefficients from 0 to 1",
-            {"xi_classifier_box": "%", "xi_representation_box": "nats"},
-            ("hits",),
-        )
-    },
+    Rows(
+        "search_box",
+        "error of a pair of tasks, the mean over 5 by 5 coefficients from 0 to 1",
+        "xi_classifier_box %, xi_representation_box nats",
+        "hits",
+    )
 )
 def search_box(lab: Lab, methods: Sequence[str], *, n_pairs: int | None = None) -> pd.DataFrame:
     """Return the mean disentanglement error of pairs of tasks in the search box of addition.
@@ -158,15 +150,12 @@ def search_box(lab: Lab, methods: Sequence[str], *, n_pairs: int | None = None) 
 
 
 @experiment(
-    records={
-        "exact_alpha": Rows(
-            "the sum along `alpha`: between knots of the exact curve, and on the grid",
-            dict.fromkeys(
-                ("normalised_exact", "normalised_grid", "chosen_exact", "chosen_grid"), "%"
-            ),
-            figure="exact_curve",
-        )
-    },
+    Rows(
+        "exact_alpha",
+        "the sum along `alpha`: between knots of the exact curve, and on the grid",
+        "normalised_exact %, normalised_grid %, chosen_exact %, chosen_grid %",
+        figure="exact_curve",
+    )
 )
 def exact_alpha(lab: Lab, methods: Sequence[str]) -> pd.DataFrame:
     """Return the exact accuracy of the sum of all vectors along alpha, beside the papers' grid."""
@@ -182,15 +171,12 @@ def exact_alpha(lab: Lab, methods: Sequence[str]) -> pd.DataFrame:
 
 
 @experiment(
-    records={
-        "own_coefficients": Rows(
-            "the sum with one coefficient for all, and with one of each task's own, its `alpha`",
-            dict.fromkeys(
-                ("absolute_shared", "absolute_own", "normalised_shared", "normalised_own"), "%"
-            ),
-            figure="per_task_coefficients",
-        )
-    },
+    Rows(
+        "own_coefficients",
+        "the sum with one coefficient for all, and with one of each task's own, its `alpha`",
+        "absolute_shared %, absolute_own %, normalised_shared %, normalised_own %",
+        figure="per_task_coefficients",
+    )
 )
 def own_coefficients(lab: Lab, methods: Sequence[str]) -> pd.DataFrame:
     """Return accuracies with one coefficient for each task, beside one for all.

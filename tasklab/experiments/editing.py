@@ -12,15 +12,10 @@ import pandas as pd
 from tasklab.analyses import coefficients, editing
 from tasklab.errors import TasklabError, wholes
 from tasklab.experiments.estimate import looked_at
-from tasklab.experiments.lab import Lab
-from tasklab.experiments.registry import experiment
+from tasklab.experiments.kit import Claim, Lab, Rows, Sides, by_seed, experiment, tidy
 from tasklab.experiments.runner import Trial, affine_methods, kept, known_methods, records, run
 from tasklab.progress import track
-from tasklab.records.claims import Claim
-from tasklab.records.comparisons import Sides, by_seed
 from tasklab.records.images import packed
-from tasklab.records.schema import Rows
-from tasklab.records.table import tidy
 from tasklab.taskvector import TaskVector
 from tasklab.tuning.methods import POSTHOC
 
@@ -102,14 +97,13 @@ def _over_start(claim: Claim, rows: pd.DataFrame, records: pd.DataFrame) -> Side
 
 
 @experiment(
-    records={
-        "single": Rows(
-            "one task vector at coefficient 1 on its own task; `pretrained`, `probe`: no vector",
-            {"single": "%"},
-            ("vocabulary", "hits"),
-            figure="single_task",
-        )
-    },
+    Rows(
+        "single",
+        "one task vector at coefficient 1 on its own task; `pretrained`, `probe`: no vector",
+        "single %",
+        "vocabulary, hits",
+        figure="single_task",
+    ),
     passes=_passes_alone,
 )
 def single(lab: Lab, methods: Sequence[str]) -> pd.DataFrame:
@@ -134,20 +128,20 @@ def _pretrained(lab: Lab) -> list[dict]:
 
 
 @experiment(
-    records={
-        "addition": Rows(
-            "the sum of `n_tasks` vectors at the chosen `alpha` (the value of `lambda`, of all)",
-            {"absolute": "%", "normalised": "%", "lambda": ""},
-            ("vocabulary", "hits"),
-            figure="addition_bars",
-        ),
-        "sweep": Rows(
-            "the sum at every `alpha`; `split` says on which images",
-            {"absolute": "%", "normalised": "%"},
-            ("vocabulary",),
-            figure="addition_curves",
-        ),
-    },
+    Rows(
+        "addition",
+        "the sum of `n_tasks` vectors at the chosen `alpha` (the value of `lambda`, of all)",
+        "absolute %, normalised %, lambda",
+        "vocabulary, hits",
+        figure="addition_bars",
+    ),
+    Rows(
+        "sweep",
+        "the sum at every `alpha`; `split` says on which images",
+        "absolute %, normalised %",
+        "vocabulary",
+        figure="addition_curves",
+    ),
     sides={"gaps": _gaps, "monotone": _monotone, "over_start": _over_start},
     passes=_passes_of_sums,
 )
@@ -241,14 +235,13 @@ def shares(
 
 
 @experiment(
-    records={
-        "negation": Rows(
-            "one vector subtracted; `task` is its target for both metrics",
-            {"target": "%", "control": "%"},
-            ("hits",),
-            figure="negation",
-        )
-    },
+    Rows(
+        "negation",
+        "one vector subtracted; `task` is its target for both metrics",
+        "target %, control %",
+        "hits",
+        figure="negation",
+    ),
     passes=_passes_of_negations,
 )
 def negation(lab: Lab, methods: Sequence[str]) -> pd.DataFrame:
@@ -282,13 +275,12 @@ def negation(lab: Lab, methods: Sequence[str]) -> pd.DataFrame:
 
 
 @experiment(
-    records={
-        "exact_negation": Rows(
-            "one vector subtracted in the linearized model, at the exact coefficient",
-            {"target": "%", "control": "%"},
-            ("hits",),
-        )
-    },
+    Rows(
+        "exact_negation",
+        "one vector subtracted in the linearized model, at the exact coefficient",
+        "target %, control %",
+        "hits",
+    )
 )
 def exact_negation(lab: Lab, methods: Sequence[str]) -> pd.DataFrame:
     """Subtract each task's vector by the 95 % rule, at the exact coefficient."""

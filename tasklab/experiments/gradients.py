@@ -7,10 +7,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from tasklab.analyses import gradients as analysis
-from tasklab.experiments.lab import Lab
-from tasklab.experiments.registry import experiment
-from tasklab.experiments.runner import Trial, run
-from tasklab.records.schema import Rows
+from tasklab.experiments.kit import Lab, Rows, Trial, experiment, run
 from tasklab.tasks import drawn
 from tasklab.taskvector import TaskVector
 
@@ -18,12 +15,11 @@ IMAGES = 64  # of training, of each task
 
 
 @experiment(
-    records={
-        "gradients": Rows(
-            "gradients of the losses of a pair (`T1+T2`), each at its own model",
-            {"gradient_cosine": "", "gradient_distance": ""},
-        )
-    },
+    Rows(
+        "gradients",
+        "gradients of the losses of a pair (`T1+T2`), each at its own model",
+        "gradient_cosine, gradient_distance",
+    )
 )
 def gradients(lab: Lab, methods: Sequence[str]) -> pd.DataFrame:
     """Return cosines and distances of tasks' gradients (`analyses.gradients`), pair by pair."""

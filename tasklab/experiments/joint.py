@@ -8,11 +8,9 @@ from typing import Any
 import pandas as pd
 
 from tasklab.errors import TasklabError
-from tasklab.experiments.lab import Lab, several
+from tasklab.experiments.kit import Lab, Rows, Run, experiment, several, usual_runs
 from tasklab.experiments.published_vectors import leave_out
-from tasklab.experiments.registry import Run, experiment, usual_runs
 from tasklab.experiments.runner import Trial, known_methods, run
-from tasklab.records.schema import Rows
 from tasklab.records.table import COLUMNS, Records
 from tasklab.tuning import multitask
 from tasklab.tuning.methods import JOINT, POSTHOC
@@ -44,11 +42,7 @@ def _shares(lab: Lab, methods: Sequence[str]) -> Iterator[Run]:
 
 
 @experiment(
-    records={
-        "joint": Rows(
-            "one model fine-tuned on all tasks together, on each", {"absolute": "%"}, ("hits",)
-        )
-    },
+    Rows("joint", "one model fine-tuned on all tasks together, on each", "absolute %", "hits"),
     runs=_shares,
 )
 def joint(lab: Lab, methods: Sequence[str] = ("nonlinear",)) -> pd.DataFrame:

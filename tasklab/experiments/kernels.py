@@ -12,27 +12,23 @@ from torch import Tensor
 from tasklab.analyses import kernels as spectral
 from tasklab.errors import TasklabError
 from tasklab.experiments.disentanglement import pairs
-from tasklab.experiments.lab import Lab
-from tasklab.experiments.registry import experiment
-from tasklab.experiments.runner import Trial, in_any_order
+from tasklab.experiments.kit import Lab, Rows, Trial, experiment, tidy
+from tasklab.experiments.runner import in_any_order
 from tasklab.models import loading
 from tasklab.models.encoder import Encoder
-from tasklab.records.schema import Rows
-from tasklab.records.table import tidy
 
 _CHUNK = 16  # images in one pass
 _AT_ONCE = 3 * 2**30  # bytes of all gradients at most; groups of parameters take more passes
 
 
 @experiment(
-    records={
-        "localization": Rows(
-            "energy of eigenfunctions of one class (`subset`) on image `x` of a `side`, or share",
-            {"energy": "", "share": "", "unseen_share": ""},
-            ("side", "x"),
-            figure="localization",
-        )
-    },
+    Rows(
+        "localization",
+        "energy of eigenfunctions of one class (`subset`) on image `x` of a `side`, or share",
+        "energy, share, unseen_share",
+        "side, x",
+        figure="localization",
+    )
 )
 def localization(
     lab: Lab,

@@ -12,12 +12,7 @@ from torch import Tensor
 from tasklab.analyses import layers, tangent_gap
 from tasklab.analyses.projections import second_moments
 from tasklab.chapters import has_attention
-from tasklab.experiments.lab import Lab
-from tasklab.experiments.registry import experiment
-from tasklab.experiments.runner import Trial, run
-from tasklab.records.claims import Claim
-from tasklab.records.comparisons import Sides
-from tasklab.records.schema import Rows
+from tasklab.experiments.kit import Claim, Lab, Rows, Sides, Trial, experiment, run
 
 
 def _at_equal_length(claim: Claim, rows: pd.DataFrame, _: pd.DataFrame) -> Sides:
@@ -40,14 +35,13 @@ def _at_equal_length(claim: Claim, rows: pd.DataFrame, _: pd.DataFrame) -> Sides
 
 
 @experiment(
-    records={
-        "cosines": Rows(
-            "a vector against another task's, whole or in a part; its length over theta_0's",
-            {"cosine": "", "cosine_part": "", "norm": ""},
-            ("other", "block", "projection"),
-            figure="cosine_matrices",
-        )
-    },
+    Rows(
+        "cosines",
+        "a vector against another task's, whole or in a part; its length over theta_0's",
+        "cosine, cosine_part, norm",
+        "other, block, projection",
+        figure="cosine_matrices",
+    )
 )
 def cosines(lab: Lab, methods: Sequence[str]) -> pd.DataFrame:
     """Return cosines between task vectors and their sizes (linear layers, figure 5).
@@ -71,21 +65,18 @@ def cosines(lab: Lab, methods: Sequence[str]) -> pd.DataFrame:
 
 
 @experiment(
-    records={
-        "alignment": Rows(
-            "what vectors do to a task's inputs of one projection, relative to its own",
-            {"relative": "", "random": ""},
-            ("part", "block", "projection"),
-            figure="layer_alignment",
-        ),
-        "interference": Rows(
-            "what the others' vectors do to a task's features and accuracy",
-            {
-                **dict.fromkeys(("predicted", "predicted_ratio", "change", "change_ratio"), ""),
-                **dict.fromkeys(("alone", "together", "lost"), "%"),
-            },
-        ),
-    },
+    Rows(
+        "alignment",
+        "what vectors do to a task's inputs of one projection, relative to its own",
+        "relative, random",
+        "part, block, projection",
+        figure="layer_alignment",
+    ),
+    Rows(
+        "interference",
+        "what the others' vectors do to a task's features and accuracy",
+        "predicted, predicted_ratio, change, change_ratio, alone %, together %, lost %",
+    ),
 )
 def alignment(lab: Lab, methods: Sequence[str], *, alpha: float = 0.3) -> pd.DataFrame:
     """Measure vectors on other tasks' data, beside the prediction (proposition 1).
@@ -124,14 +115,13 @@ def alignment(lab: Lab, methods: Sequence[str], *, alpha: float = 0.3) -> pd.Dat
 
 
 @experiment(
-    records={
-        "linearity": Rows(
-            "remainder over linear part of the features, or of a block, at distance `alpha`",
-            {"gap": "", "gap_along": "", "gap_block": ""},
-            ("size", "block"),
-            figure="linearity",
-        )
-    },
+    Rows(
+        "linearity",
+        "remainder over linear part of the features, or of a block, at distance `alpha`",
+        "gap, gap_along, gap_block",
+        "size, block",
+        figure="linearity",
+    ),
     sides={"at_equal_length": _at_equal_length},
 )
 def linear_gaps(

@@ -10,12 +10,8 @@ import pandas as pd
 
 from tasklab.analyses import evaluation
 from tasklab.errors import TasklabError, choose, positive, shown, texts
-from tasklab.experiments.lab import Lab
-from tasklab.experiments.registry import Run, experiment
-from tasklab.experiments.runner import Trial, grid, kept
+from tasklab.experiments.kit import Lab, Rows, Run, Trial, experiment, grid, kept, tidy
 from tasklab.models import heads
-from tasklab.records.schema import Rows
-from tasklab.records.table import tidy
 from tasklab.tasks import drawn
 from tasklab.taskvector import TaskVector
 from tasklab.tuning import probes
@@ -46,14 +42,13 @@ def _usual_rates(lab: Lab) -> tuple[float, ...]:
 
 
 @experiment(
-    records={
-        "learning_rate": Rows(
-            "one vector, or probe, trained at the rate `lr`, on validation images",
-            {"single": "%", "exact": "%", "diverged_at": "steps"},
-            ("lr", "vocabulary"),
-            figure="learning_rate",
-        )
-    },
+    Rows(
+        "learning_rate",
+        "one vector, or probe, trained at the rate `lr`, on validation images",
+        "single %, exact %, diverged_at steps",
+        "lr, vocabulary",
+        figure="learning_rate",
+    ),
     runs=_runs,
 )
 def learning_rates(

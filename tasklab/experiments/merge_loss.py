@@ -15,13 +15,9 @@ import numpy as np
 import pandas as pd
 
 from tasklab.analyses.merging.best import METRICS
-from tasklab.experiments.lab import Lab
+from tasklab.experiments.kit import Lab, Rows, Trial, experiment, kept, tidy
 from tasklab.experiments.merging import MERGES, Bench, benches, known_merges, merging_of
 from tasklab.experiments.minima import LEAST, solved
-from tasklab.experiments.registry import experiment
-from tasklab.experiments.runner import Trial, kept
-from tasklab.records.schema import Rows
-from tasklab.records.table import tidy
 from tasklab.taskvector import TaskVector
 
 LABELS = "labels"  # a choice by accuracy on validation images, beside `METRICS`
@@ -54,23 +50,15 @@ def unlabelled(bench: Bench, name: str, by: Sequence[str]) -> list[Unlabelled]:
 
 
 @experiment(
-    records={
-        "merge_loss": Rows(
-            "E(tau) / E(0) of a merge in the tangent model on validation images in the metric "
-            "`chosen_by` (task `all`), at its least over option and coefficient; accuracies there, "
-            "and of the choice by labels on validation images; a minimum's values by `step`",
-            {
-                "relative_loss": "",
-                "absolute": "%",
-                "residual": "",
-                "solved": "",
-                "checked": "",
-                "solving": "s",
-            },
-            ("merge", "option", "chosen_by", "step", "hits"),
-            figure="merge_loss",
-        )
-    },
+    Rows(
+        "merge_loss",
+        "E(tau) / E(0) of a merge in the tangent model on validation images in the metric "
+        "`chosen_by` (task `all`), at its least over option and coefficient; accuracies there, "
+        "and of the choice by labels on validation images; a minimum's values by `step`",
+        "relative_loss, absolute %, residual, solved, checked, solving s",
+        "merge, option, chosen_by, step, hits",
+        figure="merge_loss",
+    )
 )
 def merge_loss(
     lab: Lab,

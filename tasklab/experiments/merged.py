@@ -17,7 +17,7 @@ from tasklab.analyses import agreement, meters
 from tasklab.analyses.merging import METHODS, best
 from tasklab.errors import texts
 from tasklab.experiments.editing import shares
-from tasklab.experiments.lab import Lab
+from tasklab.experiments.kit import Lab, Rows, Trial, experiment, kept, stored, tidy
 from tasklab.experiments.merging import (
     LOSS,
     MERGES,
@@ -28,31 +28,24 @@ from tasklab.experiments.merging import (
     merging_of,
     options,
 )
-from tasklab.experiments.registry import experiment
-from tasklab.experiments.runner import Trial, kept, machine_key, order_of, stored
+from tasklab.experiments.runner import machine_key, order_of
 from tasklab.placement import device_of
-from tasklab.records.schema import Rows
-from tasklab.records.table import tidy
 from tasklab.taskvector import TaskVector
 
 NETWORK, TANGENT = "network", "tangent"
 
 
 @experiment(
-    records={
-        "merged": Rows(
-            "the vector that `merging` chose, `edited` in the network or the tangent model, "
-            "against each task's own model; its length over theirs, and what it loses beside the "
-            "best one",
-            {
-                **dict.fromkeys(("absolute", "normalised", "xi_classifier"), "%"),
-                "xi_representation": "nats",
-                **dict.fromkeys(("distance", "coef", "norm", "objective", "excess"), ""),
-            },
-            ("merge", "edited", "option", "hits"),
-            figure="merge_models",
-        )
-    },
+    Rows(
+        "merged",
+        "the vector that `merging` chose, `edited` in the network or the tangent model, "
+        "against each task's own model; its length over theirs, and what it loses beside the "
+        "best one",
+        "absolute %, normalised %, xi_classifier %, xi_representation nats, "
+        "distance, coef, norm, objective, excess",
+        "merge, edited, option, hits",
+        figure="merge_models",
+    )
 )
 def merged(
     lab: Lab,
@@ -147,19 +140,13 @@ def _in(bench: Bench, vector: TaskVector, alone: agreement.Singles, labels: dict
 
 
 @experiment(
-    records={
-        "merging_cost": Rows(
-            "what a merge of `n_tasks` vectors takes, without the search for its coefficient; "
-            "`memory_ratio` over the vectors' own; images passed, and looked at in the search",
-            {
-                "seconds": "s",
-                "peak_memory": "MiB",
-                "memory_ratio": "times",
-                **dict.fromkeys(("passed", "searched"), "images"),
-            },
-            ("merge", "option"),
-        )
-    },
+    Rows(
+        "merging_cost",
+        "what a merge of `n_tasks` vectors takes, without the search for its coefficient; "
+        "`memory_ratio` over the vectors' own; images passed, and looked at in the search",
+        "seconds s, peak_memory MiB, memory_ratio times, passed images, searched images",
+        "merge, option",
+    )
 )
 def merging_cost(
     lab: Lab,

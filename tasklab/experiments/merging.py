@@ -33,16 +33,12 @@ from tasklab.analyses.merging.loss import span_of_loss
 from tasklab.errors import texts
 from tasklab.experiments.editing import groups_of, shares
 from tasklab.experiments.estimate import TANGENT, looked_at
-from tasklab.experiments.lab import Lab, several
+from tasklab.experiments.kit import Claim, Lab, Rows, Sides, experiment, several, tidy
 from tasklab.experiments.minima import CACHE_VERSION, LEAST, rounds, solved
-from tasklab.experiments.registry import experiment
 from tasklab.experiments.runner import Given, Trial, busy, grid, kept
 from tasklab.placement import device_of, placed
 from tasklab.progress import track
-from tasklab.records.claims import Claim
-from tasklab.records.comparisons import Sides
-from tasklab.records.schema import LEADING_MERGES, Rows
-from tasklab.records.table import tidy
+from tasklab.records.schema import LEADING_MERGES
 from tasklab.storage.store import free_first
 from tasklab.tasks import drawn
 from tasklab.taskvector import TaskVector
@@ -292,15 +288,14 @@ def _merges(claim: Claim, rows: pd.DataFrame, _: pd.DataFrame) -> Sides:
 
 
 @experiment(
-    records={
-        "merging": Rows(
-            "vectors merged by `merge`, at the best of `trials` looks at validation images, with "
-            "its `option`; what the tangent model loses (task `all`) relative to no edit",
-            {"absolute": "%", "normalised": "%", "objective": ""},
-            ("merge", "trials", "option"),
-            figure="merge_accuracy",
-        )
-    },
+    Rows(
+        "merging",
+        "vectors merged by `merge`, at the best of `trials` looks at validation images, with "
+        "its `option`; what the tangent model loses (task `all`) relative to no edit",
+        "absolute %, normalised %, objective",
+        "merge, trials, option",
+        figure="merge_accuracy",
+    ),
     sides={"merges": _merges},
     passes=_passes,
 )

@@ -13,13 +13,10 @@ import pandas as pd
 
 from tasklab.experiments.budgets import RATES, usual_rate
 from tasklab.experiments.editing import single
-from tasklab.experiments.lab import Lab, several
+from tasklab.experiments.kit import Lab, Rows, Run, combine, experiment, several, usual_runs
 from tasklab.experiments.learning_rates import ascending
 from tasklab.experiments.merging import LEADING, known_merges, merging
-from tasklab.experiments.registry import Run, experiment, usual_runs
 from tasklab.experiments.runner import known_methods
-from tasklab.records.schema import Rows
-from tasklab.records.table import combine
 from tasklab.tuning.methods import POSTHOC
 
 
@@ -32,14 +29,13 @@ def _runs(
 
 
 @experiment(
-    records={
-        "merging_rates": Rows(
-            "a task's own vector, trained at the rate `lr`, and all of them merged",
-            {"single": "%", "absolute": "%"},
-            ("merge", "lr"),
-            figure="merge_rates",
-        )
-    },
+    Rows(
+        "merging_rates",
+        "a task's own vector, trained at the rate `lr`, and all of them merged",
+        "single %, absolute %",
+        "merge, lr",
+        figure="merge_curves",
+    ),
     runs=_runs,
 )
 def merging_rates(

@@ -16,15 +16,10 @@ import numpy as np
 import pandas as pd
 
 from tasklab.analyses import editing
-from tasklab.experiments.lab import Lab, several
+from tasklab.experiments.kit import Claim, Lab, Rows, Run, Sides, experiment, several, tidy
 from tasklab.experiments.learning_rates import ascending
-from tasklab.experiments.registry import Run, experiment
 from tasklab.experiments.runner import Trial, grid, kept, known_methods
 from tasklab.progress import track
-from tasklab.records.claims import Claim
-from tasklab.records.comparisons import Sides
-from tasklab.records.schema import Rows
-from tasklab.records.table import tidy
 from tasklab.tuning.finetune import DivergedError
 from tasklab.tuning.methods import TABLE, penalised
 from tasklab.tuning.recipe import FineTune
@@ -62,14 +57,13 @@ def _runs(lab: Lab, methods: Sequence[str], *, factors: Sequence[float] = FACTOR
 
 
 @experiment(
-    records={
-        "penalty_strength": Rows(
-            "vectors trained with `penalty` times what keeps them apart: alone, and their sum",
-            {"single": "%", "absolute": "%", "diverged_at": "steps"},
-            ("penalty",),
-            figure="penalty_strengths",
-        )
-    },
+    Rows(
+        "penalty_strength",
+        "vectors trained with `penalty` times what keeps them apart: alone, and their sum",
+        "single %, absolute %, diverged_at steps",
+        "penalty",
+        figure="penalty_strengths",
+    ),
     sides={"strengths": _sides},
     runs=_runs,
 )

@@ -1,8 +1,6 @@
 """Experiments, declared beside the code that measures them.
 
-    @experiment(
-        records={"norms": Rows("a task vector's length", {"norm": ""}, figure="norms")},
-    )
+    @experiment(Rows("norms", "a task vector's length", "norm", figure="norms"))
     def norms(lab, methods):
         ...
 
@@ -92,19 +90,20 @@ REGISTRY: Declared[Experiment] = Declared()  # by the name of the function
 
 
 def experiment(
-    *, records: Mapping[str, Rows], sides: Mapping[str, Comparison] | None = None, **more: Any
+    *records: Rows, sides: Mapping[str, Comparison] | None = None, **more: Any
 ) -> Callable[[Function], Function]:
     """Return a decorator that declares a function as an experiment, and describes its records."""
 
     def declare(function: Function) -> Function:
         home, name = function.__module__, function.__name__
-        entry = Experiment(name=name, call=function, records=records, sides=sides or {}, **more)
+        sorts = {rows.name: rows for rows in records}
+        entry = Experiment(name=name, call=function, records=sorts, sides=sides or {}, **more)
         REGISTRY.declare(name, entry, home)
-        for sort, rows in records.items():
-            EXPERIMENTS.declare(sort, rows, home)
+        for rows in records:
+            EXPERIMENTS.declare(rows.name, rows, home)
         for side, comparison in entry.sides.items():
             COMPARISONS.declare(side, comparison, home)
-        told = (f"Records of the experiment `{sort}`: {rows}" for sort, rows in records.items())
+        told = (f"Records of the experiment `{rows.name}`: {rows}" for rows in records)
         paragraphs = (textwrap.fill(one, 96) for one in told)
         function.__doc__ = "\n\n".join((inspect.cleandoc(function.__doc__ or ""), *paragraphs))
         return function

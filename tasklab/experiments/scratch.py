@@ -19,10 +19,8 @@ import torch
 from tasklab.analyses import cross_task
 from tasklab.analyses.cross_task import Merge
 from tasklab.errors import choose, unknown
-from tasklab.experiments.cross_task import LINEARITY, rows_of
-from tasklab.experiments.lab import Lab
-from tasklab.experiments.registry import experiment
-from tasklab.experiments.runner import stored
+from tasklab.experiments.cross_task import linearity, rows_of
+from tasklab.experiments.kit import Claim, Lab, Rows, Sides, experiment, stored, tidy
 from tasklab.experiments.small_networks import (
     COLUMNS,
     Setting,
@@ -35,10 +33,6 @@ from tasklab.experiments.small_networks import (
     trained,
 )
 from tasklab.progress import track
-from tasklab.records.claims import Claim
-from tasklab.records.comparisons import Sides
-from tasklab.records.schema import Rows
-from tasklab.records.table import tidy
 from tasklab.tasks.drawn import Images
 from tasklab.tuning import scratch
 
@@ -137,7 +131,7 @@ def _changes_of_distance(claim: Claim, rows: pd.DataFrame, _: pd.DataFrame) -> S
     return sides
 
 
-@experiment(records={"ctl": LINEARITY}, networks=_networks)
+@experiment(linearity("ctl"), networks=_networks)
 def scratch_linearity(
     lab: Lab,
     network: str,
@@ -154,14 +148,13 @@ def scratch_linearity(
 
 
 @experiment(
-    records={
-        "segment": Rows(
-            "the model at `alpha` between the two of `subset`",
-            {"accuracy": "%", "loss": "nats"},
-            COLUMNS,
-            figure="segments",
-        )
-    },
+    Rows(
+        "segment",
+        "the model at `alpha` between the two of `subset`",
+        "accuracy %, loss nats",
+        COLUMNS,
+        figure="segments",
+    ),
     sides={"segments": _segment_sides},
     networks=_networks,
 )
@@ -178,7 +171,7 @@ def segments(
 
 
 @experiment(
-    records={"ctl": LINEARITY},
+    linearity("ctl"),
     sides={
         "changes": _changes_of_distance,
         **{

@@ -16,24 +16,21 @@ from tasklab.analyses import cross_task, stitching
 from tasklab.analyses.cross_task import Merge
 from tasklab.analyses.finite import as_coefficients
 from tasklab.errors import TasklabError, choose, whole
-from tasklab.experiments.cross_task import LINEARITY
+from tasklab.experiments.cross_task import linearity
 from tasklab.experiments.disentanglement import pairs
-from tasklab.experiments.lab import Lab
-from tasklab.experiments.registry import Run, experiment
+from tasklab.experiments.kit import Claim, Lab, Rows, Run, Sides, by_seed, experiment, tidy
 from tasklab.experiments.runner import Trial, grid, kept, run
-from tasklab.records.claims import Claim
-from tasklab.records.comparisons import Sides, by_seed
-from tasklab.records.schema import Rows
-from tasklab.records.table import tidy
 from tasklab.tasks.drawn import Images
 from tasklab.tuning import finetune
 
 # Fine-tunings of one task that differ as a search of hyper-parameters would let them.
 RATES, STEPS = (0.5, 1.0, 2.0), (0.67, 1.0)  # times the recipe's
 _PART = 256  # images in memory
-STITCHED = Rows(
-    "the pre-trained back on a `front` up to `block`", {"stitched": "%"}, ("block", "front")
-)
+
+
+def _stitched(name: str) -> Rows:
+    row = "the pre-trained back on a `front` up to `block`"
+    return Rows(name, row, "stitched %", "block, front", figure=name)
 
 
 def _variant_runs(lab: Lab, _methods: Sequence[str], task: str | None = None) -> Iterator[Run]:
@@ -97,7 +94,7 @@ def _averages(claim: Claim, rows: pd.DataFrame, _: pd.DataFrame) -> Sides:
 
 
 @experiment(
-    records={"stitched_addition": dataclasses.replace(STITCHED, figure="stitched_addition")},
+    _stitched("stitched_addition"),
     sides={"stitched_sums": _stitched_sums},
 )
 def stitched_addition(
@@ -154,7 +151,7 @@ def stitched_addition(
 
 
 @experiment(
-    records={"stitched_negation": dataclasses.replace(STITCHED, figure="stitched_negation")},
+    _stitched("stitched_negation"),
     sides={"stitched_negations": _stitched_negations},
 )
 def stitched_negation(
@@ -203,15 +200,14 @@ def stitched_negation(
 
 
 @experiment(
-    records={
-        "averaging": Rows(
-            "the mean of weights, and of logits, of the models in `subset`",
-            {"averaged": "%", "ensemble": "%", "alone": "%"},
-            ("hits",),
-            figure="averaging",
-        ),
-        "ctl_average": LINEARITY,
-    },
+    Rows(
+        "averaging",
+        "the mean of weights, and of logits, of the models in `subset`",
+        "averaged %, ensemble %, alone %",
+        "hits",
+        figure="averaging",
+    ),
+    linearity("ctl_average"),
     sides={"averages": _averages},
     runs=_variant_runs,
 )

@@ -13,13 +13,8 @@ from tasklab.analyses.editing import normalised
 from tasklab.analyses.subsets import Subset, affine, passes, search, subsets_of
 from tasklab.errors import TasklabError
 from tasklab.experiments.closed_vocabulary import probe_identity
-from tasklab.experiments.lab import Lab
-from tasklab.experiments.registry import experiment
+from tasklab.experiments.kit import Claim, Lab, Rows, Sides, experiment, tidy
 from tasklab.experiments.runner import Trial, grid, kept, known_methods
-from tasklab.records.claims import Claim
-from tasklab.records.comparisons import Sides
-from tasklab.records.schema import Rows
-from tasklab.records.table import tidy
 from tasklab.tuning import probes
 from tasklab.tuning.methods import JOINT
 
@@ -48,14 +43,13 @@ def _decay(claim: Claim, rows: pd.DataFrame, records: pd.DataFrame) -> Sides:
 
 
 @experiment(
-    records={
-        "subsets": Rows(
-            "the mean over the tasks of `subset`, whose vectors are added",
-            {"absolute": "%", "normalised": "%"},
-            ("vocabulary",),
-            figure="subset_curves",
-        )
-    },
+    Rows(
+        "subsets",
+        "the mean over the tasks of `subset`, whose vectors are added",
+        "absolute %, normalised %",
+        "vocabulary",
+        figure="subset_curves",
+    ),
     sides={"decay": _decay},
 )
 def subsets(

@@ -3,14 +3,12 @@ from .budgets import growth as growth
 from .budgets import learning_rate as learning_rate
 from .budgets import rate_effects as rate_effects
 from .budgets import rate_search as rate_search
-from .closed_vocabulary import closed_cost as closed_cost
+from .by_experiment import contact_sheet as contact_sheet
 from .closed_vocabulary import lambda_curves as lambda_curves
 from .closed_vocabulary import linearity_against_addition as linearity_against_addition
 from .closed_vocabulary import regimes as regimes
 from .closed_vocabulary import subset_curves as subset_curves
 from .closed_vocabulary import ways_after_probing as ways_after_probing
-from .cost import contact_sheet as contact_sheet
-from .cost import linearization_cost as linearization_cost
 from .crossing import crossing_table as crossing_table
 from .crossing import foretold_table as foretold_table
 from .crossing import foretold_within as foretold_within
@@ -48,7 +46,6 @@ from .merged_features import segments as segments
 from .merged_models import merge_cost_table as merge_cost_table
 from .merged_models import merge_even as merge_even
 from .merged_models import merge_models as merge_models
-from .merged_models import merge_rates as merge_rates
 from .merged_models import merge_rates_table as merge_rates_table
 from .merged_models import merge_table as merge_table
 from .merged_models import penalty_strengths as penalty_strengths

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -43,29 +42,16 @@ def budget_curves(df: pd.DataFrame, over: str = "lr") -> Figure:
     """
     rows = select(df, "budget")
     rows = matched.usual(rows) if over == "lr" else _at_usual_rate(rows)
-    return against_alone(rows, over, "metric", _BUDGET).finish(
-        x="single-task accuracy (%)", y=_BUDGET
-    )
-
-
-def against_alone(rows: pd.DataFrame, over: str, panel: str, named: Mapping[str, str]) -> Panels:
-    """Plot means over tasks and seeds against accuracy alone, a marker a run of the grid.
-
-    Args:
-        rows: Records of several methods, with the metric `single`.
-        over: Column of the grid; a line joins markers in its order.
-        panel: Column of the panels.
-        named: Values of that column that have a panel, in order.
-    """
     at = ["method", over]
     alone = averaged(where(rows, metric="single"), *at).set_index(at)["value"].rename("alone")
-    means = averaged(where(rows, **{panel: named}), *at, panel).join(alone, on=at)
+    means = averaged(where(rows, metric=_BUDGET), *at, "metric").join(alone, on=at)
     means = means.dropna(subset=["alone", "value"]).sort_values(over)
-    means = require_rows(means, "nothing was measured over rates")
-    return curves(
-        means, "alone", col=panel, col_order=named, estimator=None, errorbar=None, sort=False,
-        share=(True, False), columns=2, height=(1.0, 2.3),
+    plot = curves(
+        require_rows(means, "nothing was measured over rates"), "alone", col="metric",
+        col_order=_BUDGET, estimator=None, errorbar=None, sort=False, share=(True, False),
+        columns=2, height=(1.0, 2.3),
     )  # fmt: skip
+    return plot.finish(x="single-task accuracy (%)", y=_BUDGET)
 
 
 @book_figure

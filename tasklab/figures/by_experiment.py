@@ -1,17 +1,19 @@
-"""The figure of each experiment's records, and figures of a single edit."""
+"""The figure of each experiment's records, figures of a single edit, and images of tasks."""
 
 from __future__ import annotations
 
 import importlib
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import matplotlib.pyplot as plt
+import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
 from tasklab.errors import TasklabError
-from tasklab.figures.style import COLOURS, NothingToDrawError, book_figure
+from tasklab.figures.style import COLOURS, WIDTH, NothingToDrawError, book_figure
 from tasklab.records.schema import EXPERIMENTS
 
 
@@ -70,4 +72,32 @@ def along(curves: Mapping[str, tuple[Sequence[float], Sequence[float]]]) -> Figu
         axes.plot(alphas, values, marker=".", label=task)
     axes.set(xlabel="coefficient of the vector", ylabel="accuracy on validation images (%)")
     axes.legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
+    return figure
+
+
+@book_figure
+def contact_sheet(
+    images: Mapping[str, np.ndarray], classes: Mapping[str, Sequence[str]], columns: int = 8
+) -> Figure:
+    """Show images with their class names, one row (or more) for each task.
+
+    Args:
+        images: For each task an array (n, h, w, 3), `uint8` or floats in 0 to 1.
+        classes: For each task the class name of each of its images.
+        columns: Images in a row.
+    """
+    rows = [(task, i) for task, x in images.items() for i in range(0, len(x), columns)]
+    size = (WIDTH, (WIDTH / columns + 0.44) * len(rows) + 0.1)
+    figure, grid = plt.subplots(len(rows), columns, figsize=size, squeeze=False)
+    figure.set_layout_engine("constrained", h_pad=0.07)
+    for line, (task, start) in zip(grid, rows, strict=True):
+        for j, axes in enumerate(line):
+            axes.axis("off")
+            if start + j < len(images[task]):
+                axes.imshow(images[task][start + j], interpolation="nearest")
+                name = textwrap.fill(str(classes[task][start + j]), 80 // columns)
+                look = {"ha": "center", "va": "top", "fontsize": 9, "linespacing": 0.95}
+                axes.text(0.5, -0.06, name, transform=axes.transAxes, **look)
+        if start == 0:
+            line[0].set_title(task, loc="left", fontweight="bold")
     return figure

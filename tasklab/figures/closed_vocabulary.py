@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pandas as pd
-import seaborn as sns
 from matplotlib.figure import Figure
-from matplotlib.patches import Patch
 
-from tasklab.figures.marks import ZERO, Panels, against, curves, level, points
+from tasklab.figures.marks import ZERO, against, curves, level, points
 from tasklab.figures.rows import averaged, require_rows, select, where
 from tasklab.figures.schemes import broken, looks, of_vocabulary, probed
 from tasklab.figures.style import book_figure, method_looks
@@ -110,40 +108,6 @@ def regimes(df: pd.DataFrame) -> Figure:
                 y, colour = place + (at - 2) * step, _REGIMES[f"{method} sum"][1]
                 plot.first.plot(middle[ends], [y + step / 2, y - step / 2], color=colour, lw=1.2)
     return plot.finish(x="mean test accuracy of the tasks (%)")
-
-
-_COSTS = {
-    "seconds_features": ("features of the training images", "#56B4E9"),
-    "seconds_probe": ("fit of the probes", "#0072B2"),
-    "seconds_finetune": ("fine-tuning", "#D55E00"),
-    "seconds_sweep": ("search for λ", "#E69F00"),
-}
-
-
-@book_figure
-def closed_cost(df: pd.DataFrame) -> Figure:
-    """Plot the seconds of probing and of addition for all tasks. Records: `closed_cost`."""
-    rows = where(df, experiment="closed_cost", metric=_COSTS, method=["probe", "nonlinear"])
-    totals = require_rows(rows).groupby(["model", "metric"], as_index=False)["value"].sum()
-    named, probing = looks(rows), totals["metric"].isin(["seconds_features", "seconds_probe"])
-    bars = pd.concat([totals[probing].assign(what="probing"), totals.assign(what="addition")])
-    lines = [(model, what) for model in named for what in ("probing", "addition")]
-    bars["line"] = [lines.index(line) for line in zip(bars["model"], bars["what"], strict=True)]
-    grid = sns.displot(
-        bars, y="line", weights="value", hue="metric", hue_order=list(_COSTS)[::-1],
-        palette={part: colour for part, (_, colour) in _COSTS.items()}, multiple="stack",
-        discrete=True, shrink=0.8, alpha=1, linewidth=0, legend=False,
-    )  # fmt: skip
-    plot = Panels(grid, "metric", {}, {}, height=1.6 + 0.6 * len(named))
-    axes, sums = plot.first, bars.groupby("line")["value"].sum()
-    for line, seconds in sums.items():
-        axes.annotate(f"{lines[line][1]} {seconds:.1f} s", (seconds, line), (4, 0), fontsize=9,
-                      textcoords="offset points", va="center")  # fmt: skip
-    axes.set_yticks([2 * i + 0.5 for i in range(len(named))], broken(named).values())
-    axes.set(ylim=(len(lines) - 0.4, -0.6), xlim=(0, 1.75 * sums.max()))
-    axes.grid(visible=False, axis="y")
-    parts = [Patch(color=colour, label=label) for label, colour in _COSTS.values()]
-    return plot.finish(parts, x="seconds for all tasks together")
 
 
 @book_figure

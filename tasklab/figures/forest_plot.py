@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import html
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
@@ -37,8 +37,8 @@ LOOKS = {
 _LIGHTER = {"holds": "#9CCBEA", "does not hold": "#F5BE8E"}
 PAPERS = {name: one.label for name, one in CHAPTERS.items()}
 _PICTURE = '<img alt="{}" src="data:image/png;base64,{}" style="display: block; width: 100%">'
-_FARTHEST = 6.0  # half-widths; a mark beyond is an arrow there
-_SMALL = 3.5  # inches: a phone's column
+FARTHEST = 6.0  # half-widths; a mark beyond is an arrow there
+SMALL = 3.5  # inches: a phone's column
 
 
 class _Forest(Figure):
@@ -104,31 +104,55 @@ def forest(verdicts: Iterable[Verdict], here: str = "", *, headlines: bool = Fal
     rows = rows[rows["outcome"] != "not tested"]
     require_rows(rows, "no statement was tested")
     if headlines:
-        return _drawn([("", rows)], here, _SMALL, 0.36)
+        return _drawn([("", rows)], here, SMALL, 0.36)
     groups = [(PAPERS.get(name, name), part) for name, part in rows.groupby("paper", sort=False)]
     return _drawn(groups, here, WIDTH, 0.19)
 
 
-def _drawn(groups: list[tuple[str, pd.DataFrame]], here: str, width: float, line: float) -> _Forest:
-    heights = [len(part) + (1.2 if title else 0.4) for title, part in groups]
-    figure, panels = plt.subplots(
-        len(groups), 1, figsize=(width, line * sum(heights) + 0.9), sharex=True, squeeze=False,
-        height_ratios=heights, FigureClass=_Forest, layout="constrained",
-    )  # fmt: skip
-    for (title, part), axes in zip(groups, panels[:, 0], strict=True):
-        _panel(axes, part, narrow=width == _SMALL)
+def _drawn(groups: list[tuple[str, pd.DataFrame]], here: str, width: float, line: float) -> Figure:
+    label = "effect divided by its margin of error"
+    figure, panels = in_half_widths(groups, label, width, line, FigureClass=_Forest)
+    for (_, part), axes in zip(groups, panels, strict=True):
+        _panel(axes, part, narrow=width == SMALL)
         for place, row in enumerate(part.to_dict("records")):
             which = "" if row["setting"] == "chosen" else f" at {row['setting']}"
             said = f"{row['short']}{which}: {_plain(row['outcome'])}, {effect_of(row)}"
             figure.links.append((axes, place, evidence_link(row["evidence"], here), said))
-        axes.set_title(title, loc="left", fontweight="bold", fontsize=10)
-    panels[-1, 0].set_xlim(-_FARTHEST - 0.5, _FARTHEST + 0.5)
-    label = "effect divided by its margin of error\n← against the claim        for the claim →"
     if any(part["label"].str.endswith("✓").any() for _, part in groups):
-        label += "\n✓ survives the correction for many tests"
-    figure.supxlabel(label, fontsize=9)
+        figure.supxlabel(
+            f"{figure.get_supxlabel()}\n✓ survives the correction for many tests", fontsize=9
+        )
     _legend(figure, pd.concat([part for _, part in groups]), width)
     return figure
+
+
+def in_half_widths(
+    groups: Sequence[tuple[str, pd.DataFrame]], label: str, width: float, line: float, **more: Any
+) -> tuple[Any, list[Axes]]:
+    """Return a figure with a panel a group, for effects in half-widths of their intervals.
+
+    Rows have their name in a column label, and are `line` inches high; `label` is of their axis.
+    """
+    heights = [len(part) + (1.2 if title else 0.4) for title, part in groups]
+    figure, drawn = plt.subplots(
+        len(groups), 1, figsize=(width, line * sum(heights) + 0.9), sharex=True, squeeze=False,
+        height_ratios=heights, layout="constrained", **more,
+    )  # fmt: skip
+    panels = list(drawn[:, 0])
+    for (title, part), axes in zip(groups, panels, strict=True):
+        axes.axvspan(-1, 1, color="#E6E6E6", zorder=0)
+        axes.axvline(0, color="#404040", linewidth=0.8, zorder=1)
+        axes.set_title(title, loc="left", fontweight="bold", fontsize=10)
+        labels = [""] * len(part) if width == SMALL else part["label"]
+        axes.set_yticks(range(len(part)), labels, fontsize=8.5)
+        axes.set_ylim(len(part) - 0.4, -0.8 if width == SMALL else -0.6)
+        axes.tick_params(axis="y", length=0)
+        axes.grid(axis="y", visible=False)
+        axes.spines["left"].set_visible(False)
+    panels[-1].set_xlim(-FARTHEST - 0.5, FARTHEST + 0.5)
+    sides = "← against the claim        for the claim →"
+    figure.supxlabel(f"{label}\n{sides}", fontsize=9)
+    return figure, panels
 
 
 def _look(row: Mapping[str, Any]) -> tuple[str, str]:
@@ -163,14 +187,12 @@ def _panel(axes: Axes, rows: pd.DataFrame, *, narrow: bool) -> None:
     known = np.isfinite(half) & (half > 0)  # what does not vary has no interval to measure by
     with np.errstate(invalid="ignore", divide="ignore"):
         x = np.where(known, rows["strength"].to_numpy(float), 0.0)
-    axes.axvspan(-1, 1, color="#E6E6E6", zorder=0)
-    axes.axvline(0, color="#404040", linewidth=0.8, zorder=1)
     for y, (place, sure, row) in enumerate(zip(x, known, rows.to_dict("records"), strict=True)):
         colour, _ = LOOKS[row["outcome"]]
         if not sure:
             axes.plot(place, y, "o", markersize=5, markerfacecolor="white", color=colour, zorder=3)
-        elif abs(place) > _FARTHEST:
-            end, arrow = np.sign(place) * _FARTHEST, ">" if place > 0 else "<"
+        elif abs(place) > FARTHEST:
+            end, arrow = np.sign(place) * FARTHEST, ">" if place > 0 else "<"
             axes.plot([np.sign(place), end], [y, y], color=colour, linewidth=1.2, zorder=2)
             axes.plot(end, y, arrow, markersize=6, color=colour, zorder=3)
         else:
@@ -181,13 +203,8 @@ def _panel(axes: Axes, rows: pd.DataFrame, *, narrow: bool) -> None:
             axes.text(0.0, y - 0.48, row["label"], fontsize=8.5, **at)
         else:
             axes.text(1.01, y, effect_of(row), color="#404040", fontsize=7.5, **at)
-    axes.set_yticks(range(len(rows)), [""] * len(rows) if narrow else rows["label"], fontsize=8.5)
     for label, matched in zip(axes.get_yticklabels(), rows["setting"] != "chosen", strict=True):
         label.set_style("italic" if matched else "normal")
-    axes.set_ylim(len(rows) - 0.4, -0.8 if narrow else -0.6)
-    axes.tick_params(axis="y", length=0)
-    axes.grid(axis="y", visible=False)
-    axes.spines["left"].set_visible(False)
 
 
 _PARTS = '<label class="tv-parts"><input type="checkbox"> parts of statements, too</label>'

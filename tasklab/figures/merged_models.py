@@ -9,7 +9,6 @@ from __future__ import annotations
 import pandas as pd
 from matplotlib.figure import Figure
 
-from tasklab.figures.budgets import against_alone
 from tasklab.figures.marks import ZERO, curves, cut, level, reaching
 from tasklab.figures.merging import BASE, MERGE_LABEL, by_merge, by_number, merges_in, ranged
 from tasklab.figures.rows import averaged, methods_in, most_tasks, require_rows, select, where
@@ -50,18 +49,6 @@ def merge_models(df: pd.DataFrame) -> Figure:
     means = averaged(most_tasks(select(df, "merged")), "metric", "merge", "edited", "seed")
     shown = pd.concat([where(means, metric=metric) for metric in _TOLD])
     return by_merge(shown, "metric", hue="edited", looks=MODELS).finish(x=_TOLD)
-
-
-@book_figure
-def merge_rates(df: pd.DataFrame) -> Figure:
-    """Plot merged accuracy against accuracy alone along learning rates.
-
-    Records: `merging_rates` of one model; those of most tasks are drawn.
-    """
-    rows = select(df, "merging_rates")
-    rows = pd.concat([where(rows, metric="single"), most_tasks(where(rows, metric="absolute"))])
-    plot = against_alone(rows, "lr", "merge", MERGE_LABEL)
-    return plot.finish(x="single-task accuracy (%)", y="accuracy (%)", title=MERGE_LABEL)
 
 
 @book_figure

@@ -178,13 +178,15 @@ def merge_gains(df: pd.DataFrame) -> Figure:
 
 
 @book_figure
-def merge_curves(df: pd.DataFrame, over: str = "n_tasks") -> Figure:
+def merge_curves(df: pd.DataFrame, over: str | None = None) -> Figure:
     """Plot the accuracy of merges over learning rates or over the number of tasks.
 
     A line a merge, dashed each task's own model, a panel a method. Records: `merging_rates` for
-    `over="lr"`, `merging` and `single` for `over="n_tasks"`; of one model.
+    `over="lr"`, `merging` and `single` for `over="n_tasks"`, of one model; by default those that
+    there are.
     """
-    rates = over == "lr"
+    rates = "merging_rates" in set(df["experiment"]) if over is None else over == "lr"
+    over = "lr" if rates else "n_tasks"
     rows = select(df, "merging_rates" if rates else "merging", "absolute")
     alone = where(df, metric="single", split="test")
     if rates:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -13,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from tasklab.analyses.merging.registry import METHODS
-from tasklab.figures.forest_plot import LOOKS, PAPERS
+from tasklab.figures.forest_plot import FARTHEST, LOOKS, PAPERS, in_half_widths
 from tasklab.figures.marks import curves
 from tasklab.figures.pictures import WIDTH
 from tasklab.figures.rows import averaged, require_rows, select, where
@@ -24,7 +23,6 @@ from tasklab.records.statements import PLAIN, effect_of
 WORLDS = ("drawn world", "real drawings")
 _MARKERS = dict(zip(SIDES, "os", strict=True))
 _T = 2.09  # the 97.5 % quantile of Student's t for twenty sets
-_FARTHEST = 6.0  # half-widths; what lies beyond is drawn there
 
 
 @book_figure
@@ -40,20 +38,13 @@ def replication(rows: pd.DataFrame) -> Figure:
         NothingToDrawError: If no statement was tested in both.
     """
     require_rows(rows, "no statement was tested in both worlds")
-    groups = list(rows.groupby("paper", sort=False))
-    heights = [len(part) + 1.2 for _, part in groups]
-    figure, panels = plt.subplots(
-        len(groups), 1, figsize=(WIDTH, 0.2 * sum(heights) + 0.9), sharex=True, squeeze=False,
-        height_ratios=heights, layout="constrained",
-    )  # fmt: skip
-    for (paper, part), axes in zip(groups, panels[:, 0], strict=True):
+    again = rows["id"].duplicated()  # its other settings stand below a statement
+    lines = zip(rows.to_dict("records"), again, strict=True)
+    rows = rows.assign(label=[f"at {r['setting']}" if below else _named(r) for r, below in lines])
+    groups = [(PAPERS.get(name, name), part) for name, part in rows.groupby("paper", sort=False)]
+    figure, panels = in_half_widths(groups, "effect in half-widths of its interval", WIDTH, 0.2)
+    for (_, part), axes in zip(groups, panels, strict=True):
         _panel(axes, part)
-        axes.set_title(PAPERS.get(paper, paper), loc="left", fontweight="bold", fontsize=10)
-    panels[-1, 0].set_xlim(-_FARTHEST - 0.5, _FARTHEST + 0.5)
-    figure.supxlabel(
-        "effect in half-widths of its interval\n← against the claim        for the claim →",
-        fontsize=9,
-    )
     grey = {"color": "#404040", "ls": "", "ms": 6}
     handles = [
         Line2D([], [], marker=marker, **grey, label=world)
@@ -70,30 +61,18 @@ def replication(rows: pd.DataFrame) -> Figure:
 
 
 def _panel(axes: Axes, rows: pd.DataFrame) -> None:
-    axes.axvspan(-1, 1, color="#E6E6E6", zorder=0)
-    axes.axvline(0, color="#404040", linewidth=0.8, zorder=1)
     places = {side: _strengths(rows, side) for side in SIDES}
     for y, ends in enumerate(zip(*places.values(), strict=True)):
         axes.plot(ends, [y, y], color="#B0B0B0", linewidth=1.2, zorder=2)
     for side, marker in _MARKERS.items():
         for y, (x, outcome) in enumerate(zip(places[side], rows[f"outcome{side}"], strict=True)):
             axes.plot(x, y, marker=marker, color=LOOKS[outcome][0], ms=5.5, zorder=3)
-    again = rows["id"].duplicated()  # its other settings stand below a statement
-    names = [
-        f"at {row['setting']}" if below else _named(row)
-        for row, below in zip(rows.to_dict("records"), again, strict=True)
-    ]
-    axes.set_yticks(range(len(rows)), names, fontsize=8.5)
-    axes.set_ylim(len(rows) - 0.4, -0.6)
-    axes.tick_params(axis="y", length=0)
-    axes.grid(axis="y", visible=False)
-    axes.spines["left"].set_visible(False)
 
 
 def _strengths(rows: pd.DataFrame, side: str) -> np.ndarray:
     half = (rows[f"high{side}"] - rows[f"low{side}"]).to_numpy(float) / 2
     far = np.where(half > 0, rows[f"strength{side}"].to_numpy(float), 0.0)
-    return np.clip(far, -_FARTHEST, _FARTHEST)
+    return np.clip(far, -FARTHEST, FARTHEST)
 
 
 def replication_table(rows: pd.DataFrame) -> pd.DataFrame:

@@ -14,6 +14,7 @@ An experiment declares its records where it is defined (`experiments.experiment`
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Generic, TypeVar
@@ -42,15 +43,32 @@ NETWORKS = ("mlp", "resnet18")  # trained from scratch, and studied beside any m
 class Rows:
     """One sort of records."""
 
+    name: str  #: In the column `experiment`
     row: str  #: What a row is
-    metrics: Mapping[str, str]  #: Its metrics with their units; no unit is the empty string
-    columns: tuple[str, ...] = ()  #: Further columns than `COLUMNS`
+    measured: str  #: Its metrics, each with its unit if it has one: `"absolute %, lambda"`
+    further: str = ""  #: Further columns than `COLUMNS`: `"lr, hits"`
     figure: str = ""  #: The function in `tasklab.figures` that draws a table of them
+
+    @functools.cached_property
+    def metrics(self) -> dict[str, str]:
+        """The metrics with their units; no unit is the empty string."""
+        return {
+            name: unit for name, _, unit in (one.partition(" ") for one in _list(self.measured))
+        }
+
+    @functools.cached_property
+    def columns(self) -> tuple[str, ...]:
+        """The further columns."""
+        return tuple(_list(self.further))
 
     def __str__(self) -> str:
         units = (f"`{name}`" + f" ({unit})" * bool(unit) for name, unit in self.metrics.items())
         further = f"; columns {', '.join(self.columns)}" * bool(self.columns)
         return f"{self.row}. Metrics: {', '.join(units)}{further}."
+
+
+def _list(text: str) -> list[str]:
+    return text.split(", ") if text else []
 
 
 Entry = TypeVar("Entry")

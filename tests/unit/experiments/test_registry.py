@@ -48,7 +48,7 @@ def test_a_declaration_is_all_that_records_and_claims_need(monkeypatch):
             monkeypatch.setattr(declared, place, dict(getattr(declared, place)))
 
     @experiment(
-        records={"turns": Rows("a turn", {"angle": "degrees"}, ("axis",))},
+        Rows("turns", "a turn", "angle degrees", "axis"),
         sides={"halves": lambda claim, rows, df: {"left": rows, "right": rows}},
     )
     def turns(lab, methods):

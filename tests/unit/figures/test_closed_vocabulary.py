@@ -170,22 +170,6 @@ def test_rates_mark_the_best_and_what_diverged():
     assert [41.0, 41.0] in [list(line.get_ydata()) for line in probe.lines]
 
 
-def test_costs_stack_up():
-    parts = {"seconds_features": 2.0, "seconds_probe": 1.0, "seconds_finetune": 10.0}
-    rows = [
-        row("closed_cost", "probe" if "t" not in name[8:10] else "nonlinear", name, value, task=t)
-        for name, value in parts.items()
-        for t in TASKS
-    ]
-    rows.append(row("closed_cost", "nonlinear", "seconds_sweep", 4.0, task="all"))
-    (axes,) = figures.closed_cost(tidy(rows)).axes
-    told = [text.get_text() for text in axes.texts]
-    assert told == ["probing 6.0 s", "addition 30.0 s"]
-    widths = sorted(p.get_width() for p in axes.patches if p.get_width() > 0)
-    assert widths == pytest.approx([2.0, 2.0, 4.0, 4.0, 4.0, 20.0])
-    assert max(p.get_x() + p.get_width() for p in axes.patches) == pytest.approx(30.0)
-
-
 def test_linearity_against_what_is_kept():
     df = records()
     rows = [

@@ -116,14 +116,6 @@ def test_a_way_that_falls_at_its_highest_rate_ends_there():
     assert found.loc["linearized", "value"] == pytest.approx(46.0)
 
 
-def test_a_panel_a_merge_has_a_marker_a_rate():
-    figure = figures.merge_rates(rates())
-    assert [axes.get_title() for axes in figure.axes] == ["Task arithmetic", "WUDI"]
-    drawn = {tuple(line.get_xdata()): tuple(line.get_ydata()) for line in figure.axes[0].lines}
-    # of most tasks
-    assert drawn[60.0, 80.0, 90.0] == (30.0, 40.0, 45.0) and drawn[70.0, 80.0] == (41.0, 46.0)
-
-
 def strengths():
     own = TABLE["ortho_reg"].weight
     sums = {0.0: 60.0, own: 64.0, 10 * own: 62.0}
@@ -184,7 +176,6 @@ def test_costs_are_a_table():
 def test_nothing_is_drawn_of_what_is_not_recorded_yet():
     for figure in (
         figures.merge_models,
-        figures.merge_rates,
         figures.merge_even,
         figures.penalty_strengths,
     ):

@@ -187,7 +187,7 @@ def test_curves_go_over_the_number_of_tasks_or_over_rates():
         for lr in (1e-4, 2e-4)
         for metric, value, n, merge in (("single", 90.0, 1, None), ("absolute", 70.0, 8, "ties"))
     ]
-    (axes,) = figures.merge_curves(tidy(rates), "lr").axes
+    (axes,) = figures.merge_curves(tidy(rates)).axes
     dashed = [line for line in axes.lines if line.get_linestyle() == "--"]
     assert dashed[0].get_xydata().ravel().tolist() == pytest.approx([1, 91, 2, 92])
     assert [text.get_text() for text in axes.get_xticklabels()] == ["1", "2"]

@@ -1,0 +1,11 @@
+"""What experiments are written with: a lab, trials, records, and the sides of claims."""
+
+# ruff: noqa: F401
+
+from tasklab.experiments.lab import LINEAR, Lab, several
+from tasklab.experiments.registry import Run, experiment, usual_runs
+from tasklab.experiments.runner import Trial, grid, kept, known_methods, records, run, stored
+from tasklab.records.claims import Claim
+from tasklab.records.comparisons import Sides, by_seed
+from tasklab.records.schema import LEADING_MERGES, Rows
+from tasklab.records.table import combine, filled, tidy
