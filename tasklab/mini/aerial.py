@@ -11,7 +11,6 @@ from tasklab.mini.draw import (
     Canvas,
     Rng,
     box,
-    column,
     coverage,
     fraction,
     intersection,
@@ -113,16 +112,15 @@ def land(rng: Rng, index: Tensor, angle: Tensor, frequency: Tensor, jitter: floa
     n = len(index)
     one = torch.ones(n)
     u, v = local(rng.uniform(n, -0.3, 0.3), rng.uniform(n, -0.3, 0.3), one, angle)
-
-    def canvas(m: Tensor) -> LandCanvas:
-        sheet = LandCanvas(rng, u[m], v[m], one[m], jitter)
-        sheet.frequency = column(frequency[m])
-        return sheet
-
-    return render(index, LAND, LAND_PAINTERS, canvas)
+    painters = [LAND_PAINTERS[name] for name in LAND]
+    return render(LandCanvas, painters, index, rng, (u, v, one), jitter, frequency=frequency)
 
 
 # --- places -------------------------------------------------------------------------------------
+
+_GREY, _WHITE = (0.5, 0.5, 0.5), (0.88, 0.88, 0.86)
+_CLAY, _GREEN = (0.62, 0.45, 0.3), (0.4, 0.52, 0.3)
+_SAND, _RED = (0.85, 0.77, 0.55), (0.7, 0.35, 0.28)
 
 
 def _ground(c: Canvas) -> None:
@@ -133,33 +131,9 @@ def _sea(c: Canvas) -> None:
     c.fill(c.colour(0.15, 0.35, 0.6), 10, 0.08)
 
 
-def _grey(c: Canvas) -> Tensor:
-    return c.colour(0.5, 0.5, 0.5)
-
-
-def _white(c: Canvas) -> Tensor:
-    return c.colour(0.88, 0.88, 0.86)
-
-
-def _clay(c: Canvas) -> Tensor:
-    return c.colour(0.62, 0.45, 0.3)
-
-
-def _green(c: Canvas) -> Tensor:
-    return c.colour(0.4, 0.52, 0.3)
-
-
-def _sand(c: Canvas) -> Tensor:
-    return c.colour(0.85, 0.77, 0.55)
-
-
-def _red(c: Canvas) -> Tensor:
-    return c.colour(0.7, 0.35, 0.28)
-
-
 def _airport(c: Canvas) -> None:
     _ground(c)
-    asphalt, white, u, v = _grey(c), _white(c), c.u, c.v
+    asphalt, white, u, v = c.colour(*_GREY), c.colour(*_WHITE), c.u, c.v
     c.paint(asphalt, union(box(u, v, 0.16, 1.6), box(u - 0.55, v - 0.3, 0.3, 0.35)))
     c.paint(white, union(box(u - 0.5, v - 0.3, 0.06, 0.24), box(u - 0.5, v - 0.25, 0.22, 0.05)))
     c.paint(white, (u.abs() < 0.03) & (fraction(v * 4) < 0.5))
@@ -167,108 +141,109 @@ def _airport(c: Canvas) -> None:
 
 def _bridge(c: Canvas) -> None:
     _sea(c)
-    c.paint(_grey(c), box(c.u, c.v, 1.6, 0.16))
-    c.paint(_white(c), (c.v.abs() - 0.17).abs() - 0.03)
+    c.paint(c.colour(*_GREY), box(c.u, c.v, 1.6, 0.16))
+    c.paint(c.colour(*_WHITE), (c.v.abs() - 0.17).abs() - 0.03)
 
 
 def _roundabout(c: Canvas) -> None:
     _ground(c)
     roads = union(box(c.u, c.v, 1.6, 0.14), box(c.u, c.v, 0.14, 1.6))
-    c.paint(_grey(c), union(roads, radius(c.u, c.v) - 0.55))
-    c.paint(_green(c), radius(c.u, c.v) - 0.26)
+    c.paint(c.colour(*_GREY), union(roads, radius(c.u, c.v) - 0.55))
+    c.paint(c.colour(*_GREEN), radius(c.u, c.v) - 0.26)
 
 
 def _harbor(c: Canvas) -> None:
     _sea(c)
     u, v = c.u, c.v
-    c.paint(_grey(c), box(u, v + 0.85, 2, 0.35))
-    c.paint(_clay(c), intersection((fraction(u * 1.6) - 0.5).abs() / 1.6 - 0.06, v - 0.4))
+    c.paint(c.colour(*_GREY), box(u, v + 0.85, 2, 0.35))
+    c.paint(c.colour(*_CLAY), intersection((fraction(u * 1.6) - 0.5).abs() / 1.6 - 0.06, v - 0.4))
     berth = (fraction(u * 1.6 + 0.25) < 0.2) | (fraction(u * 1.6 + 0.75) < 0.2)
-    c.paint(_white(c), berth & (fraction(v * 3) < 0.7) & (v < 0.35) & (v > -0.45))
+    c.paint(c.colour(*_WHITE), berth & (fraction(v * 3) < 0.7) & (v < 0.35) & (v > -0.45))
 
 
 def _crossroads(c: Canvas) -> None:
     _ground(c)
     u, v = c.u, c.v
-    c.paint(_grey(c), union(box(u, v, 1.6, 0.18), box(u, v, 0.18, 1.6)))
-    c.paint(_white(c), ((u.abs() < 0.03) | (v.abs() < 0.03)) & (union(u.abs(), v.abs()) < 0.05)
-            & (intersection(u.abs(), v.abs()) > 0.25))  # fmt: skip
+    c.paint(c.colour(*_GREY), union(box(u, v, 1.6, 0.18), box(u, v, 0.18, 1.6)))
+    near, far = union(u.abs(), v.abs()), intersection(u.abs(), v.abs())
+    dashes = ((u.abs() < 0.03) | (v.abs() < 0.03)) & (near < 0.05) & (far > 0.25)
+    c.paint(c.colour(*_WHITE), dashes)
 
 
 def _parking(c: Canvas) -> None:
-    c.fill(_grey(c), 10, 0.08)
+    c.fill(c.colour(*_GREY), 10, 0.08)
     u, v = c.u, c.v
-    c.paint(_white(c), (fraction(u * 4) < 0.2) & (fraction(v * 1.2) < 0.7))
+    c.paint(c.colour(*_WHITE), (fraction(u * 4) < 0.2) & (fraction(v * 1.2) < 0.7))
     bay = (fraction(u * 4 - 0.35) < 0.5) & (fraction(v * 1.2 - 0.1) < 0.45)
-    c.paint(_red(c), bay & (c.field(5) > -0.1))
+    c.paint(c.colour(*_RED), bay & (c.field(5) > -0.1))
 
 
 def _baseball(c: Canvas) -> None:
     _ground(c)
     u, v = c.u, c.v
     fan = intersection(-(u + v) * 0.7 - 0.7, (u - v) * 0.7 - 0.7, radius(u, v + 0.9) - 1.15)
-    c.paint(_clay(c), fan)
-    c.paint(_green(c), (u.abs() + (v + 0.3).abs()) * 0.7 - 0.33)
+    c.paint(c.colour(*_CLAY), fan)
+    c.paint(c.colour(*_GREEN), (u.abs() + (v + 0.3).abs()) * 0.7 - 0.33)
 
 
 def _round_farm(c: Canvas) -> None:
-    c.fill(_sand(c), 10, 0.08)
+    c.fill(c.colour(*_SAND), 10, 0.08)
     disc = radius(c.u, c.v) - 0.75
     c.paint(c.colour(0.15, 0.2, 0.18), disc)
-    c.paint(_green(c), intersection(disc, (exact.atan2(c.u, c.v) - 0.6).abs() - 0.5))
+    c.paint(c.colour(*_GREEN), intersection(disc, (exact.atan2(c.u, c.v) - 0.6).abs() - 0.5))
 
 
 def _tennis(c: Canvas) -> None:
     _ground(c)
-    u, v, white = c.u, c.v, _white(c)
-    c.paint(_red(c), box(u, v, 0.55, 0.85))
+    u, v, white = c.u, c.v, c.colour(*_WHITE)
+    c.paint(c.colour(*_RED), box(u, v, 0.55, 0.85))
     lines = union(box(u, v, 0.42, 0.7).abs() - 0.035, box(u, v, 0.55, 0.03), box(u, v, 0.03, 0.4))
     c.paint(white, lines)
 
 
 def _stadium(c: Canvas) -> None:
-    c.fill(_grey(c) * 0.7, 10, 0.08)
+    c.fill(c.colour(*_GREY) * 0.7, 10, 0.08)
     oval = radius(c.u * 1.26, c.v)
-    c.paint(_grey(c), oval - 0.95)
-    c.paint(_red(c), oval - 0.7)
-    c.paint(_green(c), radius(c.u * 1.34, c.v) - 0.52)
+    c.paint(c.colour(*_GREY), oval - 0.95)
+    c.paint(c.colour(*_RED), oval - 0.7)
+    c.paint(c.colour(*_GREEN), radius(c.u * 1.34, c.v) - 0.52)
 
 
 def _island(c: Canvas) -> None:
     _sea(c)
     shore = radius(c.u, c.v) + 0.18 * c.field(5)
-    c.paint(_sand(c), shore - 0.62)
-    c.paint(_green(c), shore - 0.45)
+    c.paint(c.colour(*_SAND), shore - 0.62)
+    c.paint(c.colour(*_GREEN), shore - 0.45)
 
 
 def _beach(c: Canvas) -> None:
     _sea(c)
     shore = c.u - 0.15 + 0.12 * c.field(5)
-    c.paint(_sand(c), shore)
-    c.paint(_white(c), (shore - 0.05).abs() - 0.05)
-    c.paint(_green(c), shore + 0.7)
+    c.paint(c.colour(*_SAND), shore)
+    c.paint(c.colour(*_WHITE), (shore - 0.05).abs() - 0.05)
+    c.paint(c.colour(*_GREEN), shore + 0.7)
 
 
 def _tanks(c: Canvas) -> None:
-    c.fill(_clay(c), 10, 0.08)
+    c.fill(c.colour(*_CLAY), 10, 0.08)
     tank = radius(fraction(c.u * 1.2 + 0.5) - 0.5, fraction(c.v * 1.2 + 0.5) - 0.5)
-    c.paint(_white(c), tank - 0.34)
-    c.paint(_grey(c), tank - 0.1)
+    c.paint(c.colour(*_WHITE), tank - 0.34)
+    c.paint(c.colour(*_GREY), tank - 0.1)
 
 
 def _railway(c: Canvas) -> None:
-    c.fill(_clay(c), 10, 0.08)
+    c.fill(c.colour(*_CLAY), 10, 0.08)
     u, v = c.u, c.v
-    c.paint(_grey(c) * 0.8, box(u, v, 0.5, 2))
-    c.paint(_clay(c) * 0.6, (fraction(v * 4) < 0.4) & (u.abs() < 0.42))
-    c.paint(_white(c) * 0.8, ((u.abs() - 0.3).abs() < 0.05) | (u.abs() < 0.04))
+    c.paint(c.colour(*_GREY) * 0.8, box(u, v, 0.5, 2))
+    c.paint(c.colour(*_CLAY) * 0.6, (fraction(v * 4) < 0.4) & (u.abs() < 0.42))
+    c.paint(c.colour(*_WHITE) * 0.8, ((u.abs() - 0.3).abs() < 0.05) | (u.abs() < 0.04))
 
 
 def _pool(c: Canvas) -> None:
     _ground(c)
-    c.paint(_white(c), box(c.u, c.v, 0.62, 0.45))
+    c.paint(c.colour(*_WHITE), box(c.u, c.v, 0.62, 0.45))
     c.paint(c.colour(0.11, 0.59, 0.74), box(c.u, c.v, 0.5, 0.33))
-    c.paint(_red(c), box(c.u + 0.2, c.v + 1, 0.6, 0.3))
+    c.paint(c.colour(*_RED), box(c.u + 0.2, c.v + 1, 0.6, 0.3))
 
 
 PLACE_PAINTERS = {
@@ -283,6 +258,5 @@ def places(rng: Rng, index: Tensor, angle: Tensor, scale: Tensor, jitter: float)
     """Return images (n, 3, S, S) of the place `PLACES[index]` from above."""
     n = len(index)
     u, v = local(rng.uniform(n, -0.15, 0.15), rng.uniform(n, -0.15, 0.15), scale, angle)
-    return render(
-        index, PLACES, PLACE_PAINTERS, lambda m: Canvas(rng, u[m], v[m], scale[m], jitter)
-    )
+    painters = [PLACE_PAINTERS[name] for name in PLACES]
+    return render(Canvas, painters, index, rng, (u, v, scale), jitter)

@@ -55,6 +55,25 @@ ROUGH = Camera(
 )
 ROUGH_SHARE = 0.35
 _COLOURS = len(COLOUR_NAMES)
+# How captions say what is drawn, one of each at random.
+_TWO = (
+    "a {a} {p} and a {b} {q}", "a {p} next to a {q}", "two objects , {a} and {b}",
+    "a {p} and a {q}", "a {a} {p} left of a {q}",
+)  # fmt: skip
+_SURFACES = (
+    "a {name} pattern",
+    "a {a} and {b} {name} surface",
+    "a {name} texture",
+    "a {b} pattern",
+)
+_ROAD = (
+    "a photo of a {finish}{name}", "a {colour} {name}", "a {finish}{colour} {name}",
+    "a {colour} {name} vehicle", "a {finish}vehicle",
+)  # fmt: skip
+_SIGN = (
+    "a {colour} {outline} sign with {mark}", "a {outline} sign", "a {colour} sign with {mark}",
+    "a sign with {mark}",
+)  # fmt: skip
 
 
 class Drawn(NamedTuple):
@@ -122,44 +141,21 @@ def _two_objects(rng: Rng, n: int) -> Drawn:
     for i in range(n):
         a, b = (COLOUR_NAMES[ink[i]] for ink in inks)
         p, q = (SHAPES[kind[i]] for kind in kinds)
-        captions.append(
-            rng.choice(
-                [
-                    f"a {a} {p} and a {b} {q}",
-                    f"a {p} next to a {q}",
-                    f"two objects , {a} and {b}",
-                    f"a {p} and a {q}",
-                    f"a {a} {p} left of a {q}",
-                ]
-            )
-        )
+        captions.append(rng.choice(_TWO).format(a=a, b=b, p=p, q=q))
     return Drawn(TIDY(rng, image), captions, kinds[0], torch.zeros_like(behind), inks[0])
 
 
 def _textures(rng: Rng, n: int) -> Drawn:
     kind, first = rng.integers(n, 16), rng.integers(n, _COLOURS)
     second = _other(rng, first)
-    u, v = local(
-        rng.uniform(n, -0.5, 0.5),
-        rng.uniform(n, -0.5, 0.5),
-        torch.ones(n),
-        rng.uniform(n, -0.2, 0.2),
-    )
+    x, y = rng.uniform(n, -0.5, 0.5), rng.uniform(n, -0.5, 0.5)
+    u, v = local(x, y, torch.ones(n), rng.uniform(n, -0.2, 0.2))
     values = texture(rng, kind, u, v, rng.uniform(n, 6, 12))
     image = blend(flat(palette(rng, first)), palette(rng, second), values)
     captions = []
     for i in range(n):
         name, a, b = TEXTURES[kind[i]], COLOUR_NAMES[first[i]], COLOUR_NAMES[second[i]]
-        captions.append(
-            rng.choice(
-                [
-                    f"a {name} pattern",
-                    f"a {a} and {b} {name} surface",
-                    f"a {name} texture",
-                    f"a {b} pattern",
-                ]
-            )
-        )
+        captions.append(rng.choice(_SURFACES).format(name=name, a=a, b=b))
     return Drawn(TIDY(rng, image), captions, kind, torch.zeros_like(kind), first)
 
 
@@ -174,10 +170,7 @@ def _glyphs(rng: Rng, n: int) -> Drawn:
         rng,
         character,
         rng.integers(n, len(FONTS)),
-        rng.uniform(n, -0.2, 0.2),
-        rng.uniform(n, -0.2, 0.2),
-        rng.uniform(n, 0.5, 0.95),
-        rng.uniform(n, -0.15, 0.15),
+        rng.pose(n, (-0.2, 0.2), (0.5, 0.95), (-0.15, 0.15)),
         shear=rng.uniform(n, -0.2, 0.2),
         warp=rng.uniform(n, 0, 0.09),
         stroke=rng.uniform(n, 0.2, 1.0),
@@ -243,27 +236,14 @@ def _vehicles(rng: Rng, n: int) -> Drawn:
         kind,
         palette(rng, ink, 0.05),
         striped.float(),
-        rng.uniform(n, -0.08, 0.08),
-        rng.uniform(n, -0.08, 0.08),
-        rng.uniform(n, 0.8, 0.95),
-        rng.uniform(n, -0.08, 0.08),
+        rng.pose(n, (-0.08, 0.08), (0.8, 0.95), (-0.08, 0.08)),
         torch.sign(rng.uniform(n, -1, 1)),
     )
     captions = []
     for i in range(n):
         name, colour = VEHICLES[kind[i]], COLOUR_NAMES[ink[i]]
         finish = "striped " if striped[i] else rng.choice(["plain ", ""])
-        captions.append(
-            rng.choice(
-                [
-                    f"a photo of a {finish}{name}",
-                    f"a {colour} {name}",
-                    f"a {finish}{colour} {name}",
-                    f"a {colour} {name} vehicle",
-                    f"a {finish}vehicle",
-                ]
-            )
-        )
+        captions.append(rng.choice(_ROAD).format(finish=finish, name=name, colour=colour))
     return Drawn(Camera(noise=0.04, contrast=0.15)(rng, image), captions, kind, ink, ink)
 
 
@@ -280,25 +260,13 @@ def _signs(rng: Rng, n: int) -> Drawn:
         plate,
         rim,
         symbol,
-        rng.uniform(n, -0.1, 0.1),
-        rng.uniform(n, -0.1, 0.1),
-        rng.uniform(n, 0.7, 0.95),
-        rng.uniform(n, -0.1, 0.1),
+        rng.pose(n, (-0.1, 0.1), (0.7, 0.95), (-0.1, 0.1)),
         rng.integers(n, len(FONTS)),
     )
     captions = []
     for i in range(n):
         colour, outline, mark = RIMS[rim_name[i]], PLATES[plate[i]], SYMBOLS[symbol[i]]
-        captions.append(
-            rng.choice(
-                [
-                    f"a {colour} {outline} sign with {mark}",
-                    f"a {outline} sign",
-                    f"a {colour} sign with {mark}",
-                    f"a sign with {mark}",
-                ]
-            )
-        )
+        captions.append(rng.choice(_SIGN).format(colour=colour, outline=outline, mark=mark))
     return Drawn(Camera(noise=0.04, contrast=0.15)(rng, image), captions, symbol, plate, rim_name)
 
 
@@ -313,20 +281,6 @@ KINDS: dict[str, tuple[Callable[[Rng, int], Drawn], float]] = {
     "scenes": (_scenes, 0.10),
     "vehicles": (_vehicles, 0.08),
     "signs": (_signs, 0.06),
-}
-
-
-# kind of picture -> how many nouns and attributes it has
-SHOWN: dict[str, tuple[int, int]] = {
-    "one object": (20, _COLOURS),
-    "two objects": (20, 1),
-    "textures": (len(TEXTURES), 1),
-    "characters": (len(GLYPHS), 1),
-    "land cover": (len(LAND), 1),
-    "places": (len(PLACES), 1),
-    "scenes": (len(SCENES), 1),
-    "vehicles": (len(VEHICLES), _COLOURS),
-    "signs": (len(SYMBOLS), len(PLATES)),
 }
 
 

@@ -62,63 +62,23 @@ SIGNS = (
     ("square", "blue", "letter h"), ("square", "green", "arrow"), ("square", "blue", "cross"),
 )  # fmt: skip
 
-TASKS: tuple[dict[str, Any], ...] = (
-    {
-        "name": "Vehicles",
-        "stand_in_for": "Cars",
-        "classes": tuple(f"{p} {v}" for v in VEHICLES[:8] for p in ("plain", "striped")),
-        "templates": ("a photo of a {}", "a picture of a {} vehicle"),
-    },
-    {
-        "name": "Textures",
-        "stand_in_for": "DTD",
-        "classes": TEXTURES,
-        "templates": ("a {} texture", "a photo of a {} pattern"),
-    },
-    {
-        "name": "LandCover",
-        "stand_in_for": "EuroSAT",
-        "classes": LAND,
-        "templates": ("a satellite photo of {}", "an aerial view of {}"),
-    },
-    {
-        "name": "Signs",
-        "stand_in_for": "GTSRB",
-        "classes": tuple(f"{rim} {plate} sign with {symbol}" for plate, rim, symbol in SIGNS),
-        "templates": ("a photo of a {}", "a {}"),
-    },
-    {
-        "name": "Handwritten",
-        "stand_in_for": "MNIST",
-        "classes": DIGITS,
-        "templates": ("a handwritten digit {}", "the digit {}"),
-    },
-    {
-        "name": "Places",
-        "stand_in_for": "RESISC45",
-        "classes": PLACES,
-        "templates": ("satellite imagery of a {}", "an aerial photo of a {}"),
-    },
-    {
-        "name": "Scenes",
-        "stand_in_for": "SUN397",
-        "classes": SCENES,
-        "templates": ("a photo of a {}", "a scene with a {}"),
-    },
-    {
-        "name": "HouseNumbers",
-        "stand_in_for": "SVHN",
-        "classes": DIGITS,
-        "templates": ("a house number {}", "a photo of the digit {}"),
-    },
-    {
-        "name": "Objects",
-        "stand_in_for": "ImageNet",
-        "classes": SHAPES,
-        "templates": ("a photo of a {}", "a picture of a {}"),
-        "control": True,
-    },
-)
+TASKS: tuple[dict[str, Any], ...] = tuple(
+    {"name": name, "stand_in_for": other, "classes": classes, "templates": templates}
+    for name, other, classes, templates in (
+        ("Vehicles", "Cars", tuple(f"{p} {v}" for v in VEHICLES[:8] for p in ("plain", "striped")),
+         ("a photo of a {}", "a picture of a {} vehicle")),
+        ("Textures", "DTD", TEXTURES, ("a {} texture", "a photo of a {} pattern")),
+        ("LandCover", "EuroSAT", LAND, ("a satellite photo of {}", "an aerial view of {}")),
+        ("Signs", "GTSRB", tuple(f"{rim} {plate} sign with {mark}" for plate, rim, mark in SIGNS),
+         ("a photo of a {}", "a {}")),
+        ("Handwritten", "MNIST", DIGITS, ("a handwritten digit {}", "the digit {}")),
+        ("Places", "RESISC45", PLACES, ("satellite imagery of a {}", "an aerial photo of a {}")),
+        ("Scenes", "SUN397", SCENES, ("a photo of a {}", "a scene with a {}")),
+        ("HouseNumbers", "SVHN", DIGITS, ("a house number {}", "a photo of the digit {}")),
+        ("Objects", "ImageNet", SHAPES, ("a photo of a {}", "a picture of a {}")),
+    )
+)  # fmt: skip
+TASKS[-1]["control"] = True
 
 
 def prompts(task: Mapping) -> list[str]:

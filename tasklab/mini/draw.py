@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -17,12 +17,22 @@ from torch import Tensor
 from tasklab.mini import exact
 from tasklab.mini.catalog import COLOURS
 
+Range = tuple[float, float]
 SIZE = 32
 PIXEL = 2 / SIZE
 COLOUR_TABLE = torch.tensor(list(COLOURS.values()))
 COLOUR_NAMES = tuple(COLOURS)
 _axis = (torch.arange(SIZE) + 0.5) * PIXEL - 1
 GRID_Y, GRID_X = torch.meshgrid(_axis, _axis, indexing="ij")
+
+
+class Pose(NamedTuple):
+    """Where things stand in their pictures: shift, half size and rotation in radians, each (n,)."""
+
+    dx: Tensor
+    dy: Tensor
+    scale: Tensor
+    angle: Tensor
 
 
 class Rng:
@@ -50,6 +60,10 @@ class Rng:
     def chance(self, n: int, p: float) -> Tensor:
         """Return (n,) booleans that are true with probability p."""
         return self.uniform(n) < p
+
+    def pose(self, n: int, shift: Range, size: Range, turn: Range) -> Pose:
+        """Return n poses, each part uniform in its range."""
+        return Pose(*(self.uniform(n, *limits) for limits in (shift, shift, size, turn)))
 
     def choice(self, items: Sequence[str]) -> str:
         """Return one of the items."""
@@ -200,25 +214,28 @@ class Canvas:
         self.image = blend(self.image, colour, alpha)
 
 
-Sheet = TypeVar("Sheet", bound=Canvas)
-
-
 def render(
+    kind: type[Canvas],
+    painters: Sequence[Callable[[Any], None]],
     index: Tensor,
-    names: Sequence[str],
-    painters: Mapping[str, Callable[[Sheet], None]],
-    canvas: Callable[[Tensor], Sheet],
+    rng: Rng,
+    at: tuple[Tensor, Tensor, Tensor],
+    jitter: float,
+    **own: Tensor,
 ) -> Tensor:
     """Return images (n, 3, S, S): each class is painted by its own function on its own canvas.
 
     Args:
-        painters: A function per name that paints a canvas.
-        canvas: Makes the canvas for the images selected by a boolean mask (n,).
+        painters: A function of a canvas for each class.
+        index: The class of each image (n,).
+        at: u, v (n, S, S) and scale (n,) of the canvases.
+        **own: Further attributes of the canvases, (n,) each.
     """
     image = torch.zeros(len(index), 3, SIZE, SIZE)
     for k in index.unique().tolist():
         chosen = index == k
-        sheet = canvas(chosen)
-        painters[names[k]](sheet)
+        sheet = kind(rng, *(part[chosen] for part in at), jitter)
+        vars(sheet).update({name: column(values[chosen]) for name, values in own.items()})
+        painters[k](sheet)
         image[chosen] = sheet.image
     return image.clamp(0, 1)

@@ -69,10 +69,7 @@ def remainder(x: Tensor, divisor: float) -> Tensor:
 
 def channel_mean(x: Tensor, dim: int) -> Tensor:
     """Return the mean over a dimension, summed in its order."""
-    first, *others = x.unbind(dim)
-    for other in others:
-        first = first + other
-    return first / x.shape[dim]
+    return _sum(x.unbind(dim)) / x.shape[dim]
 
 
 def box_blur(image: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from tasklab.mini.catalog import PLATES, SYMBOLS, VEHICLES
 from tasklab.mini.draw import (
+    Pose,
     Rng,
     blend,
     box,
@@ -48,10 +49,7 @@ def vehicles(
     index: Tensor,
     colour: Tensor,
     striped: Tensor,
-    dx: Tensor,
-    dy: Tensor,
-    scale: Tensor,
-    angle: Tensor,
+    pose: Pose,
     facing: Tensor,
 ) -> Tensor:
     """Return the images with the vehicle `VEHICLES[index]` drawn over them.
@@ -60,8 +58,8 @@ def vehicles(
         striped: (n,) 1 for a contrasting stripe along the body, else 0.
         facing: (n,) +1 or -1.
     """
-    n = len(index)
-    u, v = local(dx, dy, scale, angle)
+    n, scale = len(index), pose.scale
+    u, v = local(*pose)
     u = u * column(facing)
     table = _BODY_TABLE[index]
     table = table + rng.normal(*table.shape) * 0.012 * (table != 0)
@@ -112,16 +110,7 @@ _CHARACTERS = torch.tensor([0, 0, 0, 0, 1, 3, 5, 8, 10, 25, 17])
 
 
 def signs(
-    rng: Rng,
-    image: Tensor,
-    plate: Tensor,
-    rim: Tensor,
-    symbol: Tensor,
-    dx: Tensor,
-    dy: Tensor,
-    scale: Tensor,
-    angle: Tensor,
-    font: Tensor,
+    rng: Rng, image: Tensor, plate: Tensor, rim: Tensor, symbol: Tensor, pose: Pose, font: Tensor
 ) -> Tensor:
     """Return the images with a road sign drawn over them.
 
@@ -131,8 +120,8 @@ def signs(
         symbol: (n,) index into `SYMBOLS`.
         font: (n,) index into `shapes.FONTS`.
     """
-    n = len(plate)
-    u, v = local(dx, dy, scale, angle)
+    n, (dx, dy, scale, angle) = len(plate), pose
+    u, v = local(*pose)
     outlines = torch.stack(
         [
             radius(u, v) - 0.95,
@@ -149,8 +138,8 @@ def signs(
 
     low = plate == PLATES.index("triangle")  # the symbol of a triangle sits lower and is smaller
     size = scale * torch.where(low, 0.38, 0.55)
-    y = dy + scale * torch.where(low, 0.16, 0.0)
-    su, sv = local(dx, y, size, angle)
+    at = Pose(dx, dy + scale * torch.where(low, 0.16, 0.0), size, angle)
+    su, sv = local(*at)
     alpha = torch.zeros_like(u)
     for k, name in enumerate(SYMBOLS):
         m = symbol == k
@@ -159,8 +148,7 @@ def signs(
     m = symbol >= len(_DRAWN_SYMBOLS)
     if m.any():
         bold = torch.full((int(m.sum()),), 0.8)
-        alpha[m] = glyph_alpha(
-            rng, _CHARACTERS[symbol[m]], font[m], dx[m], y[m], size[m] * 1.15, angle[m], stroke=bold
-        )
+        own = Pose(*(part[m] for part in at._replace(scale=size * 1.15)))
+        alpha[m] = glyph_alpha(rng, _CHARACTERS[symbol[m]], font[m], own, stroke=bold)
     ink = torch.tensor([0.08, 0.08, 0.1]) + rng.normal(n, 3) * 0.04
     return blend(image, ink, alpha)

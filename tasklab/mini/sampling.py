@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from tasklab.errors import unknown
+from tasklab.errors import choose
 from tasklab.mini import exact
 from tasklab.mini.aerial import land, places
 from tasklab.mini.camera import to_uint8
@@ -22,6 +22,7 @@ from tasklab.mini.draw import (
     COLOUR_NAMES,
     GRID_Y,
     SIZE,
+    Pose,
     Rng,
     blend,
     column,
@@ -39,6 +40,7 @@ from tasklab.mini.worlds import LOOKS, VERSION, Look
 
 SPLITS = ("train", "val", "test")
 _SEEDS = {"train": 11, "val": 12, "test": 13}
+_SHEETS = {"train": slice(997), "val": slice(997, 1297), "test": slice(1297, None)}  # of digits
 
 
 def _vehicles(rng: Rng, y: Tensor, split: str, look: Look) -> Tensor:
@@ -52,23 +54,14 @@ def _vehicles(rng: Rng, y: Tensor, split: str, look: Look) -> Tensor:
         y // 2,
         palette(rng, rng.integers(n, 12), look.jitter),
         (y % 2).float(),
-        rng.uniform(n, *look.shift),
-        rng.uniform(n, *look.shift),
-        rng.uniform(n, *look.size),
-        rng.uniform(n, *look.turn),
+        rng.pose(n, look.shift, look.size, look.turn),
         torch.sign(rng.uniform(n, -1, 1)),
     )
 
 
 def _textures(rng: Rng, y: Tensor, split: str, look: Look) -> Tensor:
     n = len(y)
-    u, v = local(
-        rng.uniform(n, *look.shift),
-        rng.uniform(n, *look.shift),
-        rng.uniform(n, *look.size),
-        rng.uniform(n, *look.turn),
-        rng.uniform(n, 0.75, 1.3),
-    )
+    u, v = local(*rng.pose(n, look.shift, look.size, look.turn), rng.uniform(n, 0.75, 1.3))
     bend = field(rng, n, 4, 2) * 0.06
     values = texture(rng, y, u + bend[:, 0], v + bend[:, 1], rng.uniform(n, *look.frequency))
     first = torch.rand(n, 3, generator=rng.generator)
@@ -92,40 +85,32 @@ def _signs(rng: Rng, y: Tensor, split: str, look: Look) -> Tensor:
         plate,
         rim,
         symbol,
-        rng.uniform(n, *look.shift),
-        rng.uniform(n, *look.shift),
-        rng.uniform(n, *look.size),
-        rng.uniform(n, *look.turn),
+        rng.pose(n, look.shift, look.size, look.turn),
         rng.integers(n, len(FONTS)),
     )
 
 
 @functools.cache
-def _written_digits() -> dict[str, tuple[Tensor, Tensor]]:
-    from sklearn.datasets import load_digits
+def written_digits() -> tuple[Tensor, Tensor]:
+    """Return scikit-learn's 1,797 handwritten digits (n, 8, 8) in [0, 1], shuffled, and labels."""
+    from sklearn.datasets import load_digits  # takes a second to import
 
     bunch = load_digits()
     images = torch.as_tensor(bunch.images, dtype=torch.float32) / 16
     labels = torch.as_tensor(bunch.target, dtype=torch.int64)
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))
-    parts = {"train": order[:997], "val": order[997:1297], "test": order[1297:]}
-    return {split: (images[part], labels[part]) for split, part in parts.items()}
+    return images[order], labels[order]
 
 
 def _handwritten(rng: Rng, y: Tensor, split: str, look: Look) -> Tensor:
     n = len(y)
-    sources, labels = _written_digits()[split]
+    sources, labels = (part[_SHEETS[split]] for part in written_digits())
     small = torch.zeros(n, 8, 8)
     for digit in y.unique().tolist():
         m, pool = y == digit, sources[labels == digit]
         small[m] = pool[rng.integers(int(m.sum()), len(pool))]
     large = exact.resized(small[:, None], SIZE)
-    u, v = local(
-        rng.uniform(n, *look.shift),
-        rng.uniform(n, *look.shift),
-        rng.uniform(n, *look.size),
-        rng.uniform(n, *look.turn),
-    )
+    u, v = local(*rng.pose(n, look.shift, look.size, look.turn))
     ink = exact.sampled(large, u, v).clamp(0, 1)
     return ink.expand(n, 3, SIZE, SIZE).clone()
 
@@ -140,12 +125,7 @@ def _scenes(rng: Rng, y: Tensor, split: str, look: Look) -> Tensor:
     image = landscapes(rng, y, rng.uniform(n, -0.1, 0.4), look.jitter)
     flip = rng.chance(n, 0.5)[:, None, None, None]
     image = torch.where(flip, image.flip(-1), image)
-    u, v = local(
-        rng.uniform(n, *look.shift),
-        rng.uniform(n, *look.shift),
-        rng.uniform(n, *look.size),
-        rng.uniform(n, *look.turn),
-    )
+    u, v = local(*rng.pose(n, look.shift, look.size, look.turn))
     return exact.sampled(image, u, v, reflect=True)
 
 
@@ -155,40 +135,16 @@ def _house_numbers(rng: Rng, y: Tensor, split: str, look: Look) -> Tensor:
     away = torch.where(exact.channel_mean(wall, 1) > 0.5, -1.0, 1.0)
     ink = (wall + (away * rng.uniform(n, *look.ink))[:, None] + rng.normal(n, 3) * 0.1).clamp(0, 1)
     image = flat(wall) * (1 + 0.2 * field(rng, n, 4))
-    stroke, font, size = (
-        rng.uniform(n, 0.4, 1),
-        rng.integers(n, len(FONTS)),
-        rng.uniform(n, *look.size),
-    )
-    angle, dx, dy = (
-        rng.uniform(n, *look.turn),
-        rng.uniform(n, -0.12, 0.12),
-        rng.uniform(n, -0.15, 0.15),
-    )
+    stroke, font = rng.uniform(n, 0.4, 1), rng.integers(n, len(FONTS))
+    size, angle = rng.uniform(n, *look.size), rng.uniform(n, *look.turn)
+    dx, dy = rng.uniform(n, -0.12, 0.12), rng.uniform(n, -0.15, 0.15)
     for side in (-1, 1):  # the neighbours in the number
-        neighbour = glyph_alpha(
-            rng,
-            rng.integers(n, 10),
-            font,
-            dx + side * size * 1.15,
-            dy + rng.uniform(n, -0.1, 0.1),
-            size,
-            angle,
-            stroke=stroke,
-        )
+        other = rng.integers(n, 10)
+        beside = Pose(dx + side * size * 1.15, dy + rng.uniform(n, -0.1, 0.1), size, angle)
+        neighbour = glyph_alpha(rng, other, font, beside, stroke=stroke)
         image = blend(image, ink, neighbour * column(rng.chance(n, look.others).float()))
-    digit = glyph_alpha(
-        rng,
-        y,
-        font,
-        dx,
-        dy,
-        size,
-        angle,
-        shear=rng.uniform(n, -0.2, 0.2),
-        warp=torch.full((n,), 0.04),
-        stroke=stroke,
-    )
+    shear, warp, pose = rng.uniform(n, -0.2, 0.2), torch.full((n,), 0.04), Pose(dx, dy, size, angle)
+    digit = glyph_alpha(rng, y, font, pose, shear=shear, warp=warp, stroke=stroke)
     return blend(image, ink, digit)
 
 
@@ -230,10 +186,8 @@ def sample(task: str, split: str, n: int) -> tuple[Tensor, Tensor]:
     Classes are balanced and shuffled. The splits are drawn from different seeds; those of the
     handwritten digits come from different sheets as well, so that no source is in two splits.
     """
-    if task not in _DRAWERS:
-        raise unknown("task", task, _DRAWERS)
-    if split not in SPLITS:
-        raise unknown("split", split, SPLITS)
+    choose("task", task, _DRAWERS)
+    choose("split", split, SPLITS)
     names = [t["name"] for t in TASKS]
     classes = len(TASKS[names.index(task)]["classes"])
     look, rng = LOOKS[task], Rng(2, _SEEDS[split], names.index(task))

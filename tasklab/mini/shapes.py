@@ -14,6 +14,7 @@ from tasklab.mini import exact
 from tasklab.mini.catalog import SHAPES
 from tasklab.mini.draw import (
     SIZE,
+    Pose,
     Rng,
     box,
     column,
@@ -115,10 +116,7 @@ def glyph_alpha(
     rng: Rng,
     character: Tensor,
     font: Tensor,
-    dx: Tensor,
-    dy: Tensor,
-    scale: Tensor,
-    angle: Tensor,
+    pose: Pose,
     *,
     shear: Tensor | None = None,
     warp: Tensor | None = None,
@@ -133,7 +131,7 @@ def glyph_alpha(
         warp: (n,) size of a smooth random distortion, in local units.
         stroke: (n,) weight of the strokes, 0 thin to 1 thick.
     """
-    u, v = local(dx, dy, scale, angle)
+    u, v = local(*pose)
     if shear is not None:
         u = u + column(shear) * v
     if warp is not None:

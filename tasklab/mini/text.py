@@ -1,9 +1,8 @@
 """The text world: generated texts about the drawn world's things, and seven tasks set in them.
 
 A task is in T5's text-to-text form [Raffel et al., 2020]: a text with a question in, one answer
-word out, so that the first generated word decides the class. Sentences come from small grammars;
-how hard each task is was set once, on validation texts, so that a pre-trained model (its text:
-`pretraining.t5`) has an idea of some tasks and a fine-tuned one knows most of each.
+word out, so that the first generated word decides the class. How hard each task is was set once, on
+validation texts.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import zlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from tasklab.errors import unknown
+from tasklab.errors import choose
 from tasklab.mini.catalog import with_articles
 from tasklab.mini.lexicon import (
     ANIMALS,
@@ -234,10 +233,8 @@ _WRITERS: dict[str, Callable[[Rng, int], str]] = {
 
 def write(task: str, split: str, n: int) -> tuple[list[str], list[int]]:
     """Return n texts of a task and their labels, always the same ones; see `sample_text`."""
-    if task not in _WRITERS:
-        raise unknown("task", task, _WRITERS)
-    if split not in SPLITS:
-        raise unknown("split", split, SPLITS)
+    choose("task", task, _WRITERS)
+    choose("split", split, SPLITS)
     entry = next(entry for entry in TEXT_TASKS if entry["name"] == task)
     rng = random.Random(f"{TEXT_VERSION} {task} {split}")
     labels = [i % len(entry["classes"]) for i in range(n)]

@@ -1,10 +1,8 @@
 """The drawn world: how each task shows its things, and how many images it has.
 
 A task has a look of its own, none of which is that of the pre-training pictures: that gap is what
-fine-tuning closes. It is style, viewpoint and palette, and hardly noise, which nothing closes. A
-style by itself is rare in pre-training; of those that a task is seen through after each other only
-`"negative+hue"` occurs there, in one picture of 1,000.
-How hard each task is was set once, on validation images, by the levels of the non-linear model.
+fine-tuning closes. How hard each task is was set once, on validation images, by the levels of the
+non-linear model.
 
 Every processor draws the same bytes: pictures are made by elementwise IEEE operations and the
 functions of `exact` alone (tests/unit/mini/test_exact.py refuses any other). A new world also draws
@@ -18,8 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tasklab.mini.camera import Camera
-
-Range = tuple[float, float]
+from tasklab.mini.draw import Range
 
 
 @dataclass(frozen=True, kw_only=True)

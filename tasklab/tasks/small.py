@@ -12,14 +12,15 @@ from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int, UInt8
+from jaxtyping import UInt8
 from torch import Tensor
 
-from tasklab.errors import TasklabError, unknown, whole
+from tasklab.errors import TasklabError, choose, whole
 from tasklab.mini.camera import to_uint8
-from tasklab.mini.captions import KINDS, SHOWN
+from tasklab.mini.captions import KINDS
 from tasklab.mini.catalog import DIGITS, LAND, PLACES, SCENES, SHAPES, SYMBOLS, TEXTURES, VEHICLES
 from tasklab.mini.draw import Rng
+from tasklab.mini.sampling import written_digits
 from tasklab.tasks.drawn import Images
 
 ANGLES = (22.5, 45.0, 67.5, 90.0)  # degrees, of the fine-tuning tasks: C.1.1
@@ -65,8 +66,8 @@ CLASSES = tuple(
 def rotated_digits(angle: float, split: str) -> Images:
     """Return handwritten digits uint8 (N, 1, 28, 28), all turned by the same angle.
 
-    They come from the 8 x 8 digits of scikit-learn, enlarged to 20 x 20 in a black frame, which is
-    the geometry of MNIST. The returned tensors are shared between calls: do not write to them.
+    They are the 8 x 8 digits of scikit-learn, enlarged to 20 x 20 in a black frame as MNIST's. The
+    tensors are shared between calls: do not write to them.
 
     Args:
         split: `"train"`, 1,300 digits, or `"test"`, the other 497, the same ones at every angle.
@@ -74,24 +75,13 @@ def rotated_digits(angle: float, split: str) -> Images:
     from torchvision.transforms import InterpolationMode  # here, for it takes seconds
     from torchvision.transforms.v2.functional import rotate
 
-    digits, labels = _digits(split)
-    large = F.interpolate(digits, (_INNER, _INNER), mode="bilinear", align_corners=False)
+    choose("split", split, PER_CLASS)
+    part = slice(TRAIN_DIGITS) if split == "train" else slice(TRAIN_DIGITS, None)
+    digits, labels = (each[part] for each in written_digits())
+    large = F.interpolate(digits[:, None], (_INNER, _INNER), mode="bilinear", align_corners=False)
     framed = F.pad(large, [(_SIDE - _INNER) // 2] * 4)
     turned = rotate(framed, angle, interpolation=InterpolationMode.BILINEAR)
     return Images((turned * 255).round().clamp(0, 255).to(torch.uint8), labels)
-
-
-@functools.lru_cache(maxsize=2)
-def _digits(split: str) -> tuple[Float[Tensor, "N 1 8 8"], Int[Tensor, " N"]]:
-    _known(split)
-    from sklearn.datasets import load_digits  # takes a second to import
-
-    bunch = load_digits()
-    images = torch.as_tensor(bunch.images, dtype=torch.float32)[:, None] / 16
-    labels = torch.as_tensor(bunch.target, dtype=torch.int64)
-    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))
-    part = order[:TRAIN_DIGITS] if split == "train" else order[TRAIN_DIGITS:]
-    return images[part], labels[part]
 
 
 def classes(index: int) -> tuple[int, ...]:
@@ -111,7 +101,7 @@ def class_split(index: int, split: str) -> Images:
         index: 0 to 19. The paper pre-trains on the first and fine-tunes on the next four.
         split: `"train"` or `"test"`, with `PER_CLASS` pictures a class.
     """
-    _known(split)
+    choose("split", split, PER_CLASS)
     labels = classes(index)
     drawn = [_drawn(CLASSES[label].kind, split)[CLASSES[label].noun] for label in labels]
     x, y = torch.cat(drawn), torch.tensor(labels).repeat_interleave(PER_CLASS[split])
@@ -127,7 +117,7 @@ def _drawn(kind: str, split: str) -> UInt8[Tensor, "C n 3 32 32"]:
     What a picture shows is drawn with it, so we draw until there are enough of each.
     """
     wanted, count = PER_CLASS[split], len(_NOUNS[kind])
-    rng = Rng(_SEED, list(PER_CLASS).index(split), list(SHOWN).index(kind))
+    rng = Rng(_SEED, list(PER_CLASS).index(split), list(KINDS).index(kind))
     pictures: list[list[Tensor]] = [[] for _ in range(count)]
     while min(map(len, pictures)) < wanted:
         drawn = KINDS[kind][0](rng, _CHUNK)
@@ -164,8 +154,3 @@ def replaced(one: Images, other: Images, ratio: float, seed: int = 0) -> Images:
     out = torch.randperm(len(one.y), generator=generator)[:count]
     into = torch.randperm(len(other.y), generator=generator)[:count]
     return Images(*(a.index_copy(0, out, b[into]) for a, b in zip(one, other, strict=True)))
-
-
-def _known(split: str) -> None:
-    if split not in PER_CLASS:
-        raise unknown("split", split, PER_CLASS)

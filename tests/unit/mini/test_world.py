@@ -49,10 +49,10 @@ def test_splits_share_no_image(name):
 
 
 def test_handwritten_splits_share_no_source():
-    parts = sampling._written_digits()
-    assert sum(len(labels) for _, labels in parts.values()) == 1797
-    total = torch.cat([images.flatten(1) for images, _ in parts.values()])
-    assert len(torch.unique(total, dim=0)) == 1797
+    digits, labels = sampling.written_digits()
+    rows = torch.cat([torch.arange(1797)[part] for part in sampling._SHEETS.values()])
+    assert rows.tolist() == list(range(1797)) and len(labels) == 1797
+    assert len(torch.unique(digits.flatten(1), dim=0)) == 1797
 
 
 def test_unknown_names_are_refused_with_the_nearest():
