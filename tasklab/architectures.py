@@ -54,12 +54,8 @@ class FirstToken(nn.Module):
     it, so that other parameters can be put in its place.
 
     Attributes:
-        shared: The embedding of words, in and out.
-        encoder: T5's encoder.
-        decoder: T5's decoder.
         scale: d_model^(-1/2).
         start: The decoder's first token.
-        pad: The token that is not attended to.
 
     Raises:
         TasklabError: If the model has another output embedding than its input's.

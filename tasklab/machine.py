@@ -119,8 +119,7 @@ def unpaired(present: Mapping[str, str | None], wanted: list[str] | None) -> str
 def cores(root: Path = Path("/")) -> float:
     """Return the number of cores this process may use, a cgroup's share of time included.
 
-    Args:
-        root: Of the file system, whose `proc` and `sys` are read.
+    `root` is that of the file system, whose `proc` and `sys` are read.
     """
     try:
         count: float = len(os.sched_getaffinity(0))
@@ -140,9 +139,6 @@ def memory(root: Path = Path("/")) -> Memory:
     """Return the memory of the machine, or of the tightest cgroup around this process.
 
     Files that a cgroup caches count as available, also those mapped into memory, as vectors are.
-
-    Args:
-        root: Of the file system, whose `proc` and `sys` are read.
     """
     info = _table(root / "proc/meminfo", unit=1024)
     total, available = info.get("MemTotal"), info.get("MemAvailable")
@@ -249,9 +245,7 @@ def shortest(*ways: Callable[[], object], rounds: int = 16) -> list[float]:
 
     Several threads would wait for each other where a core is busy with other work.
 
-    Args:
-        ways: Functions, called in turns.
-        rounds: How often each.
+    `ways` are called in turns, `rounds` times each.
     """
     import torch
 
@@ -298,7 +292,6 @@ def disk(path: Path, seconds: float = 0) -> Disk:
     """Describe a folder and its disk.
 
     Args:
-        path: The folder; it need not exist.
         seconds: How long to count what it holds; 0 for not at all.
     """
     path = Path(path).expanduser().absolute()
@@ -352,9 +345,8 @@ def too_large(needed: float, there: float) -> tuple[str, str]:
     return f"{needed:,.0f} bytes", f"{there:,.0f} bytes"
 
 
-# Training on a CPU allocates and frees the same large buffers in every step. By default glibc maps
-# and unmaps them each time, and every page is then faulted in anew: on virtual machines that can
-# make a step several times slower.
+# By default glibc maps and unmaps large buffers in every training step, and each page is faulted in
+# anew: on virtual machines a step can take several times as long.
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD, _M_MMAP_MAX = -1, -2, -3, -4  # from malloc.h
 _LARGE = 2**22  # bytes
 
@@ -363,8 +355,7 @@ _LARGE = 2**22  # bytes
 def keep_freed_memory(keep: bool = True) -> bool:
     """Configure glibc's malloc to keep freed blocks; return whether that worked.
 
-    With another C library this does nothing. Small models reuse the blocks at once. A large model
-    would hold half a gigabyte more at its peak, and new blocks cost it a fraction of a step.
+    A large model would hold half a gigabyte more at its peak.
 
     Args:
         keep: `False` for large models. The first call of a process decides: glibc cannot return to

@@ -34,10 +34,7 @@ _LATEST: dict[str, tuple[tuple[Any, ...], Any]] = {}  # what it was made of, and
 def placed(what: Placed, device: torch.device | str) -> Placed:
     """Return tensors, heads or task vectors on a device; what is there already stays the same.
 
-    Args:
-        what: One of them, or a mapping or sequence of any depth; other values are returned as
-            they are.
-        device: Where it is needed, usually `Encoder.device`.
+    `what` may be a mapping or sequence of any depth; other values are returned as they are.
 
     >>> placed({"w": torch.ones(1), "n": 3}, "cpu")
     {'w': tensor([1.]), 'n': 3}
@@ -68,8 +65,7 @@ def device_of(what: Any) -> torch.device:
 def laid_out(gradient: Tensor, parameter: Tensor) -> Tensor:
     """Return a gradient in its parameter's memory layout, which fused optimisers ask for.
 
-    cuDNN gives the gradient of a convolution's weight in an order of axes of its own, and
-    `torch.autograd.grad` keeps it. Only where strides differ is anything copied.
+    cuDNN gives the gradient of a convolution's weight in an order of axes of its own.
 
     >>> gradient = torch.ones(2, 3, 4, 4).to(memory_format=torch.channels_last)
     >>> laid_out(gradient, torch.ones(2, 3, 4, 4)).stride()
@@ -97,9 +93,7 @@ def resident(
     What was used longest ago makes room. `release` makes all of it. On a CPU nothing is kept here.
 
     Args:
-        key: What tells them from others.
-        device: Where they are needed.
-        load: Reads them: a tensor, or a mapping or tuple of tensors, on the CPU.
+        load: Reads a tensor, or a mapping or tuple of tensors, on the CPU.
     """
     device = torch.device(device)
     if device.type == "cpu":
@@ -126,8 +120,6 @@ def latest(name: str, of: tuple[Any, ...], make: Callable[[], Placed]) -> Placed
     """Return the latest object of a name if it was made of these very objects; or make it.
 
     Args:
-        name: Of the one place that it is kept in.
-        of: The objects that it is made of.
         make: Makes it; the former one is gone then.
     """
     known = _LATEST.pop(name, None)

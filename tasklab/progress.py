@@ -101,13 +101,8 @@ class Bar:
     """So many steps, of which some are done; use it in a `with` statement.
 
     Args:
-        total: Number of steps.
-        desc: What is going on.
-        done: Steps that were done before.
-        unit: Name of a step.
         screen: Where it is shown if it is the outermost one; `None` is nowhere.
         clock: Seconds since any moment.
-        soon: Seconds until anything is shown.
     """
 
     def __init__(
@@ -215,21 +210,11 @@ def duration(seconds: float) -> str:
 
 
 def bar(
-    total: int,
-    desc: str,
-    *,
-    done: int = 0,
-    unit: str = "step",
-    on: bool = True,
-    soon: float = SOON,
+    total: int, desc: str, *, done: int = 0, unit: str = "step", on: bool = True, soon: float = SOON
 ) -> Bar:
     """Return a progress bar that suits where the output goes; use it in a `with` statement.
 
     Args:
-        total: Number of steps.
-        desc: What is going on.
-        done: Steps that were done before, e.g. by an interrupted run.
-        unit: Name of a step.
         on: Whether to show anything. The variable `TQDM_DISABLE=1` switches all off.
         soon: Seconds until anything is shown.
     """
@@ -243,15 +228,7 @@ def bar(
 def track(
     items: Iterable[T], total: int, desc: str, *, unit: str = "step", on: bool = True
 ) -> Iterator[T]:
-    """Yield the items and show how many of `total` there have been.
-
-    Args:
-        items: What is gone through.
-        total: How many there are.
-        desc: What is done with them.
-        unit: What one of them is.
-        on: Whether to show anything.
-    """
+    """Yield the items and show how many of `total` there have been."""
     with bar(total, desc, unit=unit, on=on) as shown:
         for item in items:
             yield item

@@ -16,9 +16,7 @@ with dist = 1 where the classes differ (in %), or the symmetrised divergence of 
 
     distance = 1 - cos(u, v),      coef = |u| cos(u, v) / |v|
 
-(CTL, section 4.2, equation 1, at the features). Of the average in the tangent model they are 0
-and 1 by definition. What another method merges is not the mean of the weights: of it they tell
-how far its features are from the mean of the features.
+(CTL, section 4.2, equation 1, at the features); of the average in the tangent model 0 and 1.
 
 Letters: T tasks, N images, D features.
 """
@@ -34,7 +32,7 @@ from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
 from tasklab.analyses.disentanglement import symmetric_kl
-from tasklab.analyses.evaluation import Evaluator
+from tasklab.analyses.evaluation import Evaluator, Vectors
 from tasklab.analyses.finite import check_vectors, finite_rows
 from tasklab.errors import TasklabError, whole
 from tasklab.taskvector import TaskVector
@@ -81,17 +79,9 @@ def features(
 
 
 def singles(
-    evaluator: Evaluator,
-    vectors: Mapping[str, TaskVector],
-    count: int,
-    *,
-    linear: bool,
-    split: str = "test",
+    evaluator: Evaluator, vectors: Vectors, count: int, *, linear: bool, split: str = "test"
 ) -> Singles:
     """Predict with each task's own model; the answers serve every merge of these vectors.
-
-    In a network T passes over the images of each task, of which all but one are over the first
-    `count`; in the tangent model two, for the mean of J tau_s is J of the mean.
 
     Args:
         vectors: tau_t by the task's name, at least two.

@@ -6,8 +6,7 @@ In a linearized model, accuracy along a line of coefficients is a step function,
 - The best shared coefficient is found without a grid (`exact_addition`), and so is that of a
   negation which keeps the control task (`exact_negation`).
 - One coefficient for each task, which the papers do not report, is found by coordinate ascent with
-  each step solved exactly (`per_task`). For non-linear models, where every trial is a pass over the
-  images, a search with a bounded number of trials takes its place.
+  each step solved exactly (`per_task`); for non-linear models by a bounded number of trials.
 
 Coefficients are chosen on validation images; test images only report.
 
@@ -24,14 +23,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from tasklab.analyses.editing import (
-    CONTROL_SHARE,
-    Negation,
-    normalised,
-    percent,
-    single_task,
-)
-from tasklab.analyses.evaluation import ALPHAS, Evaluator
+from tasklab.analyses.editing import CONTROL_SHARE, Negation, normalised, reported, single_task
+from tasklab.analyses.evaluation import ALPHAS, Evaluator, Vectors
 from tasklab.analyses.finite import as_coefficient, check_grid, check_vectors, finite
 from tasklab.analyses.step_curves import (
     AffineScores,
@@ -124,10 +117,7 @@ class ExactAddition:
 
 
 def exact_addition(
-    evaluator: Evaluator,
-    vectors: Mapping[str, TaskVector],
-    *,
-    grid: Sequence[float] = ALPHAS,
+    evaluator: Evaluator, vectors: Vectors, *, grid: Sequence[float] = ALPHAS
 ) -> ExactAddition:
     """Add the vectors in the linearized model, and solve for the best shared coefficient."""
     check_grid(grid)
@@ -168,17 +158,7 @@ def exact_negation(evaluator: Evaluator, task: str, vector: TaskVector) -> Negat
 
     allowed = PiecewiseConstant(knots, objective((knots[:-1] + knots[1:]) / 2), objective(knots))
     alpha = allowed.best().alpha if np.isfinite(allowed.between).any() else 0.0
-    answers = [evaluator.answers(vector, name, "test", -alpha, linear=True) for name in names]
-    at_target, at_control = percent(answers)
-    return Negation(
-        task=task,
-        alphas=(alpha,),
-        target_validation=curves[0].at([alpha]),
-        alpha=alpha,
-        target=float(at_target),
-        control=float(at_control),
-        answers=tuple(answers),
-    )
+    return reported(evaluator, task, vector, alpha, (alpha,), curves[0].at([alpha]), linear=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,8 +174,7 @@ class PerTask:
     with_shared: Mapping[str, np.ndarray]
     with_own: Mapping[str, np.ndarray]  #: Accuracies (T,) in % with the tasks' own, by split
     sweeps: int  #: Sweeps over the coefficients
-    #: Passes over one task's validation images that both choices took; a linear model's are
-    #: forward-mode passes, made once and kept in the store.
+    #: Passes over one task's validation images; a linear model's are kept in the store.
     passes: int
     n: Mapping[str, tuple[int, ...]]
 
@@ -224,7 +203,7 @@ class PerTask:
 
 def per_task(
     evaluator: Evaluator,
-    vectors: Mapping[str, TaskVector],
+    vectors: Vectors,
     *,
     linear: bool,
     shared: float | None = None,
@@ -233,9 +212,8 @@ def per_task(
 ) -> PerTask:
     """Choose a coefficient in [0, 1] for each task on validation images; report test images too.
 
-    Both searches maximise the mean normalised validation accuracy from the best shared coefficient.
-    A linear model needs T x T tangent features, after which all is arithmetic (`ascend`). A
-    non-linear model is evaluated on all tasks at each trial (`climb`).
+    Both searches (`ascend`, `climb`) maximise the mean normalised validation accuracy, from the
+    best shared coefficient on.
 
     Args:
         shared: The shared coefficient of a non-linear model, if known; else it is searched.
@@ -273,7 +251,7 @@ def per_task(
 
 
 def _own_exactly(
-    evaluator: Evaluator, vectors: Mapping[str, TaskVector], single: np.ndarray
+    evaluator: Evaluator, vectors: Vectors, single: np.ndarray
 ) -> tuple[Ascent, float, int, Validate]:
     scores = [affine_scores(evaluator, list(vectors.values()), task, "val") for task in vectors]
     ones = np.ones(len(vectors))
@@ -284,7 +262,7 @@ def _own_exactly(
 
 def _own_by_trial(
     evaluator: Evaluator,
-    vectors: Mapping[str, TaskVector],
+    vectors: Vectors,
     single: np.ndarray,
     shared: float | None,
     step: float,
@@ -310,11 +288,7 @@ def _own_by_trial(
 
 
 def _accuracies(
-    evaluator: Evaluator,
-    vectors: Mapping[str, TaskVector],
-    alphas: np.ndarray,
-    split: str,
-    linear: bool,
+    evaluator: Evaluator, vectors: Vectors, alphas: np.ndarray, split: str, linear: bool
 ) -> np.ndarray:
     # One at a time: all of a large model would be as much memory again as the vectors.
     scaled = (vector * float(a) for vector, a in zip(vectors.values(), alphas, strict=True))

@@ -18,18 +18,13 @@ listing multiplies a tangent of zeros).
 | `listing`: `torch.func.jvp`, and autograd through it | 1 + 2 + 2 = 5 | 1 + 2 = 3 |
 | `cached`: f0 + alpha J tau from stored features | | 0 |
 
-Both linearized steps have 5/3 of the products of a standard one; with theta_0 frozen, the listing
-(tangent paper, appendix B) differentiates only the tangents, and those once. They differ in all
-else: the listing records the arithmetic of the tangents and differentiates it, so it needs second
-derivatives of every non-linear function and keeps every tangent in memory. `ours` does neither. The
-standard step and those of attention are the ones that fine-tuning takes: of an image of few tokens
-with its attention written out (`tasklab.models.training`), which is faster than the library's.
+Both linearized steps have 5/3 of the products of a standard one. The listing (tangent paper,
+appendix B) also records the arithmetic of the tangents and differentiates it, so it needs second
+derivatives and keeps every tangent in memory.
 
-Training some weights saves the gradients of the others' W, but not of x: those pass through every
-layer above the first trained one. In a transformer block of width D, attention has 4 D² weights and
-the MLP 8 D². Training attention alone (linear layers paper, section 3) so takes about
-(12 + 12 + 4) / 36 = 7/9 of the products of a standard step; the optimiser's state and the task
-vector shrink to a third. Inference is that of `standard`.
+Training some weights saves the gradients of the others' W, but not of x. In a transformer block of
+width D, attention has 4 D² weights and the MLP 8 D², so training attention alone (linear layers
+paper, section 3) takes about (12 + 12 + 4) / 36 = 7/9 of the products of a standard step.
 """
 
 from __future__ import annotations
@@ -89,8 +84,7 @@ def gradients(
     """Return the gradients of one training step.
 
     Args:
-        held: What is trained, by name: tau for `ours` and `listing`, else theta_0 + tau. No variant
-            has to copy weights in a step; the listing's `p - p0` would.
+        held: What is trained, by name: tau for `ours` and `listing`, else theta_0 + tau.
     """
     if variant == "ours":
         return tangent.value_and_grad(encoder, params, held, x, loss)[1]
@@ -228,8 +222,7 @@ def measure(
 
         - `seconds`, `cpu_seconds` (of the process, all its threads): medians over rounds;
         - `time_ratio`, `cpu_ratio`: median over rounds of the ratio to `standard` in that round;
-        - `peak_memory`, MiB: all that has to be there at once but the images, that is what is held
-          between steps (weights, what is trained, the optimiser's state) and `step_memory`;
+        - `peak_memory`, MiB: weights, what is trained, the optimiser's state, and `step_memory`;
         - `flops`: as `flops` counts them;
         - `trainable` parameters, `vector_bytes` of a task vector in float32 and `stored_bytes` of
           the file that the store writes, for training alone.

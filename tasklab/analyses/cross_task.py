@@ -19,12 +19,9 @@ of several (equation 1), addition as the middle of theta_0 + 2 lambda tau_i and 
 tau_j (equation 2), negation as that of theta_0 + lambda tau and theta_0 - lambda tau (equation 3),
 and the (k + 1) form of disentanglement (theorem 4.3).
 
-Features are never kept. Those of the single models are computed once a batch, and serve every merge
-that they are part of; weights are merged once for the images of all data sets, where their features
-fit into memory together; passes are those of `models.inference`. Products of features, summed up in
-float64, are all that the metrics need: u'v = sum_k w_k u'f_k and v'v = sum_kl w_k w_l f_k'f_l. Of
-the numbers themselves the mean and a histogram are kept, so that memory does not grow with the
-number of images.
+Features are computed once a batch and never kept: products of features, summed up in float64, are
+all that the metrics need, u'v = sum_k w_k u'f_k and v'v = sum_kl w_k w_l f_k'f_l. Of the numbers
+themselves the mean and a histogram are kept.
 
 Letters: B batch, K models, L layers, M metrics.
 """
@@ -96,15 +93,12 @@ def measure(
 ) -> pd.DataFrame:
     """Compare the features of merged weights with merged features, layer by layer.
 
-    Takes one pass a model and data set, and one a merge and data set.
-
     Args:
         encoder: The architecture; its own parameters are not used.
         models: Parameters by the model's name; it is asked for them each time they are needed.
         data: Images (N, 3, H, W) by the data set's name, as the encoder's `preprocess` takes them.
-        batch_size: Images of a data set in one pass; features of that many are held, of all models,
-            and of all data sets at once if they take at most 1 GiB. By default as many as take
-            1 GiB, but at most 50; fewer where memory does not suffice.
+        batch_size: Images of a data set in one pass. By default as many as take 1 GiB, but at most
+            50; fewer where memory does not suffice.
 
     Returns:
         Columns merge, block (0, 1, ...; missing for the encoder's own features), metric (one of
@@ -225,14 +219,7 @@ class Spread:
     """
 
     # Distances on a logarithmic scale, coefficients on a linear one; ends take what lies beyond.
-    EDGES = {
-        "distance": np.geomspace(1e-9, 2, 1200),
-        "coef": np.linspace(-1, 3, 4001),
-        "base": np.geomspace(1e-9, 2, 1200),
-        "base_merged": np.geomspace(1e-9, 2, 1200),
-        "endpoint": np.geomspace(1e-9, 2, 1200),
-        "first": np.geomspace(1e-9, 2, 1200),
-    }
+    EDGES = dict.fromkeys(METRICS, np.geomspace(1e-9, 2, 1200)) | {"coef": np.linspace(-1, 3, 4001)}
 
     def __init__(self, layers: int) -> None:
         self.n = 0

@@ -11,11 +11,9 @@ them apart: with d = theta_i - theta_j, the second order is a (1 - a) / 2 |d' H 
 which the norm replaces by the worst direction's (*bound*).
 
 Appendix C.2 regresses delta on the bound (R^2 0.903), on lambda_max alone (0.782) and on the
-distance alone (0.839), for models "initialized from a common checkpoint and finetuned on the same
-dataset with different hyperparameters". With one checkpoint and one loss lambda_max is one number:
-it explains nothing, and the bound explains exactly what the distance does. So several checkpoints
-(or losses) must have been pooled there; the text does not say which. `explained_variance` takes
-any number of such groups, and gives NaN for lambda_max where there is one value of it.
+distance alone (0.839). With one checkpoint and one loss lambda_max is one number and explains
+nothing, so several must have been pooled there; the text does not say which. `explained_variance`
+takes any number of such groups.
 """
 
 from __future__ import annotations
@@ -58,10 +56,8 @@ def hessian_product(
 ) -> Callable[[Mapping[str, Tensor]], dict[str, Tensor]]:
     """Return the function v -> H v, with H the Hessian of f at the parameters.
 
-    The gradient is recorded once, and every product is a backward pass through that record: on a
-    small ViT 1.6 times as fast as forward mode over the gradient, which computes the gradient anew
-    each time. It holds the record's memory. Attention takes the math kernel, since the fused ones
-    have no second derivative.
+    The gradient is recorded once, every product is a backward pass through that record, which holds
+    its memory. Attention takes the math kernel, since fused ones have no second derivative.
 
     Args:
         names: Parameters that vary; by default all. Others have no row in H.

@@ -16,10 +16,7 @@ section 4); they differ in `dist`:
 
 For a linearized model every cell of a map is arithmetic on features that are computed once,
 f0 + a_1 J tau_1 + a_2 J tau_2. For any other model a map of A x A cells is A x A evaluations of
-joint models on the images of both tasks at once; the 2 A models with one vector are evaluated once
-each, not in every cell, nor again where the other coefficient is 0. Along a row one vector moves,
-in a single buffer (`edited.Line`), passes are those of `models.inference`, and patches are
-embedded once for each vector.
+joint models on the images of both tasks, and 2 A of models with one vector.
 
 Letters: A coefficients, N images, D features.
 """
@@ -38,7 +35,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from tasklab.analyses.edited import Line
-from tasklab.analyses.evaluation import Evaluator
+from tasklab.analyses.evaluation import Evaluator, Vectors
 from tasklab.analyses.finite import (
     as_coefficient,
     as_coefficients,
@@ -47,12 +44,11 @@ from tasklab.analyses.finite import (
     finite_rows,
 )
 from tasklab.analyses.statistics import packed
-from tasklab.errors import TasklabError, unknown, whole
+from tasklab.errors import TasklabError, choose, whole
 from tasklab.models import inference
 from tasklab.models.encoder import Encoder
 from tasklab.placement import placed
 from tasklab.progress import track
-from tasklab.taskvector import TaskVector
 
 
 def grid(reach: float, points: int) -> tuple[float, ...]:
@@ -106,8 +102,7 @@ class ErrorMap:
 
     def values(self, metric: str = "xi_classifier") -> np.ndarray:
         """Return the errors (A, A) of one of `METRICS`."""
-        if metric not in METRICS:
-            raise unknown("metric", metric, METRICS)
+        choose("metric", metric, METRICS)
         return getattr(self, metric.removeprefix("xi_"))
 
     def mean(
@@ -205,7 +200,7 @@ def _alone(
 
 def error_map(
     evaluator: Evaluator,
-    vectors: Mapping[str, TaskVector],
+    vectors: Vectors,
     *,
     linear: bool,
     alphas: Sequence[float] = GRID_TANGENT,
@@ -215,10 +210,9 @@ def error_map(
 ) -> ErrorMap:
     """Return the disentanglement errors of two tasks on a grid.
 
-    A linear model takes four forward-mode passes, one for each vector on each task's images, and
-    none if they are in the store. A non-linear model takes 2 A² + 2 A passes over a task's images,
-    2 A fewer if 0 is a coefficient, where a cell's model has but one of the vectors. Images are
-    preprocessed once and stay in memory: 2,048 images of 224 x 224 take 1.2 GB.
+    A linear model takes four forward-mode passes, none if they are in the store; another one
+    2 A² + 2 A passes over a task's images, 2 A fewer if 0 is a coefficient. Preprocessed images
+    stay in memory: 2,048 of 224 x 224 take 1.2 GB.
 
     Args:
         alphas: Coefficients of both axes, ascending: `GRID_TANGENT`, `GRID_LINEAR_LAYERS`, or e.g.
@@ -251,7 +245,7 @@ def _classify(evaluator: Evaluator, task: str) -> Classify:
 
 
 def _linear(
-    evaluator: Evaluator, vectors: Mapping[str, TaskVector], split: str, n: int
+    evaluator: Evaluator, vectors: Vectors, split: str, n: int
 ) -> tuple[tuple[Single, Single], Joint]:
     parts = []
     for task in vectors:
@@ -272,7 +266,7 @@ def _linear(
 
 
 def _nonlinear(
-    evaluator: Evaluator, vectors: Mapping[str, TaskVector], split: str, n: int
+    evaluator: Evaluator, vectors: Vectors, split: str, n: int
 ) -> tuple[tuple[Single, Single], Joint]:
     theta0, (tau1, tau2) = evaluator.clip.encoder.params, vectors.values()
     encoder, inputs, mixed = _inputs(evaluator, vectors, split, n)
@@ -312,7 +306,7 @@ def _nonlinear(
 
 @torch.inference_mode()
 def _inputs(
-    evaluator: Evaluator, vectors: Mapping[str, TaskVector], split: str, n: int
+    evaluator: Evaluator, vectors: Vectors, split: str, n: int
 ) -> tuple[Encoder, Tensor, Callable[[Tensor, Sequence[float]], Tensor]]:
     """Return an encoder, what it reads of both tasks' images (2 N, ...), and how to mix that.
 

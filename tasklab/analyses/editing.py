@@ -8,13 +8,13 @@ Axes: A coefficients, T tasks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
 
-from tasklab.analyses.evaluation import ALPHAS, Evaluator
+from tasklab.analyses.evaluation import ALPHAS, Evaluator, Vectors
 from tasklab.analyses.finite import check_grid, check_vectors, finite_array
 from tasklab.errors import TasklabError, whole
 from tasklab.taskvector import TaskVector
@@ -53,7 +53,7 @@ class Addition:
 
 
 def single_task(
-    evaluator: Evaluator, vectors: Mapping[str, TaskVector], split: str, *, linear: bool
+    evaluator: Evaluator, vectors: Vectors, split: str, *, linear: bool
 ) -> Float[np.ndarray, " T"]:
     """Return accuracies in % of each vector alone, at coefficient 1, on its own task."""
     check_vectors(vectors)
@@ -67,11 +67,7 @@ def percent(answers: Sequence[np.ndarray]) -> Float[np.ndarray, " T"]:
 
 
 def addition(
-    evaluator: Evaluator,
-    vectors: Mapping[str, TaskVector],
-    *,
-    linear: bool,
-    alphas: Sequence[float] = ALPHAS,
+    evaluator: Evaluator, vectors: Vectors, *, linear: bool, alphas: Sequence[float] = ALPHAS
 ) -> Addition:
     """Add the vectors; choose alpha on validation, report on test images (tangent, table 1)."""
     check_grid(alphas)
@@ -147,19 +143,24 @@ def negation(
         return evaluator.reaches(least, vector, control, "val", signed[index], linear=linear)
 
     alpha = alphas[choose_negation(of_target, keeps)]
-    answers = [
-        evaluator.answers(vector, name, "test", -alpha, linear=linear) for name in (task, control)
-    ]
-    at_target, at_control = percent(answers)
-    return Negation(
-        task=task,
-        alphas=tuple(alphas),
-        target_validation=of_target,
-        alpha=alpha,
-        target=float(at_target),
-        control=float(at_control),
-        answers=tuple(answers),
-    )
+    return reported(evaluator, task, vector, alpha, tuple(alphas), of_target, linear=linear)
+
+
+def reported(
+    evaluator: Evaluator,
+    task: str,
+    vector: TaskVector,
+    alpha: float,
+    alphas: tuple[float, ...],
+    validation: np.ndarray,
+    *,
+    linear: bool,
+) -> Negation:
+    """Return a negation at a chosen coefficient, with its accuracies on test images."""
+    names = (task, evaluator.suite.control.name)
+    answers = [evaluator.answers(vector, name, "test", -alpha, linear=linear) for name in names]
+    target, control = map(float, percent(answers))
+    return Negation(task, alphas, validation, alpha, target, control, tuple(answers))
 
 
 def groups(tasks: Iterable[str], size: int) -> list[tuple[str, ...]]:

@@ -20,13 +20,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from tasklab.analyses.edited import line
-from tasklab.analyses.finite import (
-    as_coefficient,
-    as_coefficients,
-    check_grid,
-    finite,
-    finite_rows,
-)
+from tasklab.analyses.finite import as_coefficient, as_coefficients, check_grid, finite, finite_rows
 from tasklab.errors import TasklabError, texts, whole
 from tasklab.models import heads, inference
 from tasklab.models.encoder import Encoder
@@ -43,6 +37,7 @@ from tasklab.tuning.tangent import TangentFeatures
 
 ALPHAS = tuple(round(0.05 * i, 2) for i in range(21))  # tangent, appendix A
 CACHE_VERSION = 1  # part of every key of cached features: raise it when they change
+Vectors = Mapping[str, TaskVector]  # by the task's name
 
 
 class Start(NamedTuple):
@@ -56,8 +51,6 @@ class Start(NamedTuple):
 
 class Evaluator:
     """A model with the heads and images of a suite: measures the accuracy of edited models.
-
-    Images are loaded and heads are made when they are first asked for, and then kept.
 
     Args:
         counts: Images of each task by split, and, as `"control"`, of either split of the control

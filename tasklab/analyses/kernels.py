@@ -11,14 +11,10 @@ class by itself, "one kernel matrix per output logit" (appendix A), and `localiz
 the functions have their energy.
 
 **Which output.** f_c is the head's score w_c · f(x; theta), before features are scaled to unit
-length: it is what the linearized *encoder* is affine in (`tasklab.tuning.tangent`). Its kernels are
-the quadratic forms w_c' K w_c of the encoder's own kernel K, at one backward pass for each image
-and class; K itself would take one for each feature.
+length: it is what the linearized *encoder* is affine in (`tasklab.tuning.tangent`).
 
-**Memory.** No Jacobian (N, P) of all P parameters is ever held. Parameters are taken in groups: the
-gradients of the N rows for one group are kept, the columns stream past them in chunks, and the
-products are added up, K = sum over parameters of J_p J_p'. A small `memory` costs time, as each
-group is a pass of its own over the images.
+**Memory.** No Jacobian (N, P) is held: parameters are taken in groups, and K = sum over parameters
+of J_p J_p'. A small `memory` costs time, as each group is a pass of its own over the images.
 
 Letters: C classes, N images of the task, M images in all (the task's first), P parameters of a
 group, B images of a chunk, R eigenfunctions.
@@ -181,14 +177,11 @@ def localization(kernels: Float[Tensor, "C N M"], own: int, *, power: float = 0.
     the singular value decomposition", appendix A; E_loc in section 6.1, figures 6, 14 and 15). They
     are an orthonormal basis of the functions that training on D_t can add. With `power` 0, as in
     the paper, each counts the same, E_loc lies in [0, 1], and it is the squared value at x_j of
-    that one function of unit energy which is largest there. (Over the eigenvectors of a *square*
-    kernel this sum is 1 everywhere.) Singular values below rounding error are left
-    out.
+    that one function of unit energy which is largest there. Singular values below rounding error
+    are left out.
 
     With `power` 2 a function counts by what it contributes: E_loc(x_j) = sum_i k(x_i, x_j)², the
-    expected energy of sum_i beta_i k(x_i, ·) for random beta. It also grows with how quickly k
-    falls with distance: on a ring (`tasklab.analyses.ring`) the share is 0.50 with `power` 0, 0.85
-    with 2.
+    expected energy of sum_i beta_i k(x_i, ·) for random beta.
 
     Every kernel is large between an image and itself, so images that are rows and columns at once
     have more energy than other images of their own task. The share on *unseen* images is free of

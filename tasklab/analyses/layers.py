@@ -13,11 +13,8 @@ the second moments of the input x of each projection,
 
 which one pass over the images of a task gives. They then answer for any vector, method and seed.
 x is what the layer reads in the *pre-trained* model, and biases are left out, as in the
-proposition. In a deep network the sum is a prediction only: a change of one layer also changes what
-later ones read, attention and the MLP are not linear, and directions can cancel. `interference`
-sets it against the change of the features.
-
-The projections and their second moments are those of `tasklab.analyses.projections`.
+proposition. In a deep network the sum is a prediction only; `interference` sets it against the
+change of the features.
 
 Letters: T tasks, D features, I inputs and O outputs of a projection.
 """
@@ -25,23 +22,16 @@ Letters: T tasks, D features, I inputs and O outputs of a projection.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import pandas as pd
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from tasklab.analyses.evaluation import Evaluator
+from tasklab.analyses.evaluation import Evaluator, Vectors
 from tasklab.analyses.finite import as_coefficient, check_vectors, finite
-from tasklab.analyses.projections import (
-    PROJECTIONS,
-    Moments,
-    Piece,
-    all_pieces,
-    is_root,
-    pieces,
-)
+from tasklab.analyses.projections import PROJECTIONS, Moments, Piece, all_pieces, is_root, pieces
 from tasklab.errors import TasklabError
 from tasklab.placement import placed
 from tasklab.taskvector import TaskVector
@@ -49,9 +39,7 @@ from tasklab.taskvector import TaskVector
 ALL = "all"  # in the column `projection`: all parameters, also biases and normalisation
 
 
-def cosines(
-    vectors: Mapping[str, TaskVector], projections: Sequence[str] | None = None
-) -> pd.DataFrame:
+def cosines(vectors: Vectors, projections: Sequence[str] | None = None) -> pd.DataFrame:
     """Return the cosine of every pair of task vectors, whole and by block and projection.
 
         cos(tau_s, tau_t) = <tau_s, tau_t> / (|tau_s| |tau_t|)      (linear layers, figure 5)
@@ -70,8 +58,7 @@ def cosines(
     grams: dict[tuple, Tensor] = {}
     for piece in pieces(named, projections):
         rows = torch.stack([_part(vector, piece, named).flatten() for vector in vectors.values()])
-        for group in _groups(piece):
-            grams[group] = grams.get(group, 0) + rows @ rows.T
+        _add(grams, piece, rows @ rows.T)
     records = []
     for (block, projection), gram in grams.items():
         norms = gram.diagonal().sqrt()
@@ -83,9 +70,7 @@ def cosines(
 
 
 def norms(
-    vectors: Mapping[str, TaskVector],
-    theta0: Mapping[str, Tensor],
-    projections: Sequence[str] = PROJECTIONS,
+    vectors: Vectors, theta0: Mapping[str, Tensor], projections: Sequence[str] = PROJECTIONS
 ) -> pd.DataFrame:
     """Return |tau| / |theta_0|, whole and by block and projection: where fine-tuning acts.
 
@@ -98,8 +83,7 @@ def norms(
     for piece in pieces(theta0, projections):
         squares = torch.stack([_part(each, piece, theta0).square().sum() for each in every])
         finite(squares, f"squared norms of {piece.name}")
-        for group in _groups(piece):
-            sums[group] = sums.get(group, 0) + squares
+        _add(sums, piece, squares)
     records = [
         (task, *group, float(value))
         for group, squares in sums.items()
@@ -109,9 +93,7 @@ def norms(
 
 
 def alignment(
-    vectors: Mapping[str, TaskVector],
-    moments: Mapping[str, Moments],
-    theta0: Mapping[str, Tensor],
+    vectors: Vectors, moments: Mapping[str, Moments], theta0: Mapping[str, Tensor]
 ) -> pd.DataFrame:
     """Measure the effect of task vectors on each task's data (linear layers, proposition 1).
 
@@ -168,7 +150,8 @@ def _aligned(
     each = torch.stack([_size(C, tau) for tau in taus], 1)  # rows: data, columns: vectors
     others = torch.cat([_size(C[i : i + 1], total - tau) for i, tau in enumerate(taus)])
     base = _size(C, W)
-    x = torch.stack([_trace(moment) / W.shape[1] for moment in C]).sqrt()  # |x| / sqrt(I)
+    traces = [m.square().sum() if is_root(m) else m.trace() for m in C]
+    x = torch.stack([trace / W.shape[1] for trace in traces]).sqrt()  # |x| / sqrt(I)
     norm = torch.stack([tau.norm() for tau in taus])
     scales = {
         "relative": (base[:, None].expand(count, count), base),
@@ -186,7 +169,7 @@ def _aligned(
 
 def interference(
     evaluator: Evaluator,
-    vectors: Mapping[str, TaskVector],
+    vectors: Vectors,
     aligned: pd.DataFrame,
     *,
     linear: bool,
@@ -270,10 +253,6 @@ def _size(C: Sequence[Tensor], A: Float[Tensor, "O I"]) -> Float[Tensor, " T"]:
     return torch.stack(squares).clamp_min(0).sqrt()  # rounding may give less than 0
 
 
-def _trace(moment: Tensor) -> Tensor:
-    return moment.square().sum() if is_root(moment) else moment.trace()
-
-
 def _part(params: Mapping[str, Tensor], piece: Piece, named: Mapping[str, Tensor]) -> Tensor:
     """Return a piece's numbers in float64, on `named`'s device; 0, in its shape, if absent."""
     tensor, like = params.get(piece.name), named[piece.name]
@@ -282,14 +261,14 @@ def _part(params: Mapping[str, Tensor], piece: Piece, named: Mapping[str, Tensor
     return placed(tensor.detach()[piece.rows], like.device).double()
 
 
-def _named(vectors: Mapping[str, TaskVector]) -> dict[str, Tensor]:
+def _named(vectors: Vectors) -> dict[str, Tensor]:
     return {name: tensor for vector in vectors.values() for name, tensor in vector.items()}
 
 
-def _groups(piece: Piece) -> Iterator[tuple[int | None, str]]:
+def _add(sums: dict[tuple, Tensor], piece: Piece, more: Tensor) -> None:
     for block in {None, piece.block}:
-        for projection in {None, piece.projection}:
-            yield block, projection or ALL
+        for group in ((block, projection or ALL) for projection in {None, piece.projection}):
+            sums[group] = sums.get(group, 0) + more
 
 
 def _ratio(one: Tensor, two: Tensor) -> Tensor:

@@ -78,11 +78,13 @@ class _LiveMemory(TorchDispatchMode):
         self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        given = {_memory(x)._cdata for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor)}
+        given = {
+            x.untyped_storage()._cdata for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor)
+        }
         result = func(*args, **kwargs)
         for x in tree_leaves(result):
             if isinstance(x, Tensor):
-                memory = _memory(x)
+                memory = x.untyped_storage()
                 key = memory._cdata
                 if key not in given and key not in self.sizes:  # neither a view nor in place
                     self.sizes[key] = memory.nbytes()
@@ -93,10 +95,6 @@ class _LiveMemory(TorchDispatchMode):
 
     def _freed(self, key: int) -> None:
         self.live -= self.sizes.pop(key)
-
-
-def _memory(x: Tensor) -> torch.UntypedStorage:
-    return x.untyped_storage()
 
 
 def peak_bytes(step: Step, device: torch.device | str = "cpu") -> int:

@@ -10,16 +10,16 @@ import torch
 from torch import Tensor
 
 from tasklab.analyses.edited import Edited
-from tasklab.analyses.evaluation import Evaluator
+from tasklab.analyses.evaluation import Evaluator, Vectors
 from tasklab.analyses.finite import as_coefficients, check_vectors
 from tasklab.errors import TasklabError
 from tasklab.models import inference
-from tasklab.taskvector import TaskVector, merged
+from tasklab.taskvector import merged
 
 
 def pair_errors(
     evaluator: Evaluator,
-    vectors: Mapping[str, TaskVector],
+    vectors: Vectors,
     coefficients: Sequence[float],
     count: int,
     *,
@@ -68,11 +68,7 @@ def pair_errors(
 
 
 def _linear(
-    evaluator: Evaluator,
-    vectors: Mapping[str, TaskVector],
-    coefficients: Sequence[float],
-    count: int,
-    first: int,
+    evaluator: Evaluator, vectors: Vectors, coefficients: Sequence[float], count: int, first: int
 ) -> Iterator[dict]:
     """Yield the same of the linearized model, whose features add up."""
     for pair in itertools.islice(itertools.combinations(vectors, 2), first, None):

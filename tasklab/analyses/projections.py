@@ -30,7 +30,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from tasklab.analyses.finite import finite
-from tasklab.errors import TasklabError, unknown
+from tasklab.errors import TasklabError, choose
 from tasklab.models.loading import Encoder, math_attention
 from tasklab.placement import placed
 from tasklab.tuning import memory
@@ -76,8 +76,7 @@ def pieces(
     ]
     blocks = sorted({piece.block for piece in kept if piece.block is not None})
     for kind in ATTENTION if projections is None else asked:
-        if kind not in PROJECTIONS:
-            raise unknown("projection", kind, PROJECTIONS)
+        choose("projection", kind, PROJECTIONS)
         places = [p.block for p in kept if p.projection == kind and p.block is not None]
         if not places or sorted(places) != blocks:
             raise TasklabError(
@@ -190,8 +189,8 @@ class Inputs(TorchFunctionMode):
 
     The scales of a layer normalisation multiply its normalised input.
 
-    A weight is known by identity, whatever module it is in. `nn.MultiheadAttention` multiplies its
-    output projection out of sight; it is called without that projection here, which then follows.
+    A weight is known by identity. `nn.MultiheadAttention` multiplies its output projection out of
+    sight: it is called without it here, and the projection follows.
 
     Args:
         add: Takes a weight's name and its input (..., I).

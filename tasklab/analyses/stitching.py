@@ -7,9 +7,6 @@ task linearity, section 4.3). Two of them put arithmetic of weights and of featu
 - addition: h = (f_l(x; theta_0 + lambda tau_i) + f_l(x; theta_0 + lambda tau_j)) / 2   (figure 9);
 - negation: h = f_l(x; theta_0) - (f_l(x; theta_0 + lambda tau) - f_l(x; theta_0)), beside
   h = f_l(x; theta_0 - lambda tau)                                                  (figure 10).
-
-The front stops at block l, and the back begins after it: together they cost one pass. For several
-blocks all fronts of a model are one pass.
 """
 
 from __future__ import annotations

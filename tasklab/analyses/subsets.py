@@ -4,12 +4,9 @@ Eight tasks have 255 subsets, each with a coefficient of its own, chosen on vali
 
 - A linearized model is affine in its vectors: all subsets and coefficients are matrix products of
   features that are computed once.
-- Any other model takes a pass over the images of the subset's tasks for every coefficient. Instead
-  of the whole grid, seven coefficients are tried, closer where they are small; from the best of
-  them the search climbs the grid until both neighbours are no better. About nine coefficients are
-  tried for a subset, not 21. Only tasks of the subset are looked at, on a bounded number of images.
-  (Climbing alone, from what smaller subsets chose, was caught in local maxima at large
-  coefficients, below the accuracy of probing.)
+- Any other model takes a pass over the images of the subset's tasks for every coefficient. Seven
+  are tried, closer where they are small; from the best of them the search climbs the grid until
+  both neighbours are no better: about nine for a subset, not 21.
 
 Letters: T tasks, K tasks of a subset.
 """
@@ -28,7 +25,7 @@ from torch import Tensor
 from tasklab.analyses import coefficients
 from tasklab.analyses.edited import Line
 from tasklab.analyses.editing import normalised
-from tasklab.analyses.evaluation import Evaluator
+from tasklab.analyses.evaluation import Evaluator, Vectors
 from tasklab.analyses.finite import check_grid, check_vectors
 from tasklab.errors import whole
 from tasklab.models import heads
@@ -100,34 +97,30 @@ def search(
         whole: Whether to try the whole grid for each subset, or `COARSE` and then climb.
     """
     check_grid(grid)
-    sums = []
-    for subset in track(list(chosen), len(chosen), "subsets", unit="subset", on=progress):
-        places = list(subset)
-        values: dict[int, float] = {}  # place on the grid -> mean normalised accuracy
-
-        def value(
-            place: int,
-            subset: Subset = subset,
-            places: list[int] = places,
-            values: dict[int, float] = values,
-        ) -> float:
-            if place not in values:
-                absolute = accuracies(subset, grid[place], "val")
-                values[place] = float(normalised(absolute, single["val"][places]).mean())
-            return values[place]
-
-        coarse = range(len(grid)) if whole else _coarse(grid)
-        best = climb(value, len(grid), max(coarse, key=value))
-        test = accuracies(subset, grid[best], "test")
-        sums.append(Sum(subset, float(grid[best]), len(values), test))
-    return sums
+    near = {int(np.abs(np.asarray(grid) - x).argmin()) for x in COARSE}
+    first = range(len(grid)) if whole else sorted(near)
+    shown = track(list(chosen), len(chosen), "subsets", unit="subset", on=progress)
+    return [_best(accuracies, single["val"], subset, grid, first) for subset in shown]
 
 
-def _coarse(grid: Sequence[float]) -> list[int]:
-    return sorted({int(np.abs(np.asarray(grid) - x).argmin()) for x in COARSE})
+def _best(
+    accuracies: Accuracies,
+    single: np.ndarray,
+    subset: Subset,
+    grid: Sequence[float],
+    first: Sequence[int],
+) -> Sum:
+    @functools.cache
+    def value(place: int) -> float:  # mean normalised accuracy, by the place on the grid
+        absolute = accuracies(subset, grid[place], "val")
+        return float(normalised(absolute, single[list(subset)]).mean())
+
+    best = climb(value, len(grid), max(first, key=value))
+    test, tried = accuracies(subset, grid[best], "test"), value.cache_info().currsize
+    return Sum(subset, float(grid[best]), tried, test)
 
 
-def affine(evaluator: Evaluator, vectors: Mapping[str, TaskVector]) -> Accuracies:
+def affine(evaluator: Evaluator, vectors: Vectors) -> Accuracies:
     """Return the accuracies of sums in the linearized model: products of cached features."""
     check_vectors(vectors)
     tasks, every = tuple(vectors), list(vectors.values())
@@ -145,9 +138,7 @@ def affine(evaluator: Evaluator, vectors: Mapping[str, TaskVector]) -> Accuracie
     return accuracies
 
 
-def passes(
-    evaluator: Evaluator, vectors: Mapping[str, TaskVector], images: Mapping[str, int]
-) -> Accuracies:
+def passes(evaluator: Evaluator, vectors: Vectors, images: Mapping[str, int]) -> Accuracies:
     """Return the accuracies of sums in the model itself, by passes over a task's first images.
 
     Images stay preprocessed.

@@ -49,8 +49,6 @@ def gaps(
 ) -> pd.DataFrame:
     """Return the gap at every layer and distance along one task vector.
 
-    One pass with tangents a batch, and one plain pass a distance.
-
     Returns:
         Columns alpha (the distance c), size (c |tau| / |theta_0|, over all parameters), block
         (0, 1, ...; missing for the features) and value (the gap). A block that the vector does not

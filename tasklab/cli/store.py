@@ -70,7 +70,7 @@ def gc(
 
     store = Store(store_root)
     limit = upkeep.DAYS if days is None else real("days", days)
-    removed = upkeep.collect(store, data=folders.data(), days=limit, dry_run=dry_run)
+    removed = upkeep.collect(store, days=limit, dry_run=dry_run)
     for one in removed:
         print(f"{one.path}: {one.why}, {gib(one.size)}")
     what = "could be removed" if dry_run else "removed"

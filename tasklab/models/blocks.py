@@ -16,8 +16,7 @@ from tasklab.models.intercept import FEATURES, outputs
 class Layers:
     """An encoder whose output is that of every block, and its features, side by side.
 
-    It is a function of parameters and inputs like the encoder, so that whatever works on one works
-    on all layers in one pass, `tangent.jvp` too.
+    It is a function of parameters and inputs like the encoder, so that `tangent.jvp` works on it.
 
         layers = Layers(encoder, x)
         hidden = layers.cut(layers(theta, x))       # {"...resblocks.0": (B, L * D), ...}

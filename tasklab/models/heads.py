@@ -8,6 +8,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 import weakref
+from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -163,6 +165,30 @@ def accuracy(logits: Float[Tensor, "N C"], labels: Int[Tensor, " N"]) -> float:
     return (logits.argmax(-1) == labels.to(logits.device)).double().mean().item()
 
 
+def minimise(
+    x: Tensor, loss: Callable[[], Tensor], iterations: int, gradient: float, **options: int
+) -> None:
+    """Move x to the minimum of a loss next to it, by L-BFGS.
+
+    Args:
+        loss: Of the present x.
+        gradient: Largest entry of the gradient at which to stop.
+        **options: Of `torch.optim.LBFGS`.
+    """
+    options |= {"max_iter": iterations}
+    ends: dict[str, Any] = {"tolerance_grad": gradient, "tolerance_change": 1e-12}
+    solver = torch.optim.LBFGS([x], line_search_fn="strong_wolfe", **ends, **options)
+
+    def closure() -> Tensor:
+        solver.zero_grad()
+        value = loss()
+        value.backward()
+        return value
+
+    with torch.enable_grad():
+        solver.step(closure)
+
+
 def linear_probe(
     features: Float[Tensor, "N D"],
     labels: Int[Tensor, " N"],
@@ -194,26 +220,14 @@ def linear_probe(
     scale = x.square().sum(-1).mean().sqrt().clamp_min(1e-12)
     x, labels = x / scale, labels.to(x.device)
     parameters = x.new_zeros(classes, x.shape[1] + 1).requires_grad_()
-    solver = torch.optim.LBFGS(
-        [parameters],
-        max_iter=iterations,
-        max_eval=2 * iterations,
-        history_size=20,
-        tolerance_grad=1e-8,
-        tolerance_change=1e-12,
-        line_search_fn="strong_wolfe",
-    )
 
     def objective() -> Tensor:
-        solver.zero_grad()
         weight, bias = parameters[:, :-1], parameters[:, -1]
         loss = F.cross_entropy(x @ weight.T + bias, labels)
-        loss = loss + decay / 2 * weight.square().sum()
-        loss.backward()
-        return loss
+        return loss + decay / 2 * weight.square().sum()
 
-    with torch.enable_grad():
-        solver.step(objective)
+    evaluations, history = 2 * iterations, 20
+    minimise(parameters, objective, iterations, 1e-8, max_eval=evaluations, history_size=history)
     weight, bias = parameters.detach()[:, :-1] / scale, parameters.detach()[:, -1]
     dtype = features.dtype
     return Head(weight.to(dtype).contiguous(), bias.to(dtype).contiguous(), normalise=False)

@@ -10,15 +10,13 @@ wanted, the same features come from less work:
 - products are made by the library that is faster at them (`products`), what attention and MLP give
   is summed up in place, and so is the activation computed; QuickGELU(x) = x sigmoid(1.702 x) is
   SiLU(1.702 x) / 1.702, the last factor carried by the product behind it;
-- of the last block only the class token is computed, if nothing else of it is read: a twelfth of a
-  ViT-B, a sixth of a `mini`. Its query q meets the tokens x through (W_K^T q) x and W_V sum_l p_l
-  x_l, so that no key and no value is made;
+- of the last block only the class token is computed, if nothing else of it is read. Its query q
+  meets the tokens x through (W_K^T q) x and W_V sum_l p_l x_l: no key and no value is made;
 - the embedding of patches is linear in its weight: for many edits of one model on the same images
   it is made once for each vector (`from_patches`).
 
-Weights, images and equations are those of the encoder. Sums are taken in another order, so that
-features differ by float32 rounding (up to 1e-6 of the largest), and predictions where two classes
-tie. What is not known (`passes`) runs as its library wrote it.
+Sums are taken in another order, so that features differ by float32 rounding (up to 1e-6 of the
+largest). What is not known (`passes`) runs as its library wrote it.
 
 Letters: B images, L tokens, D width.
 """
@@ -59,9 +57,6 @@ class Passes(Encoder):
 
 def from_patches(encoder: Encoder) -> tuple[Encoder, str, Embed] | None:
     """Return an encoder that takes embedded patches, or `None` if there is no such place in it.
-
-    The embedding is linear in its weight: conv(x; W + sum_t a_t W_t) is a sum of convolutions that
-    do not change from one coefficient to the next.
 
     Returns:
         The encoder from patches (B, D, h, w) on, the name of the weight W that makes them, and a

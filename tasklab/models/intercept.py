@@ -2,9 +2,8 @@
 
 With h_l(x; theta) what block l gives and B_l(theta; h) the features that the blocks after it make
 of h, an encoder is f(x; theta) = B_l(theta; h_l(x; theta)) for every l. `outputs` and `front`
-return h_l, `back` computes B_l. All of them, and recomputation in the backward pass
-(`tasklab.tuning.memory`), are built on `around`. Parameters stay an argument as in any call of an
-encoder, and afterwards the modules are what they were.
+return h_l, `back` computes B_l. Parameters stay an argument, and afterwards the modules are what
+they were.
 """
 
 from __future__ import annotations

@@ -5,8 +5,7 @@ for models that have one, the text tower from which zero-shot heads are made. Bo
 T5 the encoder is the model up to the first generated token, and the text tower gives the rows of
 the output embedding.
 
-The libraries of the models are imported where they are used: that takes seconds, and what is
-missing is to be said before.
+The libraries of the models are imported where they are used: that takes seconds.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from tasklab import architectures, mini
-from tasklab.errors import TasklabError, unknown
+from tasklab.errors import TasklabError, choose
 from tasklab.mini import vit
 from tasklab.mini.clip import MEAN, STD
 from tasklab.mini.lexicon import EOS, PAD, vocabulary
@@ -93,19 +92,12 @@ def load(
 
 
 def as_clip(
-    entry: Spec,
-    model: nn.Module,
-    *,
-    init: str = "pretrained",
-    device: torch.device | str = "cpu",
+    entry: Spec, model: nn.Module, *, init: str = "pretrained", device: torch.device | str = "cpu"
 ) -> Clip:
     """Return a network with its weights as an encoder and, of a CLIP, its text tower.
 
     Args:
-        entry: Of the model; its `text` says whether the network has both towers.
         model: As `build` makes it.
-        init: As of `load`.
-        device: As of `load`.
     """
     model = model.to(device=device, dtype=torch.float32).eval().requires_grad_(False)
     device = torch.device(device)
@@ -156,11 +148,7 @@ def outline(name: str, *, init: str = "pretrained", device: str = "cpu") -> Clip
 
 
 def locate(
-    name: str,
-    init: str = "pretrained",
-    weights: Path | str | None = None,
-    *,
-    fetch: bool = True,
+    name: str, init: str = "pretrained", weights: Path | str | None = None, *, fetch: bool = True
 ) -> Path | None:
     """Return the checkpoint that `load` would read, fetched if need be; `None` if it needs none.
 
@@ -168,8 +156,7 @@ def locate(
         fetch: Whether to fetch it now; without, `None` is also the answer if it could be fetched.
     """
     entry = spec(name)
-    if init not in INITS:
-        raise unknown("init", init, INITS)
+    choose("init", init, INITS)
     if init == "random" and not (_reads(entry) and entry.shipped and not entry.both_random):
         return None  # the shipped CLIPs keep their text tower
     return _find(entry, weights, fetch)

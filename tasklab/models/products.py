@@ -1,10 +1,8 @@
 """Products of tokens with weights, x W^T, by the library that is faster on this processor.
 
 PyTorch gives matrix products of float32 to MKL, which takes only half as wide instructions on
-processors of another maker than its own; convolutions go to oneDNN, which takes the widest that
-there are. A convolution with a kernel of one pixel is the same product: B images of L x 1 pixels
-with D channels are the tokens (B, L, D), where they lie in memory. Which one is faster is measured
-once, in milliseconds. Sums are taken in another order, so that results differ by rounding.
+processors of another maker, and convolutions to oneDNN, which takes the widest. A convolution with
+a kernel of one pixel is the same product. Which one is faster is measured once, in milliseconds.
 
 Nothing changes where derivatives are recorded, in other precisions, on other devices, and for fewer
 than 16 images, for which PyTorch does not ask oneDNN.

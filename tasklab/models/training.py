@@ -1,18 +1,14 @@
 """Forward passes for a backward pass, in fewer operations, where an image has few tokens.
 
-An encoder computes what its library wrote. With a dozen tokens and narrow heads the products of
-attention are small, and most of its time goes to copies, above all in bfloat16: queries, keys and
-values are put in order in memory one after another, the math kernel of attention widens them to
-float32, and each of their gradients is added into zeros of the size of all three. The same
-features and gradients come from fewer:
+With a dozen tokens and narrow heads most of an attention's time goes to copies, above all in
+bfloat16. The same features and gradients come from fewer:
 
 - queries, keys and values are one product, of which all three are views, and attention is written
   out, softmax(scale q k^T) v, in the precision of the pass;
 - patches that do not overlap are embedded by a product instead of a convolution.
 
-Weights, images and equations are those of the encoder; sums are taken in another order. Encoders of
-many tokens, whose attention takes a fused kernel, and other networks run as they were written, and
-so do linearized models: `tasklab.tuning.forward_mode` has rules of its own.
+Sums are taken in another order. Encoders of many tokens, whose attention takes a fused kernel,
+other networks, and linearized models (`tasklab.tuning.forward_mode`) run as they were written.
 
 Letters: B images, L tokens, D width, H heads, d width of a head, p side of a patch.
 """
@@ -33,18 +29,15 @@ from tasklab.models.inference import like
 
 def passes(encoder: Encoder) -> Encoder:
     """Return an encoder for passes with a derivative: the same function of the same parameters."""
-    tower = _rewritten(encoder.module) if encoder.math else encoder.module
-    return encoder if tower is encoder.module else dataclasses.replace(encoder, module=tower)
+    changed = _with_attention(encoder.module) if encoder.math else encoder.module
+    if changed is encoder.module:
+        return encoder
+    return dataclasses.replace(encoder, module=_with_patches(changed))
 
 
 def written_out(encoder: Encoder) -> Encoder:
     """Return an encoder whose attention is products of its weights, whatever its size."""
     return dataclasses.replace(encoder, module=_with_attention(encoder.module))
-
-
-def _rewritten(tower: nn.Module) -> nn.Module:
-    changed = _with_attention(tower)
-    return tower if changed is tower else _with_patches(changed)
 
 
 def _with_attention(module: nn.Module) -> nn.Module:

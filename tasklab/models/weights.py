@@ -3,9 +3,8 @@
 Files are safetensors, or checkpoints of PyTorch (`.pt`, `.pth`, `.bin`), of which tensors are read
 and nothing is executed (`tasklab.storage.torch_files`).
 
-A file is what it was, or it is refused: shipped ones have their checksum in their card. Of fetched
-ones the commit and the checksum are noted beside the file at the first load, and every later load,
-of another snapshot too, is compared with that note.
+A file is what it was, or it is refused: shipped ones have their checksum in their card, and of
+fetched ones commit and checksum are noted beside the file at the first load.
 """
 
 from __future__ import annotations

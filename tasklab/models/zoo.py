@@ -1,8 +1,6 @@
 """The table of pre-trained models: what a short name stands for. Reading it needs no torch.
 
-A new model is one entry of `_TABLE`. What models there are of a kind (`MODELS`, `TEXT_MODELS`,
-`CLOSED_MODELS`), which stand in for which (`FAMILIES`), what shipped ones are trained with and how
-much memory a model takes all follow from it.
+A new model is one entry of `_TABLE`, from which all that is known of models follows.
 """
 
 from __future__ import annotations
@@ -15,7 +13,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Literal, get_args
 
-from tasklab.errors import TasklabError, choose, unknown
+from tasklab.errors import TasklabError, choose
 from tasklab.models import shapes
 
 TIMM = "timm/"  # before the name of any model of timm's: one without a text tower
@@ -323,8 +321,7 @@ def spec(name: str) -> Spec:
     """
     if name.startswith(TIMM):
         return _of_timm(name)
-    if name not in REGISTRY:
-        raise unknown("model", name, REGISTRY)
+    choose("model", name, REGISTRY)
     return REGISTRY[name]
 
 

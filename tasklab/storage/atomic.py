@@ -5,8 +5,7 @@
     write(path, text)                   a file of text or bytes
     with folder(path) as draft: ...     a folder
 
-What is written has another name, `.NAME.*.partial`, until it is on the disk; then it is renamed.
-A reader sees the old one or the new one.
+What is written is called `.NAME.*.partial` until it is on the disk; then it is renamed.
 """
 
 from __future__ import annotations
@@ -17,8 +16,10 @@ import os
 import shutil
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+
+import filelock
 
 PARTIAL = ".partial"  # ends the names of drafts
 
@@ -87,6 +88,25 @@ def flush(path: Path) -> None:
         os.fsync(number)
     finally:
         os.close(number)
+
+
+@contextlib.contextmanager
+def alone(lock: Path, waiting: Callable[[], None], **options: bool) -> Iterator[None]:
+    """Hold a lock; `waiting` is called once if another process has it for more than a second.
+
+    Args:
+        **options: Of `filelock.FileLock`.
+    """
+    held = filelock.FileLock(lock, **options)
+    try:
+        held.acquire(timeout=1)
+    except filelock.Timeout:
+        waiting()
+        held.acquire()
+    try:
+        yield
+    finally:
+        held.release()
 
 
 def abandoned(folder: Path, seconds: float = 3600) -> Iterator[Path]:

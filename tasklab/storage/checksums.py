@@ -1,8 +1,7 @@
 """Checksums of files and tensors, at the speed of the disk, each computed once a process.
 
-What is published has its plain SHA-256. Within the store, and within files of vectors, large
-contents have a tree: the SHA-256 of the checksums of consecutive parts of `PART` bytes, which
-threads compute side by side. What is no larger than one part has the plain SHA-256 there too.
+What is published has its plain SHA-256; within the store, and within files of vectors, what is
+larger than `PART` bytes has a tree: the SHA-256 of its parts' checksums, which threads compute.
 
 A file that was read is not read again while its inode, size and times of change are the same.
 """
@@ -113,8 +112,7 @@ def _tree(file: Path) -> str:
 def _each(function: Callable[[Item], bytes], items: Iterable[Item]) -> list[bytes]:
     """Return a function's results; threads compute those of more than a few.
 
-    A thread that writes while others compute takes no more threads: at the end of the process there
-    are none.
+    A thread that writes takes no more threads: at the end of the process there are none.
     """
     items = list(items)
     threads = min(_THREADS, len(items), int(machine.cores()))

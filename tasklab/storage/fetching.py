@@ -1,8 +1,8 @@
 """Large files of the hub: listed with their sizes, fetched so that an interruption costs little.
 
-The hub's client starts a file anew in each process, and compares its length alone. Here a part
-that a killed process left is continued, and a file enters the client's cache only after its checksum
-was compared: with that in the hub's answer, and with one that is known beforehand.
+The hub's client starts a file anew in each process, and compares its length alone. Here a part that
+a killed process left is continued, and a file enters the client's cache only after its checksum was
+compared: with that in the hub's answer, and with one that is known beforehand.
 """  # noqa: E501
 
 from __future__ import annotations

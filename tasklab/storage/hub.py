@@ -1,7 +1,7 @@
 """Whether the Hugging Face hub answers, asked once and for a short time; what its answers may name.
 
-Its own client tries again and again where there is no network, which takes most of a minute. And it
-makes names of files in its cache out of what a server answers, as it is: see `guard`.
+Its own client tries again for most of a minute, and makes names of files in its cache of what a
+server answers, as it is: see `guard`.
 """
 
 from __future__ import annotations

@@ -5,8 +5,7 @@ itself and neither looks up a name nor calls anything. Tensors and plain contain
 are, and any other object as an `Inert` record of its class's name and its state.
 
 Hostile files are expected. Nothing is hashed but short text and numbers, no tensor reaches beyond
-its storage, nothing is allocated that the file does not hold, and whatever copies something that
-the file may name again and again is paid for from a `Budget`.
+its storage, and what copies something that the file names again is paid for from a `Budget`.
 """
 
 from __future__ import annotations

@@ -3,8 +3,7 @@
     with room(folder, ".merge-", [folder / "merged.safetensors"]) as place: ...
 
 A room has a lock that its process holds as long as it lives, and a list of the files that are
-written meanwhile. A room whose lock is free was left by a process that was killed: it goes, and so
-do the drafts (`atomic`) of its files that no living process writes.
+written meanwhile. One whose lock is free goes, with the drafts of its files that nobody writes.
 """
 
 from __future__ import annotations
@@ -61,7 +60,9 @@ def sweep(parent: Path, prefix: str) -> list[Path]:
                 busy |= files
     removed = []
     for place, files in left.items():
-        drafts = [draft for file in files - busy for draft in _drafts_of(Path(file))]
+        written = map(Path, files - busy)
+        named = ((one.parent, f".{glob.escape(one.name)}.*{atomic.PARTIAL}") for one in written)
+        drafts = [draft for folder, pattern in named for draft in folder.glob(pattern)]
         for one in (*drafts, place):
             atomic.remove(one)
             removed.append(one)
@@ -73,10 +74,6 @@ def _files_of(place: Path) -> set[str]:
         return {str(file) for file in json.loads((place / _FILES).read_text("utf-8"))}
     except (OSError, ValueError, TypeError):
         return set()
-
-
-def _drafts_of(file: Path) -> list[Path]:
-    return [*file.parent.glob(f".{glob.escape(file.name)}.*{atomic.PARTIAL}")]
 
 
 def _is_left(place: Path) -> bool:

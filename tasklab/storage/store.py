@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import errno
+import functools
 import hashlib
 import json
 import logging
@@ -327,10 +328,7 @@ class Store:
                 draft.mkdir(parents=True)
                 write_tensors(tensors, draft / _TENSORS)
                 name, checksum = checksums.of_file(draft / _TENSORS)
-                sums = {
-                    "record_sha256": text_sha256(note["record"]),
-                    f"tensors_{name}": checksum,
-                }
+                sums = {"record_sha256": text_sha256(note["record"]), f"tensors_{name}": checksum}
                 (draft / _CONFIG).write_text(canonical(config, indent=1))
                 (draft / _RECORD).write_text(canonical({**note, **sums}, "record", indent=1))
                 final.parent.mkdir(parents=True, exist_ok=True)
@@ -348,18 +346,15 @@ class Store:
     @contextlib.contextmanager
     def _lock(self, kind: str, key: str) -> Iterator[None]:
         file = self.root / "locks" / f"{kind}-{key}.lock"
+        told = functools.partial(
+            _log.info, "waiting for another process that makes %s/%s", kind, key
+        )
         with explained(self.root):
             file.parent.mkdir(parents=True, exist_ok=True)
-            lock = filelock.FileLock(file, thread_local=False)  # a thread that writes frees it
-            try:
-                lock.acquire(timeout=1)
-            except filelock.Timeout:
-                _log.info("waiting for another process that makes %s/%s", kind, key)
-                lock.acquire()
-        try:
+            held = contextlib.ExitStack()
+            held.enter_context(atomic.alone(file, told, thread_local=False))  # a thread frees it
+        with held:
             yield
-        finally:
-            lock.release()
 
 
 def _timed(make: Make, work: Path) -> tuple[float, Mapping[str, Tensor], Mapping[str, Any]]:

@@ -1,9 +1,8 @@
 """Tensors on the disk: safetensors files and checkpoints, written atomically, never unpickled.
 
-A file that is written with a header has in it, under `checksum`, that of its tensors and its other
-texts: whoever reads it by `read_tensors` or `load_checkpoint` compares it, once a process. So do
-`TaskVector.save` and `load`, `tasklab merge` and `tasklab export`, which write and read by these;
-files without a checksum, older ones and those of others, are read as they are.
+A file that is written with a header holds, as `checksum`, that of its tensors and other texts,
+which `read_tensors` and `load_checkpoint` compare once a process; files without one are read as
+they are.
 """
 
 from __future__ import annotations
@@ -129,14 +128,11 @@ class OnDisk(Mapping[str, "Tensor"]):
 
 @contextlib.contextmanager
 def explained(
-    root: Path,
-    doing: str = "write to the store",
-    instead: str = "TASKLAB_STORE or store_root",
+    root: Path, doing: str = "write to the store", instead: str = "TASKLAB_STORE or store_root"
 ) -> Iterator[None]:
     """Raise one `TasklabError` that says what to do in place of a file system's errors.
 
     Args:
-        doing: What is done with it.
         instead: By what another folder is chosen.
     """
     try:

@@ -2,18 +2,13 @@
 
     weights = tensors(read("finetuned.pt"))
 
-`tasklab.storage.pickles` reads the instructions, `tasklab.storage.state_dicts` finds the network in
-what they make; here are the formats of the file around them: the two of `torch.save`, the archive
-of TorchScript, and the plain pickle of a module.
+`pickles` reads the instructions, `state_dicts` finds the network; here are the formats of the file:
+the two of `torch.save`, the archive of TorchScript, and the plain pickle of a module.
 
-PyTorch's own restricted reader, `torch.load(weights_only=True)`, is not used. With inert stand-ins
-for the classes that are not here it does read pickled modules of the zip format bit for bit, and
-executes nothing; but in PyTorch 2.15 small hostile files end or hang the program (a key of 200,000
-nested tuples; a file of 300 bytes whose key doubles 40 times; 0.8 MB that fill a dictionary or set
-again and again; 2 MB of names), tensors that claim 10^12 elements are returned, and it reads
-neither pickled modules in the format before PyTorch 1.6, nor archives of TorchScript (OpenAI's
-CLIP), nor protocols above 3. Closing these from outside takes an interpreter of the instructions as
-well.
+`torch.load(weights_only=True)` is not used: in PyTorch 2.15 small hostile files end or hang the
+program (nested tuples as keys, keys that double, tensors that claim 10^12 elements), and it reads
+neither modules pickled before PyTorch 1.6, nor archives of TorchScript (OpenAI's CLIP), nor
+protocols above 3.
 """
 
 from __future__ import annotations
@@ -26,7 +21,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
-from torch import Tensor
 
 from tasklab.errors import TasklabError, shown
 from tasklab.storage.pickles import Budget, Storage, UnreadError, element_type, interpret
@@ -122,7 +116,8 @@ def _read_zip(path: Path) -> Any:
                 with archive.open(entry) as stream:
                     if cast(zipfile.ZipExtFile, stream).readinto(memory) != len(memory):
                         raise ValueError(f"storage {shown(key)} is cut off")
-                known[key] = Storage(_numbers(memory, dtype))
+                empty = torch.empty(0, dtype=dtype)
+                known[key] = Storage(torch.frombuffer(memory, dtype=dtype) if memory else empty)
             if known[key].numbers.dtype != dtype:
                 raise ValueError(f"storage {shown(key)} has two types")
             return known[key]
@@ -199,7 +194,3 @@ def _read_stream(
 
 def _possible(count: Any) -> bool:
     return type(count) is int and 0 <= count < 1 << 63
-
-
-def _numbers(memory: bytearray, dtype: torch.dtype) -> Tensor:
-    return torch.frombuffer(memory, dtype=dtype) if memory else torch.empty(0, dtype=dtype)

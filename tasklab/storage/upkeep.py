@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import itertools
 import math
 import time
 from collections.abc import Iterator
@@ -47,7 +46,8 @@ def verify(store: Store, *, progress: bool = True) -> tuple[int, list[Damage]]:
 
     A damaged one stays where it is: the store sets it aside when it is asked for.
     """
-    paths = [path for kind in _kinds(store) for path in _entries(kind)]
+    kinds = [path for path in _folders(store.root) if path.name not in RESERVED]
+    paths = [path for kind in kinds for path in _entries(kind)]
     steps = track(paths, len(paths), "verifying", unit="artifact", on=progress)
     damaged = [(path, store.damage(path.parent.name, path.name)) for path in steps]
     return len(paths), [Damage(path=path, what=what) for path, what in damaged if what]
@@ -56,10 +56,8 @@ def verify(store: Store, *, progress: bool = True) -> tuple[int, list[Damage]]:
 def leftovers(store: Store, *, days: float = DAYS) -> Iterator[Leftover]:
     """Yield what can be removed, each while its lock is held: whoever asks may remove it then.
 
-    These are drafts of writers that were killed, also in the folder of drawn and decoded images and
-    of pre-trained models, artifacts that were set aside as damaged,
-    checkpoints of computations that are finished or that nobody has gone on with for so many days,
-    and locks.
+    These are drafts of killed writers, also of images and pre-trained models, artifacts set aside
+    as damaged, checkpoints of what is finished or rests for so many days, and locks.
     """
     yield from (
         _leftover(path, "set aside as damaged") for path in _entries(store.root / "damaged")
@@ -88,31 +86,10 @@ def leftovers(store: Store, *, days: float = DAYS) -> Iterator[Leftover]:
                 yield _leftover(path, "a lock that nobody holds")
 
 
-def leftovers_of_images(data: Path, *, days: float = DAYS) -> Iterator[Leftover]:
-    """Yield drafts of drawn and decoded images whose writers were killed."""
-    worlds = _folders(data)
-    for folder in (data, *worlds, *(task for world in worlds for task in _folders(world))):
-        for draft in atomic.abandoned(folder):
-            yield _leftover(draft, "of a process that was killed")
-        for path in (one for one in _folders(folder) if one.name.endswith(atomic.PARTIAL)):
-            if path.name.startswith("."):
-                continue
-            with _held(path.with_name(f"{path.name.removesuffix(atomic.PARTIAL)}.lock")) as free:
-                if free and _age(path) > days:
-                    yield _leftover(path, f"not gone on with for {days:g} days")
-
-
-def collect(
-    store: Store, *, data: Path | None = None, days: float = DAYS, dry_run: bool = False
-) -> list[Leftover]:
-    """Remove what `leftovers` and `leftovers_of_images` (of `data`) yield, and return it.
-
-    Args:
-        data: The folder of images; `None` leaves it as it is.
-    """
+def collect(store: Store, *, days: float = DAYS, dry_run: bool = False) -> list[Leftover]:
+    """Remove what `leftovers` yields, and return it."""
     removed = []
-    images = () if data is None else leftovers_of_images(data, days=days)
-    for one in itertools.chain(leftovers(store, days=days), images):
+    for one in leftovers(store, days=days):
         if not dry_run:
             atomic.remove(one.path)
         removed.append(one)
@@ -136,10 +113,6 @@ def _drafts(root: Path) -> Iterator[Path]:
             yield path
         elif path.is_dir():
             yield from _drafts(path)
-
-
-def _kinds(store: Store) -> list[Path]:
-    return [path for path in _folders(store.root) if path.name not in RESERVED]
 
 
 def _entries(folder: Path) -> list[Path]:

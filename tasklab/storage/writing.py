@@ -1,8 +1,8 @@
 """Large artifacts are written by a thread, while the process goes on.
 
-Until an artifact is on the disk, its tensors are served from memory, and its key stays locked for
-other processes. A process ends only when all is written. A failure, such as a full disk, is raised
-once: by whoever waits for that artifact, by the next request to a store, or else by `finish`.
+Until an artifact is on the disk, its tensors are served from memory and its key stays locked. A
+failure, such as a full disk, is raised once: by whoever waits for that artifact, by the next
+request to a store, or by `finish`.
 """
 
 from __future__ import annotations

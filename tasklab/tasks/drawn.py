@@ -2,14 +2,14 @@
 
     CACHE/<world>/<task>-<split>-<count>-<hash>.safetensors   x uint8 (N, 3, H, W), y int64 (N,)
 
-A split is shuffled once, so that its first n images are a sample of it. `drawn_sha256.json` has the
-checksum of every split: a file with other images is drawn again. Should drawing itself end in other
-bits (another PyTorch might give other random numbers), the images are not kept, and results on them
-have keys of their own.
+A split is shuffled once, so that its first n images are a sample of it. Should drawing end in other
+bits than `drawn_sha256.json` has (another PyTorch might give other random numbers), the images are
+not kept, and results on them have keys of their own.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import hashlib
@@ -29,7 +29,7 @@ from torch import Tensor
 from tasklab import mini
 from tasklab.errors import TasklabError, choose, shown
 from tasklab.mini.worlds import CONTROL_SIZES, SIZES
-from tasklab.storage import atomic, folders
+from tasklab.storage import atomic, checksums, folders
 from tasklab.storage.tensors import explained, write_tensors
 from tasklab.tasks import icons
 from tasklab.tasks.suites import Suite, suite
@@ -41,6 +41,10 @@ ENLARGED = 3  # version of how an encoder enlarges small images: as Pillow does,
 CHECKSUMS = Path(__file__).with_name("drawn_sha256.json")
 _MEMORY: dict[Path, tuple[tuple[int, ...] | None, Images, str]] = {}  # stamp, images, checksum
 _log = logging.getLogger(__name__)
+
+
+Device = torch.device | str
+Order = Callable[[int, int], Tensor]  # step, number of images -> indices (B,) of the step's images
 
 
 class Images(NamedTuple):
@@ -66,7 +70,7 @@ class SuiteImages(Protocol):
         """The tasks."""
 
     def load(
-        self, task: str, split: str, *, n: int | None = None, device: torch.device | str = "cpu"
+        self, task: str, split: str, *, n: int | None = None, device: Device = "cpu"
     ) -> Images:
         """Return a split, or its first n images."""
 
@@ -80,13 +84,7 @@ class SuiteImages(Protocol):
         """Return further entries of a training run's key."""
 
     def batches(
-        self,
-        task: str,
-        order: Callable[[int, int], Tensor],
-        steps: range,
-        *,
-        seed: int,
-        device: torch.device | str,
+        self, task: str, order: Order, steps: range, *, seed: int, device: Device
     ) -> Iterator[Images]:
         """Yield the training images of each step."""
 
@@ -103,7 +101,7 @@ class DrawnImages:
     side: int | None = None
 
     def load(
-        self, task: str, split: str, *, n: int | None = None, device: torch.device | str = "cpu"
+        self, task: str, split: str, *, n: int | None = None, device: Device = "cpu"
     ) -> Images:
         """Return a split, or its first n images; see `SuiteImages`."""
         n = count_of(n, self.size(task, split), f"{task}/{split}")
@@ -128,13 +126,7 @@ class DrawnImages:
         return {}
 
     def batches(
-        self,
-        task: str,
-        order: Callable[[int, int], Tensor],
-        steps: range,
-        *,
-        seed: int,
-        device: torch.device | str,
+        self, task: str, order: Order, steps: range, *, seed: int, device: Device
     ) -> Iterator[Images]:
         """Yield the training images of each step, as they are; see `SuiteImages`."""
         images = self.load(task, "train", device=device)
@@ -257,11 +249,9 @@ def _read(file: Path, name: str, expected: str | None) -> Images | None:
 
 
 def _stamp(file: Path) -> tuple[int, ...] | None:
-    try:
-        state = file.stat()
-    except OSError:
-        return None
-    return state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns
+    with contextlib.suppress(OSError):
+        return checksums.state(file)
+    return None
 
 
 @functools.cache

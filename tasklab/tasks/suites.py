@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from tasklab.errors import TasklabError, abridged, choose, shown, unknown
-from tasklab.mini.catalog import with_articles
+from tasklab.mini.catalog import TASKS, with_articles
+from tasklab.mini.text import TEXT_TASKS
 from tasklab.tasks import icons
 
 SuiteName = Literal["mini", "mini_text", "paper", "icons"]
@@ -30,12 +31,7 @@ _PAPER = Path(__file__).with_name("paper_tasks.json")
 
 
 # Pairs of tasks whose disentanglement is mapped, by the papers' data sets.
-PAIRS = (
-    ("DTD", "SUN397"),
-    ("EuroSAT", "SVHN"),
-    ("Cars", "RESISC45"),
-    ("IMDB", "QASC"),
-)
+PAIRS = (("DTD", "SUN397"), ("EuroSAT", "SVHN"), ("Cars", "RESISC45"), ("IMDB", "QASC"))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -225,9 +221,6 @@ def _suite(name: str) -> Suite:
     elif name == "paper":
         tasks = [paper_task(entry) for entry in paper_data_sets().values()]
     else:
-        from tasklab.mini.catalog import TASKS
-        from tasklab.mini.text import TEXT_TASKS
-
         entries = TASKS if name == "mini" else TEXT_TASKS
         tasks = [Task(**entry, articles=name == "mini") for entry in entries]
     controls = [task for task in tasks if task.control]

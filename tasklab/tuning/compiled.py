@@ -1,15 +1,13 @@
 """Which runs are compiled or recorded for a GPU, and what happens where that fails.
 
-- `torch.compile` makes few kernels of a block's elementwise operations. One function computes all
-  blocks of a network (`tasklab.tuning.dual`), so one compilation serves them all, in every run of
-  the process. It takes some 10 to 20 seconds.
+- `torch.compile` makes few kernels of a block's elementwise operations: one function of all blocks
+  (`tasklab.tuning.dual`), compiled once a process in 10 to 20 seconds.
 - A small network is bound by the launches of its kernels: its step is recorded once as a CUDA graph
   and then launched whole (`tasklab.tuning.replay`).
 
-`compiles` and `records` are the rule: on a CUDA device, where a run is long enough to be worth it.
-`TASKLAB_COMPILE=0` switches both off; `1` switches them on in short runs too, and compiles on every
-device. Results differ by rounding, as between devices; no key of the store knows of it. Where
-either fails, one sentence says so, and the run goes on without.
+Both happen on a CUDA device where a run is long enough (`compiles`, `records`). `TASKLAB_COMPILE=0`
+switches both off; `1` switches them on in short runs too, and compiles on every device. Results
+differ by rounding. Where either fails, one sentence says so, and the run goes on without.
 """
 
 from __future__ import annotations
@@ -97,14 +95,10 @@ class Quick:
                 if memory.is_out_of_memory(error):
                     raise
                 self.failed.add(self.said)
-                _log.warning("%s (%s). The run goes on without.", self.said, _first_line(error))
+                why = f"{type(error).__name__}: {memory.first_line(error)}"
+                _log.warning("%s (%s). The run goes on without.", self.said, why)
         return self.usual(*args)
 
 
 def _on_gpu(encoder: Encoder) -> bool:
     return encoder.device.type == "cuda" and torch.cuda.is_initialized()
-
-
-def _first_line(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0][:200].rstrip('.') if lines else 'no message'}"

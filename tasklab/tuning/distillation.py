@@ -29,11 +29,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tasklab.models import heads
 from tasklab.models.encoder import Encoder
 from tasklab.tuning import kronecker, memory, penalties, tangent
 from tasklab.tuning.methods import TABLE
-from tasklab.tuning.recipe import FineTune
 from tasklab.tuning.steps import Gradients, Model, Problem, Step, gradient, precision
 
 PREFIX = "teacher:"  # of the names of a teacher's change
@@ -56,17 +54,13 @@ class Distilled(Step):
 
     def __init__(
         self,
-        config: FineTune,
+        problem: Problem,
         encoder: Encoder,
-        head: heads.Head,
-        theta0: Mapping[str, Tensor],
-        delta: Mapping[str, Tensor],
-        own: Mapping[str, Tensor],
         known: kronecker.Factors | None,
         teacher: Mapping[str, Tensor],
         first: int,
     ) -> None:
-        super().__init__(config, encoder, head, theta0, delta, own, known)
+        super().__init__(problem, encoder, known)
         self._teacher = {name.removeprefix(PREFIX): tensor for name, tensor in teacher.items()}
         self._next = first
 

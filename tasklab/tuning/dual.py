@@ -9,9 +9,8 @@ enabled, tangents never are:
     d softmax(s) = p (ds - sum p ds)
 
 There are no modules, hooks or dual numbers here, so `torch.compile` turns a block into few kernels
-(`tasklab.tuning.compiled`): the one function of all blocks takes each block's weights as arguments.
-Matrix products are in the type that autocast names; norms, softmax and activations of tangents are
-at least float32, and only within one block.
+(`tasklab.tuning.compiled`). Matrix products are in the type that autocast names; norms, softmax and
+activations of tangents are at least float32.
 
 `passes` returns an `Encoder` of this kind. It computes what its library's does, up to rounding.
 
@@ -155,7 +154,8 @@ def _embedded(shape: Tower, w: Ends[Any], x: Float[Tensor, "B 3 H W"], dtype: to
 
 def _pooled(shape: Tower, w: Ends[Any], x: Pair, dtype: torch.dtype) -> Pair:
     stream = _wide(dtype) if shape.wide else dtype
-    first = sum(_length(one) for one in (w.class_token, w.registers) if one is not None)
+    prefix = [one[0] for one in (w.class_token, w.registers) if one is not None]
+    first = sum(token.numel() // token.shape[-1] for token in prefix)
 
     def pool(x: Tensor) -> Tensor:
         return x[:, 0 if shape.mean_prefix else first :].mean(1) if shape.mean else x[:, 0]
@@ -175,10 +175,6 @@ def _pooled(shape: Tower, w: Ends[Any], x: Pair, dtype: torch.dtype) -> Pair:
 def _expanded(token: Pair, count: int) -> Pair:
     width = token[0].shape[-1]
     return _each(lambda one: one.reshape(1, -1, width).expand(count, -1, -1), token)
-
-
-def _length(token: Pair) -> int:
-    return token[0].numel() // token[0].shape[-1]
 
 
 # --- Operations on values and tangents -----------------------------------------------------------

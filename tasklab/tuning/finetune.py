@@ -9,13 +9,10 @@ decay w, theta <- (1 - r w) theta - r u is the same as
 
 so we let AdamW decay delta and subtract the last term ourselves: the papers' update exactly.
 
-The order of the images is a function of seed and step alone, so a checkpoint needs no generator's
-state, and a resumed run sees what an uninterrupted one sees. It computes with as many threads, too,
-for sums depend on how they are divided. Drawn images are not augmented; those of other suites are
-(`augment`).
+The order of the images is a function of seed and step alone, and a resumed run computes with as
+many threads, so that it ends where an uninterrupted one does.
 
-What a step computes is in `steps`: the loss and its gradients, in parts where memory does not
-suffice (`memory`), by compiled blocks on a GPU (`compiled`).
+What a step computes is in `steps`.
 """
 
 from __future__ import annotations
@@ -46,7 +43,7 @@ from tasklab.tuning.order import batch
 from tasklab.tuning.recipe import FineTune
 from tasklab.tuning.runs import DivergedError, Run
 from tasklab.tuning.session import Session
-from tasklab.tuning.steps import Gradients, Step
+from tasklab.tuning.steps import Gradients, Problem, Step
 
 CACHE_VERSION = 1  # part of every key: raise it when the same configuration gives other numbers
 
@@ -78,12 +75,7 @@ def identity(config: FineTune, clip: Clip, tasks: Suite | None = None) -> dict[s
 
 
 def finetune(
-    config: FineTune,
-    clip: Clip,
-    store: Store,
-    *,
-    tasks: Suite | None = None,
-    progress: bool = True,
+    config: FineTune, clip: Clip, store: Store, *, tasks: Suite | None = None, progress: bool = True
 ) -> Run:
     """Return a run from the store, or train it, from its last checkpoint if there is one.
 
@@ -91,9 +83,8 @@ def finetune(
         config: The run. A rate that is not given is searched first (`rates`).
         clip: The model it starts from, as `models.load` gives it for `config`. A zero-shot head
             stays frozen (tangent, appendix A).
-        store: Where the run is kept. On a CPU, a run that was interrupted and resumed ends bit for
-            bit where an uninterrupted one does, unless memory ran out: it keeps the number of
-            threads that it began with. SIGTERM leaves a checkpoint of the present step.
+        store: Where the run is kept. On a CPU, an interrupted and resumed run ends bit for bit
+            where an uninterrupted one does, unless memory ran out. SIGTERM leaves a checkpoint.
         tasks: The suite with its images, where `config.suite` is not embedded.
 
     Raises:
@@ -187,7 +178,7 @@ def train(
         config, config.task, len(task.classes), delta | own | teacher, adamw, checkpoint, show
     )  # fmt: skip
     known = penalties.known(config.method, encoder, config.others, data) if config.penalty else None
-    given = config, encoder, head, theta0, delta, own, known
+    given = Problem(config, head, theta0, delta, own), encoder, known
     gradient = Distilled(*given, teacher, session.left.start) if taught else Step(*given)
     images, others = _images(config, data, session.left, encoder.device)
 
@@ -196,7 +187,7 @@ def train(
         (x, y), z = next(images), next(others)
         return gradient(session.what, x, y, z)
 
-    descend(config, session, next_gradient, theta0, delta, own, adamw, teacher)
+    descend(given[0], session, next_gradient, adamw, teacher)
     return delta | own, {
         **session.record(),
         "lr": config.lr,
@@ -208,12 +199,9 @@ def train(
 
 
 def descend(
-    config: FineTune,
+    problem: Problem,
     session: Session,
     gradient: Callable[[int], tuple[Tensor, Gradients]],
-    theta0: dict[str, Tensor],
-    delta: dict[str, Tensor],
-    own: dict[str, Tensor],
     adamw: torch.optim.Optimizer,
     teacher: Mapping[str, Tensor] = MappingProxyType({}),
 ) -> None:
@@ -221,9 +209,9 @@ def descend(
 
     Args:
         gradient: Step -> loss, and its gradient in theta, or in delta for a linearized model.
-        adamw: The optimiser of all (`optimiser`).
         teacher: Its change, with the names of `distillation`.
     """
+    config, _, theta0, delta, own = problem
     moving = {**delta, **own, **teacher}
     decaying = [*delta.values(), *teacher.values()]
     origins = [*theta0.values()] * (2 if teacher else 1)

@@ -29,8 +29,7 @@ def needed(
     """Return the bytes that fine-tuning an encoder takes in float32, at most.
 
     Five copies of the encoder (theta_0, its change, two moments of AdamW, the gradient), the text
-    tower if it is kept, and what a step keeps for its backward pass. Images and the libraries
-    themselves come on top.
+    tower if it is kept, and what a step keeps for its backward pass.
 
     Args:
         recompute: Whether blocks are computed a second time in the backward pass: then only their

@@ -2,9 +2,8 @@
 
 PyTorch's dual numbers carry a tangent beside every value. Where the values are also recorded for a
 backward pass, so is the arithmetic of the tangents, and every saved activation keeps its tangent
-alive: on a small ViT that is 1.7 times the memory. Inside `Tangents` each operation is split. Its
-value is computed from plain values and recorded as usual; its tangent is computed without a graph,
-and only the dual number that the next operation reads holds it.
+alive. Inside `Tangents` each operation is split: its value is computed from plain values and
+recorded as usual; its tangent is computed without a graph.
 
 Operations that cost something have a rule below. They are products of two arguments,
 
@@ -165,12 +164,7 @@ def _linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 def _linear_tangent(
-    y: Tensor,
-    x: Tensor,
-    dx: Tensor | None,
-    w: Tensor,
-    dw: Tensor | None,
-    db: Tensor | None,
+    y: Tensor, x: Tensor, dx: Tensor | None, w: Tensor, dw: Tensor | None, db: Tensor | None
 ) -> Tensor | None:
     """Return dx Wᵀ + x dWᵀ + db in the shape of y, the second product added in place."""
     with torch.no_grad():

@@ -16,9 +16,8 @@ their own block, E of the outer products of an image's gradients. Tasks are summ
 sum_t B_t x A_t by (sum_t B_t) x (mean_t A_t), so that a run needs one pair of factors whatever the
 number of tasks, and no image of another task once these are made.
 
-Differences from that code: it linearizes normalised features, penalises the class token too, and
-weighs blocks of normalisations by 1e4 and the projection by 1e-3; here all weigh alike. Neither
-penalises patches and positions.
+That code linearizes normalised features, penalises the class token too, and weighs blocks of
+normalisations by 1e4 and the projection by 1e-3; here all weigh alike.
 
 **EK-FAC**, which DELTA takes from one reference data set (`tuning.distillation`), keeps the
 eigenvectors U_A and U_B of A and B and measures how much there is along each pair of them,

@@ -8,10 +8,9 @@ takes nothing from the other images of a batch. For parts b of a batch B therefo
 and so for its gradient: in parts both are what the whole batch gives, up to rounding. Features are
 those of each image alone, in parts of any size.
 
-Memory is not guessed. Where an attempt runs out of it, the next plan is tried: half as many images
-at a time, and so on down to one; then all of them again, with the insides of blocks computed a
-second time in the backward pass (activation checkpointing: a third more products), and so on down
-to one. A failed attempt has changed nothing, for it only computes.
+Where an attempt runs out of memory, the next plan is tried: half as many images at a time, down to
+one; then all of them again, with the insides of blocks computed a second time in the backward pass
+(activation checkpointing: a third more products), and so on down to one.
 
 Forward-mode derivatives under `torch.compile` have been wrong without a word: what is compiled has
 its tangents written out instead (`tasklab.tuning.dual`).
@@ -89,7 +88,7 @@ def first_that_fits(
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
-            reason = _first_line(error)
+            reason = first_line(error)
         else:
             if index:
                 _log.warning(
@@ -150,8 +149,8 @@ class Parts:
 class Recomputed:
     """An encoder that keeps the inputs of its blocks for the backward pass, and not their insides.
 
-    They are computed again when the backward pass comes to a block. Values and gradients are those
-    of the encoder. Not for forward-mode derivatives, which keep nothing.
+    They are computed again when the backward pass comes to a block. Not for forward-mode
+    derivatives, which keep nothing.
     """
 
     def __init__(self, encoder: Encoder) -> None:
@@ -223,8 +222,7 @@ def advised(what: str) -> Iterator[None]:
 def given_back(encoder: Encoder) -> Iterator[None]:
     """Return freed memory to the system after a block of work, for a large model.
 
-    What glibc keeps for the next tensor is as much as five copies of the model after a training
-    run, and in small models soon used again.
+    What glibc keeps for the next tensor is as much as five copies of the model after a run.
     """
     try:
         yield
@@ -233,6 +231,7 @@ def given_back(encoder: Encoder) -> Iterator[None]:
             machine.return_freed_memory()
 
 
-def _first_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's message, or its type."""
     lines = str(error).strip().splitlines()
     return (lines[0] if lines else type(error).__name__)[:200].rstrip(".")

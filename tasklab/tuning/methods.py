@@ -1,8 +1,7 @@
 """The methods: which parameters each trains, in which model, and what its loss has beside.
 
-A new method is one entry of `TABLE`. Which methods there are, which of them edit the tangent model,
-what the command line says of them and how figures draw them follow from it. Reading it needs no
-torch.
+A new method is one entry of `TABLE`, from which lists, help texts and figures follow. Reading it
+needs no torch.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from tasklab.errors import TasklabError, choose, unknown
+from tasklab.errors import TasklabError, choose
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -173,8 +172,7 @@ def matrices(names: Mapping[str, Tensor]) -> tuple[str, ...]:
 
 def trainable(params: Mapping[str, Tensor], method: str, arch: str) -> tuple[str, ...]:
     """Return the names that a method trains, in the order of `params`."""
-    if method not in METHODS:
-        raise unknown("method", method, METHODS)
+    choose("method", method, METHODS)
     parts = TABLE[method].parts
     layers = {"off_diagonal": matrices(params)}
     layers["orthonormal"] = tuple(name for name, x in params.items() if x.dim() == 2)

@@ -30,7 +30,7 @@ from tasklab.tuning.order import batch
 from tasklab.tuning.recipe import FineTune
 from tasklab.tuning.runs import Run, read
 from tasklab.tuning.session import Session
-from tasklab.tuning.steps import Step
+from tasklab.tuning.steps import Problem, Step
 
 CACHE_VERSION = 1  # part of every key: raise it when the same configuration gives other numbers
 KIND = "multitask"  # of artifact
@@ -81,13 +81,14 @@ def _train(
     session = Session(whole, f"{count} tasks", classes, delta, adamw, checkpoint, show)
     start = session.left.start
     batches = [_images(run, turn, count, start, clip, tasks) for turn, run in enumerate(runs)]
-    each = [Step(run, encoder, _head(run, clip, store, tasks), theta0, delta, {}) for run in runs]
+    own = [Problem(run, _head(run, clip, store, tasks), theta0, delta, {}) for run in runs]
+    each = [Step(problem, encoder) for problem in own]
 
     def gradient(step: int) -> tuple[Tensor, dict[str, Tensor]]:
         images = next(batches[step % count])
         return each[step % count](session.what, images.x, images.y, None)
 
-    finetune.descend(whole, session, gradient, theta0, delta, {}, adamw)
+    finetune.descend(own[0]._replace(config=whole), session, gradient, adamw)
     parameters = sum(tensor.numel() for tensor in delta.values())
     return delta, {**session.record(), "parameters": parameters, "lr": first.lr}
 

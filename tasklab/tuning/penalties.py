@@ -8,12 +8,10 @@ disentanglement*, ICLR 2025): what the vector does, to first order, to images of
 
     P = E_{x in other tasks} |J(x) delta|^2,      gradient 2 E J(x)' J(x) delta,
 
-from one forward pass with tangents and one backward pass at theta_0 (`tangent.normal`). For the
-sum of all vectors these are what others add to a task's features, and in the frame of
-`analyses.merging.best` the terms of E(tau) that no merge can take back. The published code has the
-norm itself, |J delta|, which has no gradient at 0, where training begins; and it takes 16 images of
-every other task in every step, as many passes as there are tasks. Here a step takes 16 of one other
-task, in turn.
+from one forward pass with tangents and one backward pass at theta_0 (`tangent.normal`). For the sum
+of all vectors these are what others add to a task's features. The published code has the norm
+itself, |J delta|, which has no gradient at 0, and takes 16 images of every other task in every
+step; here a step takes 16 of one other task, in turn.
 
 **TAK** (arXiv:2602.17385) has Kronecker factors of J'J in the place of images, made once before
 the first step (`tasklab.tuning.kronecker`):
@@ -172,10 +170,10 @@ def known(
 def turns(
     others: Sequence[str],
     data: drawn.SuiteImages,
-    order: Callable[[int, int], Tensor],
+    order: drawn.Order,
     steps: range,
     seed: int,
-    device: torch.device | str,
+    device: drawn.Device,
 ) -> Iterator[Tensor | None]:
     """Yield each step's images of other tasks, one task a step; `None` where there are none.
 

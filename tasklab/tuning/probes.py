@@ -6,8 +6,6 @@ the encoder with this head frozen. Its probes are trained by AdamW for 2,000 ste
 rate searched on Cars (appendix C). The problem is convex: `heads.linear_probe` solves it without a
 learning rate. `recipe.Probe` chooses between the two.
 
-Features are computed once for each task and kept in the store, so that a probe takes seconds.
-
 Letters: N images, D features, C classes.
 """
 
@@ -139,7 +137,7 @@ def adamw(
     """Train a linear classifier of frozen features as the paper does (appendix C).
 
     AdamW on the mean cross-entropy of shuffled batches, a tenth of the steps warm-up, then a cosine
-    down to zero, from PyTorch's usual random weights of a linear layer.
+    down to zero, from PyTorch's usual random weights.
     """
     count, warmup = len(features), steps // 10
     if count == 0:

@@ -1,9 +1,7 @@
 """The learning rate of fine-tuning, searched as the closed-vocabulary paper does (appendix C).
 
-The paper takes, for each model and each way of fine-tuning, the rate that is best on Cars. A run
-whose `lr` is `None` asks for this search: one run at each of `RATES` on the stand-in for Cars, of
-which the one with the highest accuracy on all validation images is taken. No test image is looked
-at.
+A run whose `lr` is `None` asks for one run at each of `RATES` on the stand-in for Cars, of which
+the one with the highest accuracy on all validation images is taken.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """One fine-tuning run (`FineTune`), and the usual one of a model and method (`recipe`).
 
-A run is frozen and complete, and checks itself when made, so that a misspelt choice fails in the
-first cell and not after an hour. Sources of the defaults, named at each of them: *tangent* is Task
-Arithmetic in the Tangent Space, appendix A; *linear layers* is Fine-Tuning Linear Layers Only,
-appendix A, which repeats that protocol; *protocol* is the one both follow (Ilharco et al.).
+A run is frozen and complete, and checks itself when made. Sources of the defaults, named at each of
+them: *tangent* is Task Arithmetic in the Tangent Space, appendix A; *linear layers* is Fine-Tuning
+Linear Layers Only, appendix A, which repeats that protocol; *protocol* is the one both follow
+(Ilharco et al.).
 """
 
 from __future__ import annotations

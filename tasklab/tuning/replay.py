@@ -1,9 +1,8 @@
 """A computation on a GPU that is recorded once and then launched whole: a CUDA graph.
 
-The network of a small model has a thousand kernels of a few microseconds, which take longer to
-launch than to run. A graph has the addresses of all that it reads and writes: arguments are copied
-to where it reads them, theta_0 and delta stay where they are, and results lie where they lay before
-until the next call writes over them.
+The network of a small model has a thousand kernels, which take longer to launch than to run. A
+graph has the addresses of all that it reads and writes: arguments are copied to where it reads
+them.
 """
 
 from __future__ import annotations

@@ -80,9 +80,7 @@ def mlp(seed: int = 0, width: int = HIDDEN) -> Network:
     """Return an MLP with random weights for digits of 28 x 28 pixels, after appendix C.1.1.
 
     It has four linear layers, "1 for input, 2 for hidden and 1 for output", and a ReLU after each
-    but the last. Its blocks are the three ReLUs and the classifier. Pixels go from 0 to 1: centred
-    and scaled ones make larger steps of the same learning rate, and training takes it further from
-    where features are linear in the weights.
+    but the last. Its blocks are the three ReLUs and the classifier. Pixels go from 0 to 1.
     """
     sizes = (28 * 28, width, width, width)
     with _seeded(seed):
@@ -100,7 +98,6 @@ def resnet18(seed: int = 0, width: int = 64, stride: int = 1) -> Network:
 
     Its stem is one 3 x 3 convolution without pooling, as usual for pictures of this size; the
     rest, names and initial weights included, is torchvision's. Its blocks are the 8 residual ones.
-    Two cores train it in seconds at a width of 8 and a stride of 2.
 
     Args:
         width: Channels of the first stage; each later stage has twice those of the one before. 64
@@ -165,7 +162,8 @@ def train(
     allowed = _allowed(network, data, classes)
     module = copy.deepcopy(network.module).requires_grad_(True).train()
     module.load_state_dict(dict(params), strict=False)
-    _same_names(network, params)
+    if odd := sorted(network.params.keys() ^ params.keys()):
+        raise TasklabError(f"these are not the parameters of {network.name}: see {odd[:5]}.")
     optimiser = torch.optim.SGD(module.parameters(), lr=lr, momentum=momentum)
     for step, index in zip(range(total), _batches(count, batch_size, seed), strict=False):
         index = index.to(data.x.device)
@@ -258,9 +256,3 @@ def _logits(
     allowed = _allowed(network, data, classes)
     rows = [network(params, network.preprocess(x)) for x in data.x.split(_TEST_BATCH)]
     return _masked(torch.cat(rows), allowed)
-
-
-def _same_names(network: Network, params: Mapping[str, Tensor]) -> None:
-    odd = sorted(network.params.keys() ^ params.keys())
-    if odd:
-        raise TasklabError(f"these are not the parameters of {network.name}: see {odd[:5]}.")

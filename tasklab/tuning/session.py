@@ -5,7 +5,7 @@
             ...
             session.add(loss, norm)
 
-Whoever resumes a run gets the steps that are left, and ends where an uninterrupted run does.
+A resumed run gets the steps that are left.
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
 """Loss and gradients of one step, in the way that is quickest and fits into memory.
 
-    step = Step(config, encoder, head, theta0, delta, own)
-    value, gradients = step(what, images, others)
+    step = Step(Problem(config, head, theta0, delta, own), encoder)
+    value, gradients = step(what, images, labels, others)
 
 The gradient is that of the loss in theta, or for a linearized model in delta (`tangent`), and in a
-head that trains along; a method's penalty is added. Where memory does not suffice, a step is
-computed in parts, and blocks twice (`memory`). On a GPU, blocks are compiled, and the step of a
-small network is recorded (`compiled`).
+head that trains along; a method's penalty is added. A step is computed in parts where memory does
+not suffice (`memory`), by compiled blocks or a recorded step on a GPU (`compiled`).
 """
 
 from __future__ import annotations
@@ -36,11 +35,20 @@ Model = Encoder | memory.Recomputed
 _compiled: set[tuple[Any, ...]] = set()  # what was compiled in this process
 
 
+class Problem(NamedTuple):
+    """A run, its head, and what trains."""
+
+    config: FineTune
+    head: heads.Head
+    theta0: Mapping[str, Tensor]
+    delta: dict[str, Tensor]  #: Their change, which is written to between steps
+    own: dict[str, Tensor]  #: Tensors of a head that trains along
+
+
 class Step:
     """Computes the loss and the gradients of a run's steps.
 
     Args:
-        delta: Their change, which is written to between steps.
         known: What a penalty knows of other tasks before the first step.
 
     Attributes:
@@ -48,17 +56,10 @@ class Step:
     """
 
     def __init__(
-        self,
-        config: FineTune,
-        encoder: Encoder,
-        head: heads.Head,
-        theta0: Mapping[str, Tensor],
-        delta: Mapping[str, Tensor],
-        own: Mapping[str, Tensor],
-        known: kronecker.Factors | None = None,
+        self, problem: Problem, encoder: Encoder, known: kronecker.Factors | None = None
     ) -> None:
+        self._problem, config = problem, problem.config
         self.config, self.encoder, self._known = config, encoder, known
-        self._problem = Problem(config, head, theta0, delta, own)
         self._plans = footprint.plans(config, encoder)
         plain = encoder if config.method in LINEAR else training.passes(encoder)
         self._models: dict[bool, Model] = {False: plain, True: memory.Recomputed(plain)}
@@ -129,16 +130,6 @@ class Step:
             quick = functools.partial(_part, self._problem, model)
             self._parts[again] = compiled.Quick(quick, usual, said)
         return True
-
-
-class Problem(NamedTuple):
-    """What a run's steps have in common."""
-
-    config: FineTune
-    head: heads.Head
-    theta0: Mapping[str, Tensor]
-    delta: Mapping[str, Tensor]
-    own: Mapping[str, Tensor]
 
 
 def _part(problem: Problem, model: Model, x: Tensor, y: Tensor) -> tuple[Tensor, Gradients]:

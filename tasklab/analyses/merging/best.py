@@ -12,8 +12,8 @@ of which average, Fisher, RegMean and WUDI keep a part of each task's matrix H_t
 - `normalised`: the identity over the task's own term at tau = 0, so that all tasks count alike;
 - `logits`: the Fisher information of the task's head, so that only what moves logits counts.
 
-On the span of the vectors, tau = sum_s c_s tau_s, tangent features alone suffice (`span`); over all
-weights `tasklab.analyses.merging.minimum` goes to the minimum.
+On the span of the vectors, tau = sum_s c_s tau_s, tangent features suffice (`span`);
+`tasklab.analyses.merging.minimum` minimises over all weights.
 
 Letters: T tasks, S vectors, N images, D features, C classes.
 """

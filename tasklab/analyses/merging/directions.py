@@ -102,9 +102,7 @@ def pooled_directions(vectors: Vectors, grams: PerTask | Directions | None) -> D
     bases: dict[str, list[Tensor]] = {name: [] for name in chosen}
     rows: dict[str, list[Tensor]] = {name: [] for name in chosen}
     norms: dict[str, list[float]] = {name: [] for name in chosen}
-    statistics = matched(vectors, grams, GRAMS, len(each))
-    for vector in each:
-        one = next(statistics)
+    for vector, one in matched(vectors, each, grams, GRAMS):
         for name in [name for name in chosen if name not in one]:
             chosen.remove(name)
             del bases[name], rows[name], norms[name]
@@ -123,7 +121,6 @@ def pooled_directions(vectors: Vectors, grams: PerTask | Directions | None) -> D
             rows[name].append((P.T @ tau) * (weights * size**2)[:, None])
             norms[name].append(size)
         del one  # before the next task's are made
-    next(statistics, None)  # which refuses further ones
     squares = {name: max(sum(sizes) / len(sizes), 1e-38) ** 2 for name, sizes in norms.items()}
     return Directions(
         bases={name: torch.cat(parts, 1) for name, parts in bases.items()},

@@ -1,9 +1,8 @@
 """Singular vectors and polar factors, in float64, by the cheapest way that is exact enough.
 
-With A = U S V', the eigenvectors of the smaller of A'A and AA' are singular vectors, and cost a
-fraction of a singular value decomposition. Squaring costs digits: a direction whose singular value
-is c times the largest one comes out with a relative error of about 1e-16 / c^2. So where c is below
-1e-4 the decomposition itself is taken.
+With A = U S V', the eigenvectors of the smaller of A'A and AA' are singular vectors, at a fraction
+of the cost. A direction whose singular value is c times the largest has a relative error of
+1e-16 / c^2; where c is below 1e-4 the decomposition itself is taken.
 
 Letters: O outputs, I inputs, K leading directions.
 """

@@ -4,9 +4,6 @@ A search compares many merged vectors, and keeps the best (`search`). Of another
 that it is worse: with every image that is left counted as right, the score is an upper bound, and
 below the best so far the look ends. What is chosen is what whole looks choose.
 
-Merges of the same vectors fail on much the same images: those that earlier looks got wrong come
-first, so that the bound falls early.
-
 Letters: T tasks, N images.
 """
 

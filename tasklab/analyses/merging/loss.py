@@ -15,7 +15,7 @@ from torch import Tensor
 from tasklab.analyses.finite import finite
 from tasklab.analyses.merging.best import PerTask, pairs
 from tasklab.errors import TasklabError, whole
-from tasklab.models.heads import Head
+from tasklab.models.heads import Head, minimise
 
 
 def span_of_loss(
@@ -49,23 +49,12 @@ def span_of_loss(
     slopes = [torch.stack([one[t] for one in basis]).double() for t in range(len(f0))]
     first = torch.zeros(len(basis)) if start is None else torch.as_tensor(start)
     c = first.detach().double().clone().requires_grad_()
-    solver = torch.optim.LBFGS(
-        [c],
-        max_iter=whole("iterations", iterations, 1),
-        tolerance_grad=1e-9,
-        tolerance_change=1e-12,
-        line_search_fn="strong_wolfe",
-    )
 
     def loss() -> Tensor:
-        solver.zero_grad()
-        value = sum(
+        return sum(
             F.cross_entropy(head(x.double() + torch.tensordot(c.to(x.device), J, 1)), y)
             for head, x, J, y in zip(precise, f0, slopes, labels, strict=True)
         )
-        value.backward()
-        return value
 
-    with torch.enable_grad():
-        solver.step(loss)
+    minimise(c, loss, whole("iterations", iterations, 1), 1e-9)
     return finite(c.detach(), "coefficients on the span")

@@ -2,11 +2,9 @@
 
     E(tau) = sum_t E_{x in t} e' G_t(x) e,      e = J(x) (tau - tau_t)
 
-E is quadratic and `best.Metric` is G. No Jacobian is kept: a step takes one forward-mode and one
-backward pass over all images, in batches, for H p = sum_t E J' G_t J p. Of unlabelled validation
-images it takes a forward-mode pass; the tau of least E there is the result (early stopping).
-Rounds on few images come first: each starts where the one before it ended, so that the last, on all
-images, needs few steps.
+E is quadratic and `best.Metric` is G. A step takes one forward-mode and one backward pass over all
+images for H p = sum_t E J' G_t J p. The tau of least E on unlabelled validation images is the
+result (early stopping). Rounds on few images come first; each starts where the last one ended.
 
 Steps are preconditioned by H's Kronecker factors. With v random of covariance G_t(x), a matrix's
 gradient g = J(x)' v has E vec(g) vec(g)' = H, which is near L x R / tr(L) with L = E g g' and

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sized
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 
 import torch
 from jaxtyping import Float
@@ -26,6 +26,7 @@ from torch import Tensor
 from tasklab.analyses.merging.vectors import Vectors, is_matrix, listed, turned
 from tasklab.errors import TasklabError, abridged, shown
 from tasklab.placement import placed
+from tasklab.taskvector import TaskVector
 
 Tensors = Mapping[str, Tensor]
 PerTask = Iterable[Tensors] | Mapping[str, Tensors]
@@ -63,10 +64,8 @@ def pooled_grams(vectors: Vectors, grams: PerTask | Grams | None) -> Grams:
     total: dict[str, Tensor] = {}
     products: dict[str, Tensor] = {}
     diagonals: dict[str, list[Tensor]] = {}
-    statistics = matched(vectors, grams, GRAMS, len(each))
-    for seen, vector in enumerate(each):
-        one = next(statistics)
-        known = list(total if seen else vector)
+    known = list(each[0])
+    for vector, one in matched(vectors, each, grams, GRAMS):
         shared = [n for n in known if n in one and (is_matrix(n, vector[n]) or one[n].dim() == 1)]
         for name in total.keys() - set(shared):
             del total[name], products[name], diagonals[name]
@@ -76,8 +75,8 @@ def pooled_grams(vectors: Vectors, grams: PerTask | Grams | None) -> Grams:
             add_to(total, name, G.clone() if G.dim() == 1 else packed(G))
             add_to(products, name, tau * G if G.dim() == 1 else tau @ G)
             diagonals.setdefault(name, []).append(G if G.dim() == 1 else G.diagonal().clone())
+        known = list(total)
         del one  # before the next task's are made
-    next(statistics, None)  # which refuses further ones
     if not total:
         raise TasklabError("the Gram matrices are of none of the vectors' parameters.")
     stacked = {name: torch.stack(rows) for name, rows in diagonals.items()}
@@ -105,9 +104,7 @@ def pooled_diagonals(vectors: Vectors, diagonals: PerTask | Diagonals | None) ->
     asked = "fisher needs the Fisher information of images: give diagonals=[fisher_diagonals(...)]"
     total: dict[str, Tensor] = {}
     products: dict[str, Tensor] = {}
-    statistics = matched(vectors, diagonals, asked, len(each))
-    for vector in each:
-        one = next(statistics)
+    for vector, one in matched(vectors, each, diagonals, asked):
         if missing := [name for name in vector if name not in one]:
             raise TasklabError(f"the Fisher information lacks {abridged(missing)}.")
         for name, tau in vector.items():
@@ -119,7 +116,6 @@ def pooled_diagonals(vectors: Vectors, diagonals: PerTask | Diagonals | None) ->
             add_to(total, name, F.clone())
             add_to(products, name, F * tau)
         del one  # before the next task's are made
-    next(statistics, None)  # which refuses further ones
     return Diagonals(total=total, products=products)
 
 
@@ -156,8 +152,10 @@ def add_to(sums: dict[str, Tensor], name: str, x: Tensor) -> None:
         sums[name] = x
 
 
-def matched(vectors: Vectors, given: PerTask | None, asked: str, many: int) -> Iterator[Tensors]:
-    """Yield each vector's statistics, one task at a time, or raise if these are not of each."""
+def matched(
+    vectors: Vectors, each: Sequence[TaskVector], given: PerTask | None, asked: str
+) -> Iterator[tuple[TaskVector, Tensors]]:
+    """Yield each vector with its statistics, one task at a time, or raise if one has none."""
     if given is None:
         raise TasklabError(f"{asked}.")
     if isinstance(vectors, Mapping) and isinstance(given, Mapping):
@@ -168,16 +166,16 @@ def matched(vectors: Vectors, given: PerTask | None, asked: str, many: int) -> I
         raise TasklabError(f"{asked}, not {type(given).__name__}.")
     if isinstance(given, Mapping):
         given = given.values()
-    have = len(given) if isinstance(given, Sized) else many
-    if have == many:
+    have = len(given) if isinstance(given, Sized) else len(each)
+    if have == len(each):
         have = 0
         for one in given:
             have += 1
-            if have > many:
+            if have > len(each):
                 break
             if not isinstance(one, Mapping):
                 raise TasklabError(f"{asked}, each by the names of parameters.")
-            yield one
+            yield each[have - 1], one
             del one
-    if have != many:
-        raise TasklabError(f"{asked} for each of {many} vectors, not {have}.")
+    if have != len(each):
+        raise TasklabError(f"{asked} for each of {len(each)} vectors, not {have}.")

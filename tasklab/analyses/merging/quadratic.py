@@ -242,11 +242,10 @@ def wudi_exact(vectors: Vectors, *, alpha: float = 1.0) -> TaskVector:
 
         min_W sum_t |(W - tau_t) tau_t'|^2 / |tau_t|^2
 
-    Its minimum is RegMean's formula with G_t = tau_t' tau_t / |tau_t|^2, no images needed. Where
-    that leaves directions free that no task reads, nothing is read there: it is the minimum that
-    gradient descent from the sum of the vectors goes to. What is no matrix is averaged. Where the
-    vectors together have about as many rows as there are inputs, the minimum fits nearly all of
-    these rows, the noise in them too, and is far longer than their sum: `wudi_descent` ends before.
+    Its minimum is RegMean's formula with G_t = tau_t' tau_t / |tau_t|^2; where that leaves
+    directions free, the one that gradient descent from the sum goes to. What is no matrix is
+    averaged. Where the vectors have about as many rows as inputs, the minimum also fits their
+    noise, and is far longer than their sum: `wudi_descent` ends before.
     """
 
     def rule(name: str, each: list[Tensor]) -> Tensor:

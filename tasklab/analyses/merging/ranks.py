@@ -1,8 +1,7 @@
 """The number of a given rank among very many, exactly, without a copy of them.
 
-Floating-point numbers are in the order of their bits, read as whole numbers, once those of negative
-ones are turned around. So the k-th smallest is found 16 bits at a time, from the highest: a count
-of how often each value of these bits comes, among the numbers that share the bits found before.
+Floating-point numbers are in the order of their bits, read as whole numbers. The k-th smallest is
+found 16 bits at a time, from the highest, by counting how often each value of these bits comes.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ def kth_smallest(parts: Callable[[], Iterable[Tensor]], k: int) -> float:
         counts = torch.zeros(2**_DIGIT, dtype=torch.int64)
         for part in parts():
             x = part if part.dtype in _WHOLE else part.float()
-            dtype, keys = x.dtype, _keys(x)
+            dtype, keys = x.dtype, _turn(x.reshape(-1).contiguous().view(_WHOLE[x.dtype]))
             size = 8 * keys.element_size()
             if shift < 0:  # the sign makes the first 16 bits a number from -2^15
                 digits = (keys >> (size - _DIGIT)) + 2 ** (_DIGIT - 1)
@@ -54,11 +53,6 @@ def kth_smallest(parts: Callable[[], Iterable[Tensor]], k: int) -> float:
             prefix, shift = (prefix << _DIGIT) | digit, shift - _DIGIT
     bits = torch.tensor([prefix], dtype=_WHOLE[dtype])
     return float(_turn(bits).view(dtype))
-
-
-def _keys(x: Tensor) -> Tensor:
-    """Return whole numbers in the order of floating-point ones."""
-    return _turn(x.reshape(-1).contiguous().view(_WHOLE[x.dtype]))
 
 
 def _turn(bits: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from tasklab.errors import TasklabError, unknown
+from tasklab.errors import TasklabError, choose, unknown
 
 if TYPE_CHECKING:
     from tasklab.analyses.merging.vectors import Vectors
@@ -281,8 +281,7 @@ def method(name: str) -> Method:
     """Return a method by its name, or raise a `TasklabError` that suggests the nearest one."""
     if name in _OTHER:
         raise TasklabError(f"{name} {_OTHER[name]}.")
-    if not isinstance(name, str) or name not in METHODS:
-        raise unknown("method of merging", name, METHODS)
+    choose("method of merging", name, METHODS)
     return METHODS[name]
 
 

@@ -3,16 +3,14 @@
 Every method may look equally often at the accuracy on validation images, `BUDGET` times:
 
 1. once for each value of its option, if it has one (`Method.searched`), at the coefficient c* that
-   is best in the tangent model; c* is solved for (`best.span`), so that methods whose results
-   differ in length by orders of magnitude are searched alike (where it is below 0, merging along
-   that vector only loses in the tangent model; its size still tells how long the vector is);
+   is best in the tangent model (`best.span`), so that methods whose results differ in length by
+   orders of magnitude are searched alike (where c* is below 0 its size counts);
 2. with what is left, for the best of these values, at multiples of c* from `LOW` to `HIGH`, evenly
    on a logarithmic scale.
 
-What was best in any look is taken; of equals, the smaller coefficient and the earlier value. A look
-is told the best score so far, and may end where it is surely below it (`looks`): so multiples near
-c* come first. A method without an option has a finer grid of coefficients in place of it, and no
-more looks.
+The best look is taken; of equals, the smaller coefficient and the earlier value. A look may end
+where it is surely below the best so far (`looks`): multiples near c* come first. A method without
+an option has a finer grid of coefficients instead.
 """
 
 from __future__ import annotations

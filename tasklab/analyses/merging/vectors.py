@@ -1,14 +1,10 @@
 """Task vectors of one model side by side, and rules that go through them tensor by tensor.
 
-A merged vector is made one tensor after another, so that beside the vectors themselves no more is
-held than the result and what a rule needs for one tensor.
-
 What counts as a matrix is decided here, for all rules: a parameter of two axes that a layer
 multiplies with, as it is stored. The q, k and v of open_clip are one matrix. A projection `proj`,
 which is stored inputs x outputs, is turned for rules that tell inputs from outputs. No matrices are
-embeddings (of words, of positions), tables of attention biases, and whatever has one axis, or more
-than two as kernels of convolutions have, that of the patches too. This is as in the code published
-with the singular vector methods, except for the embedding of positions, which that code decomposes.
+embeddings, tables of attention biases, kernels of convolutions and what has one axis: as in the
+code published with the singular vector methods, which decomposes the embedding of positions too.
 
 Letters: T tasks, O outputs, I inputs.
 """

@@ -11,11 +11,8 @@ batch,
 with the weights that Pillow's resampling has for this rectangle, and whole grey levels in between
 and at the end. Crops are drawn from the same distribution as torchvision's.
 
-Differences to the transform for each image: none on a processor for images that are kept at their
-own size, and rounding elsewhere (newer versions of Pillow may take rows before columns, and what
-lies in between is cut to whole levels from 0 to 255). Larger ones were resized once before, to a
-square somewhat larger than the model's, so that they are interpolated twice;
-`benchmarks/pictures.py` measures it.
+On a processor this is the transform for images that are kept at their own size; larger ones were
+resized once before, so that they are interpolated twice (`benchmarks/pictures.py`).
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Whether files are whole, and whether a copy of a data set is what the papers used.
 
-Damaged, missing and strange files are one line each, not a traceback. Copies differ: RESISC45 and
-SUN397 circulate with other label orders, SUN397 with two splits, DTD with two notions of its
-training set. What is right stands in `paper_tasks.json`. Labels of another order are renumbered by
-the names of their classes; anything else is an error that shows both.
+Copies differ: RESISC45 and SUN397 circulate with other label orders, SUN397 with two splits, DTD
+with two notions of its training set. What is right stands in `paper_tasks.json`. Labels of another
+order are renumbered by the names of their classes; anything else is an error that shows both.
 """
 
 from __future__ import annotations

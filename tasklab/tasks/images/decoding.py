@@ -1,13 +1,11 @@
 """Decode images: what is done to one, the files it is written to, and the processes that do it.
 
-A process decodes a chunk of the data at a time, and holds a few encoded images and one decoded one,
-whatever the size of the data. MNIST's and SVHN's own files, which cannot be read in parts, are held
-whole by each process: 47 MB and 217 MB.
+A process decodes a chunk of the data at a time, and holds a few encoded images and one decoded one.
+MNIST's and SVHN's own files are held whole by each process: 47 MB and 217 MB.
 
 Processes are commands of their own that read the number of a chunk and answer with its checksum:
-neither forked, which does not go with the threads of torch, nor started by `multiprocessing`,
-which would run the user's script again. Ctrl-C is for the process that started them; when it ends,
-however it ends, so do they. Nothing here needs torch, so that they start in a fraction of a second.
+forks do not go with the threads of torch, and `multiprocessing` would run the user's script again.
+Ctrl-C is for the process that started them; when it ends, so do they. Nothing here needs torch.
 """
 
 from __future__ import annotations

@@ -148,11 +148,13 @@ def _shuffled(count: int) -> np.ndarray:
 
 
 def _config(source: Source) -> str | None:
-    return (
-        paper_data_sets()[source.data_set]["hub"].get("config")
-        if source.data_set
-        else source.config
-    )
+    known = paper_data_sets()[source.data_set]["hub"] if source.data_set else {}
+    return known.get("config") if known else source.config
+
+
+def _on_the_hub(task: Task) -> dict[str, Any]:
+    usual = {"repo": task.place.hub, "revision": task.place.revision}
+    return facts(task)["hub"] if facts(task) else usual
 
 
 def candidates(source: Source, root: Path | None = None) -> list[Path]:
@@ -207,8 +209,7 @@ def fetch(task: Task) -> Path:
     """
     from huggingface_hub import HfApi, snapshot_download
 
-    source, entry = task.place, facts(task)
-    data = entry["hub"] if entry else {"repo": source.hub, "revision": source.revision}
+    data, entry = _on_the_hub(task), facts(task)
     if data["repo"] is None:
         raise TasklabError(f"{task.name} is a folder of yours: there is nothing to fetch.")
     if why := unreachable():
@@ -221,8 +222,7 @@ def fetch(task: Task) -> Path:
         for revision in (data.get("revision"), CONVERTED):
             place = {"repo_id": data["repo"], "repo_type": "dataset", "revision": revision}
             listed = HfApi().list_repo_files(**place)
-            wanted = wanted_files(listed, _config(source), _needed(entry))
-            if wanted:
+            if wanted := wanted_files(listed, _config(task.place), _needed(entry)):
                 return Path(snapshot_download(**place, allow_patterns=wanted))
     except TasklabError:
         raise
@@ -242,8 +242,7 @@ def size(task: Task) -> int | None:
     """Return the bytes of the files that `fetch` would download; `None` if the hub tells none."""
     from huggingface_hub import HfApi
 
-    source, entry = task.place, facts(task)
-    data = entry["hub"] if entry else {"repo": source.hub, "revision": source.revision}
+    data = _on_the_hub(task)
     hub.guard()
     for revision in (data.get("revision"), CONVERTED):
         try:
@@ -251,7 +250,7 @@ def size(task: Task) -> int | None:
         except Exception:  # the client's errors have no common base; the size stays unknown
             return None
         sizes = {one.rfilename: one.size or 0 for one in found.siblings or ()}
-        if wanted := wanted_files(list(sizes), _config(source), _needed(entry)):
+        if wanted := wanted_files(list(sizes), _config(task.place), _needed(facts(task))):
             return sum(sizes[file] for file in wanted)
     return None
 

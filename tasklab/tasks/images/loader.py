@@ -1,12 +1,9 @@
 """The data sets of a suite at a model's resolution: found, checked, decoded once, and served.
 
-Images for evaluation are kept as the model takes them. For training the whole image is kept, as a
-square somewhat larger than the model's, and a crop is drawn each time it is used (`augment`).
-MNIST, SVHN and EuroSAT, which are smaller than any full-size model's input, are kept at their own
-size and enlarged on the device: that is 12 to 64 times less on the disk, and less to read.
-
-Arrays are memory-mapped on the CPU. Evaluation images move to a GPU once, while they fit there
-(`placement.resident`); of others, and of training images, a batch is moved when it is used.
+Images for evaluation are kept as the model takes them, and for training as squares somewhat larger,
+of which a crop is drawn each time (`augment`). MNIST, SVHN and EuroSAT are kept at their own size
+and enlarged on the device. Arrays are memory-mapped on the CPU; evaluation images move to a GPU
+once, while they fit there (`placement.resident`), of training images a batch when it is used.
 """
 
 from __future__ import annotations
@@ -29,7 +26,7 @@ from tasklab.errors import TasklabError, unknown
 from tasklab.placement import resident
 from tasklab.storage import folders
 from tasklab.tasks import drawn
-from tasklab.tasks.drawn import Images
+from tasklab.tasks.drawn import Device, Images, Order
 from tasklab.tasks.images import augment, finding, pixels, twins
 from tasklab.tasks.images.decoding import BadImagesError, Transform
 from tasklab.tasks.images.formats import Split
@@ -112,7 +109,7 @@ class DecodedImages:
         return lines
 
     def load(
-        self, task: str, split: str, *, n: int | None = None, device: torch.device | str = "cpu"
+        self, task: str, split: str, *, n: int | None = None, device: Device = "cpu"
     ) -> Images:
         """Return a split, decoding it on the first call.
 
@@ -152,13 +149,7 @@ class DecodedImages:
         return {} if self.suite[task].source is None else {"augment": augment.VERSION}
 
     def batches(
-        self,
-        task: str,
-        order: Callable[[int, int], Tensor],
-        steps: range,
-        *,
-        seed: int,
-        device: torch.device | str,
+        self, task: str, order: Order, steps: range, *, seed: int, device: Device
     ) -> Iterator[Images]:
         """Yield the training images of each step, cropped as the papers crop them.
 

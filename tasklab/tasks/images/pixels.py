@@ -7,10 +7,9 @@
            manifest.json  sizes, class names, origin, checksums: of itself, of the labels, and of
                           the pixels of every `BLOCK` images
 
-Processes decode a chunk of the data at a time and write each image to its place; what is finished
-is written down, so that a decoding that was killed goes on where it was. The folder gets its name
-when all of it is there. What cannot be read of it counts as not there, and is decoded again.
-Pixels are compared with their checksums once a process, a block at a time, before they are used.
+Processes write each image to its place; what is finished is written down, so that a decoding that
+was killed goes on where it was. The folder gets its name when all of it is there. Pixels are
+compared with their checksums once a process, a block at a time, before they are used.
 """
 
 from __future__ import annotations
@@ -19,25 +18,26 @@ import concurrent.futures
 import contextlib
 import dataclasses
 import datetime
+import functools
 import hashlib
 import json
 import logging
+import math
 import operator
-import os
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import filelock
 import numpy as np
 import PIL
 
+from tasklab import machine
 from tasklab.errors import TasklabError
 from tasklab.progress import bar
 from tasklab.storage import atomic
-from tasklab.storage.tensors import file_sha256
+from tasklab.storage.checksums import file_sha256, state
 from tasklab.tasks.images import decoding, formats
 from tasklab.tasks.images.decoding import BAD, JOB, UNREADABLE, BadImagesError, Job, Transform
 
@@ -61,7 +61,7 @@ class Arrays:
 
     def damaged(self, count: int | None = None) -> list[int]:
         """Return the numbers of the blocks whose pixels are not those that were decoded."""
-        sound = _SOUND.setdefault((self.folder, *_state(self.folder / "x.npy")), set())
+        sound = _SOUND.setdefault((self.folder, *state(self.folder / "x.npy")), set())
         left = set(range(-(-(len(self.x) if count is None else count) // BLOCK))) - sound
         with concurrent.futures.ThreadPoolExecutor() as pool:  # hashing lets other threads run
             hashes = pool.map(lambda n: _block_sha256(self.x, n), sorted(left))
@@ -110,11 +110,6 @@ def _sha256(*parts: bytes | memoryview) -> str:
     return digest.hexdigest()
 
 
-def _state(file: Path | str) -> list[int]:
-    state = os.stat(file)
-    return [state.st_size, state.st_ino, state.st_mtime_ns, state.st_ctime_ns]
-
-
 def _block_sha256(x: np.ndarray, number: int) -> str:
     return _sha256(np.ascontiguousarray(x[number * BLOCK : (number + 1) * BLOCK]).data)
 
@@ -128,17 +123,16 @@ def contents(files: Sequence[str], memory: Path) -> list[str]:
     """Return the SHA-256 of files, reading those that changed since they were last read.
 
     Args:
-        memory: File of what was found before. A file is the same one as then if its size, place on
-            the disk and times are, that of its last change included, which nobody sets.
+        memory: File of what was found before; a file of the same size, place and times is the same.
 
     Raises:
         OSError: If a file cannot be read.
     """
     try:
-        kept = {k: v for k, v in json.loads(memory.read_text("utf-8")).items() if len(v) == 5}
+        kept = {k: v for k, v in json.loads(memory.read_text("utf-8")).items() if len(v) == 6}
     except UNREADABLE:
         kept = {}
-    states = {file: _state(file) for file in files}
+    states = {file: [*state(Path(file))] for file in files}
     changed = [file for file in states if kept.get(file, [])[:-1] != states[file]]
     if changed:
         with concurrent.futures.ThreadPoolExecutor() as pool:
@@ -181,7 +175,9 @@ def decode(
     work = _work(folder)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with _alone(folder, title):
+        what = "%s: waiting for another process that decodes the same images"
+        waiting = functools.partial(_log.warning, what, title)
+        with atomic.alone(folder.with_name(f"{folder.name}.lock"), waiting):
             if arrays := opened(folder):
                 return arrays
             shutil.rmtree(folder, ignore_errors=True)  # it is damaged, or it would be returned
@@ -211,8 +207,7 @@ def needed(folder: Path, images: int, transform: Transform) -> int:
 def check_space(folder: Path, needed: int) -> None:
     """Raise a `TasklabError` if that many bytes do not fit on the disk of a folder."""
     there = next((path for path in (folder, *folder.parents) if path.exists()), folder)
-    free = shutil.disk_usage(there).free
-    if needed > free:
+    if needed > (free := shutil.disk_usage(there).free):
         raise TasklabError(
             f"{needed / 1e9:.1f} GB are needed in {folder} and {free / 1e9:.1f} GB are free. "
             "Choose another folder with TASKLAB_DATA."
@@ -221,20 +216,6 @@ def check_space(folder: Path, needed: int) -> None:
 
 def _work(folder: Path) -> Path:
     return folder.with_name(f"{folder.name}{PARTIAL}")
-
-
-@contextlib.contextmanager
-def _alone(folder: Path, title: str) -> Iterator[None]:
-    lock = filelock.FileLock(folder.with_name(f"{folder.name}.lock"))
-    try:
-        lock.acquire(timeout=1)
-    except filelock.Timeout:
-        _log.warning("%s: waiting for another process that decodes the same images", title)
-        lock.acquire()
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 def _prepare(folder: Path, split: formats.Split, rows: np.ndarray, transform: Transform) -> None:
@@ -278,7 +259,7 @@ def _run(
         done, before = _resume(work, job, counts)
         left = [chunk for chunk in counts if chunk not in done]
         if jobs is None:
-            jobs = min(_cores(), -(-images // _ALONE))
+            jobs = min(math.ceil(machine.cores()), -(-images // _ALONE))
         jobs = max(1, min(jobs, len(left)))
         answers = decoding.answers(job, left) if jobs == 1 else decoding.spread(work, left, jobs)
         already = sum(counts[chunk] for chunk in done)
@@ -317,13 +298,6 @@ def _resume(work: Path, job: Job, counts: Mapping[int, int]) -> tuple[dict[int, 
                 if chunk in counts and job.digest(chunk) == entry["sha256"]:
                     done[chunk] = entry["sha256"]
     return done, seconds
-
-
-def _cores() -> int:
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # not on every system
-        return os.cpu_count() or 1
 
 
 def _finish(

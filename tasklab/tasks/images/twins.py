@@ -10,8 +10,10 @@ import hashlib
 import logging
 import os
 from collections.abc import Callable, Hashable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from tasklab.storage.checksums import file_sha256
 from tasklab.tasks.images import formats
 
 if TYPE_CHECKING:
@@ -44,7 +46,11 @@ def tell(task: str, parts: Mapping[str, Part]) -> None:
         groups = alike(parts)
     for what, why, differ in (
         ("train or validate on", "their accuracy is no test", lambda a, b: a.split != b.split),
-        ("test in another class", "one of the two is wrong", _mislabelled),
+        (
+            "test in another class",
+            "one of the two is wrong",
+            lambda a, b: a.split == b.split and a.label != b.label,
+        ),
     ):
         pairs = [
             (one, other)
@@ -62,10 +68,6 @@ def tell(task: str, parts: Mapping[str, Part]) -> None:
             )  # fmt: skip
 
 
-def _mislabelled(one: _Image, other: _Image) -> bool:
-    return one.split == other.split and one.label != other.label
-
-
 def _same_files(parts: Mapping[str, Part]) -> list[list[_Image]]:
     groups = [
         [
@@ -74,7 +76,9 @@ def _same_files(parts: Mapping[str, Part]) -> list[list[_Image]]:
             for row, label in zip(part.rows.tolist(), part.labels.tolist(), strict=True)
         ]
     ]
-    looks: tuple[Callable[[str], Hashable], ...] = (os.path.getsize, _piece, _whole)
+    looks: tuple[Callable[[str], Hashable], ...] = (
+        os.path.getsize, _piece, lambda file: file_sha256(Path(file)),
+    )  # fmt: skip
     for look in looks:
         groups = [one for group in groups for one in _divided(group, look)]
     return groups
@@ -93,11 +97,6 @@ def _piece(file: str) -> bytes:
     with open(file, "rb") as stream:
         stream.seek(os.fstat(stream.fileno()).st_size // 2)
         return stream.read(_PIECE)
-
-
-def _whole(file: str) -> str:
-    with open(file, "rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _same_rows(parts: Mapping[str, Part]) -> list[list[_Image]]:

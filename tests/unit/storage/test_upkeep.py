@@ -175,8 +175,9 @@ def test_the_commands(
     assert main(["store", "verify"]) == 1  # the key is not that of its configuration
 
 
-def test_drafts_of_images_can_go(store: Store, tmp_path: Path) -> None:
+def test_drafts_of_images_can_go(store: Store, tmp_path: Path, monkeypatch) -> None:
     data = tmp_path / "data"
+    monkeypatch.setenv("TASKLAB_DATA", str(data))
     gone = [data / "mini-2" / ".a.st.0123abcd.partial", data / "pictures/pets/.c.json.1.partial"]
     gone.append(data / "pictures" / "pets" / "train-whole37-x.partial")  # a decoding
     kept = [data / "mini-2" / "a.st", data / "mini-2" / ".b.st.0123abcd.partial"]
@@ -187,10 +188,10 @@ def test_drafts_of_images_can_go(store: Store, tmp_path: Path) -> None:
         file.write_bytes(b"1234")
     for path in gone:
         old(path, 8)
-    found = upkeep.collect(store, data=data, dry_run=True)
+    found = upkeep.collect(store, dry_run=True)
     assert sorted(one.path for one in found) == sorted(gone) and all(map(Path.exists, gone))
-    upkeep.collect(store, data=data)
+    upkeep.collect(store)
     assert not any(map(Path.exists, gone)) and all(map(Path.exists, kept))
     with filelock.FileLock(kept[2].with_suffix(".lock")):
         old(kept[2], 8)
-        assert upkeep.collect(store, data=data) == []
+        assert upkeep.collect(store) == []

@@ -107,7 +107,7 @@ def test_it_is_said_once_that_a_first_step_compiles(clip, traced):
     def note(config):
         names = dict(clip.encoder.params)
         delta = {name: torch.zeros_like(weight) for name, weight in names.items()}
-        return steps.Step(config, clip.encoder, None, names, delta, {}).note()
+        return steps.Step(steps.Problem(config, None, names, delta, {}), clip.encoder).note()
 
     assert [note(RUN), note(RUN)] == [compiled.NOTE, ""]
     assert note(dataclasses.replace(RUN, method="linearized")) == compiled.NOTE
@@ -119,7 +119,7 @@ def test_a_step_and_its_tensors_go_when_the_run_ends(clip, monkeypatch):
     monkeypatch.setattr(compiled, "records", lambda config, encoder: True)
     names = dict(clip.encoder.params)
     head, delta = torch.nn.Linear(128, 10), {n: torch.zeros_like(w) for n, w in names.items()}
-    step = steps.Step(RUN, clip.encoder, head, names, delta, {})
+    step = steps.Step(steps.Problem(RUN, head, names, delta, {}), clip.encoder)
     gone = weakref.ref(step._problem.delta["proj"]), weakref.ref(step)
     gc.disable()
     try:
