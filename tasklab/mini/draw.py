@@ -234,7 +234,8 @@ def render(
     image = torch.zeros(len(index), 3, SIZE, SIZE)
     for k in index.unique().tolist():
         chosen = index == k
-        sheet = kind(rng, *(part[chosen] for part in at), jitter)
+        u, v, scale = (part[chosen] for part in at)
+        sheet = kind(rng, u, v, scale, jitter)
         vars(sheet).update({name: column(values[chosen]) for name, values in own.items()})
         painters[k](sheet)
         image[chosen] = sheet.image

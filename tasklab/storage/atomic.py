@@ -91,13 +91,13 @@ def flush(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def alone(lock: Path, waiting: Callable[[], None], **options: bool) -> Iterator[None]:
-    """Hold a lock; `waiting` is called once if another process has it for more than a second.
+def alone(lock: Path, waiting: Callable[[], None], *, thread_local: bool = True) -> Iterator[None]:
+    """Acquire a lock for a block; `waiting` is called once if that takes more than a second.
 
     Args:
-        **options: Of `filelock.FileLock`.
+        thread_local: Whether only the thread that acquired it can release it.
     """
-    held = filelock.FileLock(lock, **options)
+    held = filelock.FileLock(lock, thread_local=thread_local)
     try:
         held.acquire(timeout=1)
     except filelock.Timeout:

@@ -19,7 +19,7 @@ import operator
 import platform
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import safetensors
 import torch
@@ -43,7 +43,7 @@ _MEMORY: dict[Path, tuple[tuple[int, ...] | None, Images, str]] = {}  # stamp, i
 _log = logging.getLogger(__name__)
 
 
-Device = torch.device | str
+Device: TypeAlias = torch.device | str
 Order = Callable[[int, int], Tensor]  # step, number of images -> indices (B,) of the step's images
 
 
