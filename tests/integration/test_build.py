@@ -1,7 +1,5 @@
 """Papermill and Jupyter Book execute a chapter once between them."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess
@@ -27,8 +25,8 @@ AWAITED = [
 
 
 @pytest.fixture
-def clone(tmp_path, root):
-    """Return a clone of the book's machinery with one chapter that counts its executions."""
+def clone(tmp_path, root, monkeypatch):
+    monkeypatch.setattr(machine, "cores", lambda: 1.0)  # kernels are this process's, warm
     for name in ("book/_ext", "book/_static"):
         shutil.copytree(root / name, tmp_path / name)
     shutil.copy(root / "_config.yml", tmp_path)
@@ -75,15 +73,15 @@ def clone(tmp_path, root):
     return tmp_path
 
 
-def _captioned(cell: nbformat.NotebookNode, figure: str, caption: str) -> None:
+def _captioned(cell, figure, caption):
     cell.metadata["tasklab"] = {"figure": figure, "caption": caption}
 
 
-def _executions(clone: Path, name: str = "count") -> int:
+def _executions(clone, name="count"):
     return len((clone / name).read_text())
 
 
-def _bare_build(clone: Path) -> None:
+def _bare_build(clone):
     tool = Path(sys.executable).with_name("jupyter-book")
     done = subprocess.run(
         [str(tool), "build", "book/"], cwd=clone, capture_output=True, text=True, check=False
@@ -95,7 +93,9 @@ def _bare_build(clone: Path) -> None:
 def test_one_execution_whichever_way_it_is_built(clone, capsys, monkeypatch):
     page = clone / "book/_build/html/notebooks/count.html"
     report.report("full", root=clone)
-    assert _executions(clone) == 1 and _executions(clone, "page") == 1
+    assert (
+        _executions(clone) == _executions(clone, "page") == 1
+    )  # the build found them in the cache
     assert "ran as a page" in (page.parents[1] / "index.html").read_text()
     soup = BeautifulSoup(page.read_text(), "html.parser")
     assert "ran as full" in soup.text
@@ -124,19 +124,13 @@ def test_one_execution_whichever_way_it_is_built(clone, capsys, monkeypatch):
     assert [one.name for one in copy.cells[3].outputs] == ["stdout"]
     page.write_text(page.read_text() + " ")
     assert not report.is_current(clone)
-    _bare_build(clone)
-    assert _executions(clone) == 1 and _executions(clone, "page") == 1  # found in the cache
-    assert "ran as full" in page.read_text()
+    (clone / "book/_build/.jupyter_cache/tasklab.sha256").write_text("an older package")
+    _bare_build(clone)  # what `report` remembered is found there, were it not of an older package
+    assert _executions(clone) == 2 and "ran as quick" in page.read_text()
     shutil.rmtree(clone / "book/_build")
     monkeypatch.setattr(report, "build", lambda root: None)
     report.report("full", root=clone)
-    assert _executions(clone) == 1 and _executions(clone, "page") == 1  # found in the store
-    (clone / "book/_build/.jupyter_cache/tasklab.sha256").write_text("an older package")
-    _bare_build(clone)
-    assert _executions(clone) == 2
-    assert "ran as quick" in page.read_text()
-    report.report("full", parameters={"store_root": str(clone / "another")}, root=clone)
-    assert _executions(clone) == 3
+    assert _executions(clone) == _executions(clone, "page") == 2  # found in the store
 
 
 @pytest.mark.slow

@@ -26,7 +26,9 @@ ALL = {
     "disentanglement": lambda lab: experiments.disentanglement(lab, ["nonlinear", "linearized"]),
     "linear_gaps": lambda lab: experiments.linear_gaps(lab, ["nonlinear"]),
     "localization": lambda lab: experiments.localization(lab),
-    "merging": lambda lab: experiments.merging(lab, ["nonlinear"]),
+    "merging": lambda lab: experiments.merging(
+        lab, ["nonlinear"], ["arithmetic", "ties", "regmean"]
+    ),
     "pair_errors": lambda lab: experiments.pair_errors(lab, ["nonlinear"], coefficients=(0.5,)),
     "stitched_addition": lambda lab: experiments.stitched_addition(lab, ["nonlinear"]),
     "stitched_negation": lambda lab: experiments.stitched_negation(lab, ["nonlinear"]),
