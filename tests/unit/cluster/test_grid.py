@@ -47,11 +47,12 @@ def test_a_grid_is_all_combinations_in_order_under_the_keys_of_a_lab(small):
 
 
 def test_a_method_that_looks_at_other_tasks_has_those_of_the_suite(small):
-    (job,) = grid.plan(small.changed(methods="tau_jp", tasks="Scenes"))
-    lab = Lab(Parameters(steps=2, device="cpu"), progress=False)
+    small = small.changed(models="mini_xs", tasks="Scenes")
+    (job,) = grid.plan(small.changed(methods="tau_jp"))
+    lab = Lab("mini_xs", steps=2, device="cpu", progress=False)
     assert job.key == lab.store.key(lab.identity("Scenes", "tau_jp", 0))
     assert len(lab.run("Scenes", "tau_jp", 0).others) == len(lab.suite.names) - 1
-    table = grid.run(small.changed(methods=["tau_jp", "ortho_reg"], tasks="Scenes"), progress=False)
+    table = grid.run(small.changed(methods=["tau_jp", "ortho_reg"]), progress=False)
     assert table["state"].tolist() == ["done", "done"]
 
 

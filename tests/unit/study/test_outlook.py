@@ -64,7 +64,7 @@ def test_lower_rates_of_merges_are_counted(small, monkeypatch):
 def test_every_part_that_trains_at_several_rates_is_counted_as_it_is(tmp_path, monkeypatch):
     monkeypatch.setattr(estimate, "pace", lambda lab: estimate.Pace(step=0.1, passed=0.1))
     given = {"seeds": 1, "steps": 2, "store_root": tmp_path, "device": "cpu"}
-    parameters = Parameters(model="mini", preset="full", **given)
+    parameters = Parameters(model="mini_xs", preset="full", **given)
     order = [
         (chapter, part)
         for chapter, entry in CHAPTERS.items()

@@ -91,6 +91,13 @@ def train(config, clip, store):
     return finetune.finetune(config, clip, store, progress=False)
 
 
+@pytest.fixture(scope="module")
+def in_one(tmp_path_factory):
+    """Return what trains in one piece, once for all tests of one kind of run."""
+    store = Store(tmp_path_factory.mktemp("whole"))
+    return lambda config, clip: train(config, clip, store)
+
+
 def reference(config, clip, images, model):
     encoder = clip.encoder
     head = heads.zero_shot(clip, suites.suite()[TASK])
@@ -233,10 +240,10 @@ def kill_at(monkeypatch, step):
 
 @pytest.mark.parametrize("method", ["nonlinear", "linearized"])
 @pytest.mark.parametrize("killed_at", [1, 5, 11])
-def test_a_resumed_run_ends_bit_for_bit_the_same(tmp_path, monkeypatch, method, killed_at):
+def test_a_resumed_run_ends_bit_for_bit_the_same(tmp_path, monkeypatch, method, killed_at, in_one):
     config = dataclasses.replace(RUN, method=method)
     monkeypatch.setattr(saver, "_REST", 0)
-    whole = train(config, tiny(Curved), Store(tmp_path / "whole"))
+    whole = in_one(config, tiny(Curved))
     store, clip, steps = Store(tmp_path / "cut"), tiny(Curved), kill_at(monkeypatch, killed_at)
     with pytest.raises(KilledError):
         train(config, clip, store)
@@ -270,7 +277,7 @@ def test_a_run_goes_on_with_the_threads_that_it_began_with(tmp_path, monkeypatch
     assert resumed.record["threads"] == 2 and resumed.vector == whole.vector
 
 
-def test_sigterm_leaves_a_checkpoint_of_the_present_step(tmp_path, monkeypatch, caplog):
+def test_sigterm_leaves_a_checkpoint_of_the_present_step(tmp_path, monkeypatch, caplog, in_one):
     store, rate = Store(tmp_path / "cut"), finetune.learning_rate
 
     def asked(config, step):
@@ -286,10 +293,10 @@ def test_sigterm_leaves_a_checkpoint_of_the_present_step(tmp_path, monkeypatch, 
     steps = kill_at(monkeypatch, 1000)
     resumed = train(RUN, tiny(Curved), store)
     assert len(steps) == RUN.steps - 5
-    assert resumed.vector == train(RUN, tiny(Curved), Store(tmp_path / "whole")).vector
+    assert resumed.vector == in_one(RUN, tiny(Curved)).vector
 
 
-def test_a_damaged_checkpoint_means_starting_again(tmp_path, monkeypatch, caplog):
+def test_a_damaged_checkpoint_means_starting_again(tmp_path, monkeypatch, caplog, in_one):
     clip, store, steps = tiny(Curved), Store(tmp_path / "cut"), kill_at(monkeypatch, 3)
     with pytest.raises(KilledError):
         train(RUN, clip, store)
@@ -297,7 +304,7 @@ def test_a_damaged_checkpoint_means_starting_again(tmp_path, monkeypatch, caplog
     file.write_bytes(file.read_bytes()[:-7])
     resumed = train(RUN, clip, store)
     assert len(steps) == 4 + RUN.steps and "ignored" in caplog.text
-    assert resumed.vector == train(RUN, tiny(Curved), Store(tmp_path / "whole")).vector
+    assert resumed.vector == in_one(RUN, tiny(Curved)).vector
 
 
 def test_a_finished_run_is_not_run_again(store, monkeypatch):
@@ -349,30 +356,12 @@ def vit():
     return dict(encoder.named_parameters())
 
 
-PER_BLOCK = {
-    "attention": ("attn.in_proj_weight", "attn.out_proj.weight"),
-    "attention_bias": (
-        "attn.in_proj_weight",
-        "attn.in_proj_bias",
-        "attn.out_proj.weight",
-        "attn.out_proj.bias",
-    ),
-    "attention_mlp": (
-        "attn.in_proj_weight",
-        "attn.out_proj.weight",
-        "mlp.c_fc.weight",
-        "mlp.c_proj.weight",
-    ),
-    "attention_mlp_bias": (
-        "attn.in_proj_weight",
-        "attn.in_proj_bias",
-        "attn.out_proj.weight",
-        "attn.out_proj.bias",
-        "mlp.c_fc.weight",
-        "mlp.c_fc.bias",
-        "mlp.c_proj.weight",
-        "mlp.c_proj.bias",
-    ),
+ATTENTION = ("attn.in_proj_weight", "attn.out_proj.weight")
+BOTH = (*ATTENTION, "mlp.c_fc.weight", "mlp.c_proj.weight")
+PER_BLOCK = {"attention": ATTENTION, "attention_mlp": BOTH}
+PER_BLOCK |= {
+    f"{method}_bias": (*names, *(name.replace("weight", "bias") for name in names))
+    for method, names in PER_BLOCK.items()
 }
 
 
@@ -562,10 +551,10 @@ KINDS = [
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: "-".join(kind.values()))
 def test_smaller_parts_from_the_step_at_which_memory_runs_out(
-    tmp_path, monkeypatch, caplog, transformer, kind
+    tmp_path, monkeypatch, caplog, transformer, kind, in_one
 ):
     config = dataclasses.replace(RUN, batch_size=14, **kind)
-    whole = train(config, transformer, Store(tmp_path / "whole"))
+    whole = in_one(config, transformer)
     assert (whole.record["micro_batch"], whole.record["recomputed"]) == (14, False)
     attempts = short_of_memory(monkeypatch, lambda images, again: images <= 5, first=3)
     store = Store(tmp_path / "parts")
@@ -587,10 +576,10 @@ def same(one, two):
 
 @pytest.mark.parametrize("method", ["nonlinear", "linearized", "attention"])
 def test_blocks_are_recomputed_where_one_image_does_not_fit(
-    tmp_path, monkeypatch, caplog, transformer, method
+    tmp_path, monkeypatch, caplog, transformer, method, in_one
 ):
     config = dataclasses.replace(RUN, method=method)
-    whole = train(config, transformer, Store(tmp_path / "whole"))
+    whole = in_one(config, transformer)
     attempts = short_of_memory(monkeypatch, lambda images, again: again and images <= 8)
     run = train(config, transformer, Store(tmp_path / "again"))
     assert [images for images, _ in attempts[:8]] == [16, 8, 4, 2, 1, 16, 8, 8]
@@ -625,12 +614,12 @@ def test_where_one_image_never_fits_the_run_stops(store, monkeypatch, transforme
     ],
 )
 def test_a_processor_begins_with_what_fits_its_memory(
-    tmp_path, monkeypatch, caplog, transformer, images, recompute, method, expected
+    tmp_path, monkeypatch, caplog, transformer, images, recompute, method, expected, in_one
 ):
     config = dataclasses.replace(RUN, batch_size=14, method=method)
     tower = zoo.REGISTRY["mini"].tower
     free = footprint.needed(tower, images, recompute=recompute, text=False)
-    whole = train(config, transformer, Store(tmp_path / "whole"))
+    whole = in_one(config, transformer)
     monkeypatch.setattr(machine, "memory", lambda: machine.Memory(2 * free, free))
     run = train(config, transformer, Store(tmp_path / "parts"))
     assert (run.record["micro_batch"], run.record["recomputed"]) == expected
