@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
+from unittest import mock
 
 import pytest
 
@@ -179,3 +180,21 @@ def device(pretended: ModuleType) -> Iterator[object]:
     """Have a pretended CUDA device during a test; return its memory."""
     with pretended.cuda() as memory:
         yield memory
+
+
+@pytest.fixture(scope="module")
+def few_pictures() -> Iterator[None]:
+    """Draw a few pictures of each class for networks that are trained from scratch."""
+    from tasklab.tasks import small  # here: most tests need no torch
+
+    def forget() -> None:
+        small._drawn.cache_clear()
+        small.class_split.cache_clear()
+
+    forget()
+    with (
+        mock.patch.dict(small.PER_CLASS, {"train": 8, "test": 4}),
+        mock.patch.object(small, "_CHUNK", 100),
+    ):
+        yield
+    forget()

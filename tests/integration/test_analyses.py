@@ -24,7 +24,7 @@ PAIR = ("Textures", "Scenes")
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory):
     store = tmp_path_factory.mktemp("lab")
-    return experiments.Lab(Parameters(steps=2, store_root=store), progress=False, tasks=PAIR)
+    return experiments.Lab("mini_xs", steps=2, store_root=store, progress=False, tasks=PAIR)
 
 
 def test_a_map_is_made_of_the_labs_vectors_and_kept(lab, monkeypatch):

@@ -1,13 +1,14 @@
-"""Every chapter where nothing is recorded, on the pretended device: all is computed, and drawn.
+"""The five chapters where nothing is recorded, on the pretended device: all cells compute.
 
-Cells run in this process, with the smallest model; the rehearsal has them in kernels, on the CPU.
+Cells run in this process, with the smallest model, and figures are made but not rendered; the
+rehearsal runs all pages in kernels, on the CPU, and renders them. Experiments that appendices
+alone run have tests of their own.
 Networks trained from scratch have a few pictures of each class here, and figures few dots.
 """
 
 import collections
 import itertools
 from pathlib import Path
-from unittest import mock
 
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
@@ -15,13 +16,12 @@ from IPython.utils.capture import capture_output
 from papermill.iorw import load_notebook_node
 
 from tasklab import placement
+from tasklab.chapters import CHAPTERS
 from tasklab.experiments import small_networks
 from tasklab.experiments.parameters import Parameters
-from tasklab.figures import style
-from tasklab.tasks import small
+from tasklab.figures import pictures
 
 FOLDER = Path(__file__).parents[2] / "notebooks"
-CHAPTERS = sorted(path.stem for path in FOLDER.glob("*.ipynb"))
 SETTING = {"model": "mini_xs", "steps": 1}
 FROM_RANDOM = {"linear_layers": {"init": "random"}}  # in place of pre-trained weights
 
@@ -56,28 +56,12 @@ def half_full(monkeypatch):
     monkeypatch.setattr(placement, "fits", lambda size, device: next(turns[size]))
 
 
-@pytest.fixture(scope="module")
-def few_pictures():
-
-    def forget():
-        small._drawn.cache_clear()
-        small.class_split.cache_clear()
-
-    forget()
-    with (
-        mock.patch.dict(small.PER_CLASS, {"train": 8, "test": 4}),
-        mock.patch.object(small, "_CHUNK", 100),
-    ):
-        yield
-    forget()
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("chapter", CHAPTERS)
 def test_every_cell_runs_on_a_device(
     chapter, store, shell, device, half_full, few_pictures, monkeypatch
 ):
-    monkeypatch.setitem(style.THEME["rc"], "figure.dpi", 50)
+    monkeypatch.setattr(pictures, "png", lambda figure: "")
     monkeypatch.setattr(Parameters, "light", property(lambda self: self.rehearsal))
     monkeypatch.setattr(small_networks, "seconds_a_step", lambda *args: 0.0)
     notebook = load_notebook_node(str(FOLDER / f"{chapter}.ipynb"))

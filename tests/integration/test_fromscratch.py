@@ -13,6 +13,8 @@ from tasklab.tasks import small
 from tasklab.tasks.drawn import Images
 from tasklab.tuning import scratch
 
+pytestmark = pytest.mark.usefixtures("few_pictures")
+
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory):

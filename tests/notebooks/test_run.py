@@ -15,7 +15,7 @@ import pytest
 
 FOLDER = Path(__file__).parents[2] / "notebooks"
 CHAPTERS = sorted(path.stem for path in FOLDER.glob("*.ipynb"))
-AGAIN = "closed_vocab"
+AGAIN = "closed_vocab_more"
 
 
 def _code(path):

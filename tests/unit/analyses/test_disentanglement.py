@@ -273,7 +273,7 @@ def test_wrong_requests_are_refused():
 def test_map_on_the_shipped_architecture(linear, kept, embeds, tmp_path, monkeypatch):
     """The evaluator itself, float32: store, heads and preprocessing fit together."""
     monkeypatch.setattr(disentanglement, "_PATCHES", kept)
-    clip = loading.load("mini", init="random")
+    clip = loading.load("mini_xs", init="random")
     evaluator = evaluation.Evaluator(
         clip, suite("mini"), Store(tmp_path), counts={"test": 12}, batch_size=5
     )
