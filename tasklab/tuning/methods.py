@@ -57,8 +57,8 @@ class Method:
     weight: float = 0.0  #: lambda, how much of the penalty is added by default
     others: bool = False  #: Whether the penalty looks at the other tasks' images
     once: bool = False  #: Whether it reads images before the first step only
-    #: How much of the distance to the features of a linearized teacher, which trains along, is
-    #: added to the loss (`distillation`); 0 for none.
+    #: How much of the relative distance to the features of a linearized teacher, which trains
+    #: along, is added to the loss (`distillation`); 0 for none.
     teacher: float = 0.0
     #: Matrix products of a step as multiples of a standard one's (`analyses.cost`).
     products: float = 1.0
@@ -131,7 +131,7 @@ TABLE: Mapping[str, Method] = MappingProxyType(
             text="all weights, with features near those of a linearized teacher that trains along",
             colour="#DDCC77", marker="H", rates="nonlinear",
             # the best sum of four vectors of mini_xs on validation images, of seven pairs
-            penalty="kronecker", weight=1e-3, once=True, teacher=0.1, products=11 / 3,
+            penalty="kronecker", weight=1e-3, once=True, teacher=10.0, products=11 / 3,
         ),
         "off_diagonal": Method(
             title="orthogonal columns", text="all weights, with each change's columns orthogonal",

@@ -460,7 +460,8 @@ def test_a_student_follows_its_teacher_and_not_the_other_way(clip, recompute):
     def far(delta):
         moved = {n: origin[n] + a * delta[n] for n in origin}
         away = encoder({**encoder.params, **moved}, x) - known.at(a)
-        size = methods.TABLE["delta"].teacher * away.square().sum(1).mean()
+        share = away.square().sum(1) / known.f0.square().sum(1)
+        size = methods.TABLE["delta"].teacher * share.mean()
         return penalties.Penalty(size.detach(), {})
 
     assert float(value) == pytest.approx(float(far(delta).value), rel=1e-6)
@@ -475,7 +476,7 @@ def test_a_student_follows_its_teacher_and_not_the_other_way(clip, recompute):
 
 def test_a_distilled_run_is_near_the_linearized_one_and_resumes(tmp_path, monkeypatch):
     table = dict(methods.TABLE)
-    table["delta"] = dataclasses.replace(table["delta"], teacher=1.0)
+    table["delta"] = dataclasses.replace(table["delta"], teacher=30.0)
     for module in (methods, distillation, finetune):
         monkeypatch.setattr(module, "TABLE", table)
     monkeypatch.setattr(saver, "_REST", 0)
@@ -512,5 +513,5 @@ def test_a_distilled_run_is_near_the_linearized_one_and_resumes(tmp_path, monkey
 def test_what_a_teacher_adds_is_in_the_key():
     clip = clip_of()
     key = finetune.identity(run_of("delta"), clip)
-    assert key["teacher"] == [0.1, "test Objects", 512] and key["penalty"] == 1e-3
+    assert key["teacher"] == [10.0, "test Objects", 512] and key["penalty"] == 1e-3
     assert "teacher" not in finetune.identity(run_of("nonlinear"), clip)
