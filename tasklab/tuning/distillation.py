@@ -5,16 +5,16 @@ Arithmetic*, arXiv:2605.18993, ICML 2026. Student S and teacher T both start at 
 same images; only the student's vector is kept:
 
     L_T = CE(f_lin(x; theta_0 + tau_T)) + lambda tau_T' G tau_T
-    L_S = CE(f(x; theta_0 + tau_S)) + lambda tau_S' G tau_S
-          + b E_a mean_x |f(x; theta_0 + a tau_S) - f_lin(x; theta_0 + a tau_T)|^2 / |f(x; theta_0)|^2
+    L_S = CE(f(x; theta_0 + tau_S)) + lambda tau_S' G tau_S + b E_a mean_x
+          |f(x; theta_0 + a tau_S) - f_lin(x; theta_0 + a tau_T)|^2 / |f(x; theta_0)|^2
 
 with no gradient from the last term to the teacher, a drawn from U(1/2, 1) in each step, and f the
 features before the head. G says what a change does to images that are none of the tasks': the
 EK-FAC factors (`kronecker.corrected`) of a reference data set.
 
 Differences: the paper's distance is not relative to the size of the features, which in our models
-differs by a factor of six; its reference is a part of ImageNet-21k, ours the validation images of the
-control task, which has ImageNet's place here; weight decay pulls theta, as in all our methods;
+differs by a factor of six; its reference is a part of ImageNet-21k, ours the validation images of
+the control task, which has ImageNet's place here; weight decay pulls theta, as in all our methods;
 teacher and student have one learning rate, that of non-linear fine-tuning; b and lambda were
 chosen by the sum of four vectors of `mini_xs` on validation images.
 
