@@ -104,7 +104,10 @@ def execute(
     import papermill
     from papermill.exceptions import PapermillExecutionError
 
+    from tasklab.book.warm import Manager
+
     target.parent.mkdir(parents=True, exist_ok=True)
+    warm = {"kernel_manager_class": Manager} if sys.platform == "linux" else {}
     quiet = {progress.FORM: "lines", **INLINE}  # progress on the kernel's stderr, read here
     before = {name: os.environ.get(name) for name in quiet}
     os.environ.update(quiet)
@@ -117,6 +120,7 @@ def execute(
             progress_bar=False,  # the kernel tells what it does; several may run at once
             stderr_file=_Tee(log, source.stem),
             stdout_file=log,
+            **warm,
             start_timeout=600,  # a busy machine may need minutes to start a kernel
             request_save_on_cell_execute=False,  # it writes all pictures again after each cell
             extra_arguments=["--log-level=CRITICAL"],  # the kernel warns of its transport

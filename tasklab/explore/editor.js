@@ -4,6 +4,7 @@
   if (!root || root.querySelector(".tl-live")) return; // a front end may run a script twice
   var data = JSON.parse(root.querySelector('script[type="application/json"]').textContent);
   var zeros = data.vectors.map(function () { return 0; });
+  var STOPS = data.grid.length ? (data.grid.length - 1) / 2 : 20; // of a slider on either side of 0
   var alphas = zeros.slice();
   var SIDE = 44, made = 0; // of a picture on the screen, in pixels; sliders
 
@@ -24,6 +25,10 @@
 
   // The class with the largest score of every image; terms are added in Python's order.
   function predictions(task, at) {
+    if (data.grid.length) { // a model that is not linear was measured at these stops
+      var place = at.reduce(function (sum, a) { return sum * data.grid.length + Math.round((a + 1) * STOPS); }, 0);
+      return Array.from(task.values.subarray(place * task.labels.length, (place + 1) * task.labels.length));
+    }
     var T = at.length + 1, C = task.classes.length, found = [];
     for (var n = 0; n < task.labels.length; n++) {
       var best = -Infinity, index = 0;
@@ -62,7 +67,7 @@
 
   function slider(label, act) {
     var id = root.id + "-" + made++; // names may differ in signs alone
-    var input = make("input", { type: "range", id: id, min: -1, max: 1, step: 0.05, value: 0 });
+    var input = make("input", { type: "range", id: id, min: -1, max: 1, step: 1 / STOPS, value: 0 });
     var value = make("output", { for: id, class: "tl-number" });
     input.addEventListener("input", function () { act(Number(input.value)); });
     return { name: make("label", { for: id, class: "tl-name" }, [label]), input: input, value: value,
@@ -120,7 +125,7 @@
 
   function drawn() {
     var grid = [], i;
-    for (i = -20; i <= 20; i++) grid.push(i / 20);
+    for (i = -STOPS; i <= STOPS; i++) grid.push(i / STOPS);
     var line = grid.map(function (a) { return mean(accuracies(zeros.map(function () { return a; }))); });
     var every = line.concat.apply(line, data.curves.map(function (c) { return c.means; }));
     var low = 10 * Math.floor(Math.min.apply(null, every) / 10), high = 10 * Math.ceil(Math.max.apply(null, every) / 10 + 0.3);
@@ -186,7 +191,7 @@
     var middle = alphas.reduce(function (a, b) { return a + b; }, 0) / alphas.length;
     all.set(middle, shared ? "" : "each own");
     plot.move(middle, total);
-    status.textContent = "Mean accuracy " + fixed(total, 1) + " % (pre-trained " + fixed(mean(start), 1) + " %): " +
+    status.textContent = "Mean accuracy " + fixed(total, 1) + " % (" + data.start + " " + fixed(mean(start), 1) + " %): " +
       better + " images turned right, " + worse + " turned wrong." + cost(values);
     Array.prototype.forEach.call(presets.children, function (button) {
       var own = data.presets[button.textContent];
@@ -201,13 +206,13 @@
     }).join("");
   }
 
-  var key = "Line: the " + data.method + " model. " +
+  var key = "Line: the " + data.method + " model" + (data.grid.length ? ", measured at " + Math.pow(data.grid.length, zeros.length) + " combinations. " : ". ") +
     data.curves.map(function (c) { return "Squares: the " + c.label + " model, measured there. "; }).join("") +
     "Disc: the sliders now, at their mean.";
   var head = make("div", {}, [presets, make("div", { class: "tl-all" }, [all.name, all.input, all.value]), status]);
   live.append(make("div", { class: "tl-top" }, [head, make("div", {}, [plot.svg, make("p", { class: "tl-key" }, [key])])]));
   rows.forEach(function (row) { live.append(row.node); });
-  live.append(make("p", { class: "tl-key" }, ["Bars: accuracy in %, with the pre-trained model (line) and each vector alone at 1 (dots); " +
+  live.append(make("p", { class: "tl-key" }, ["Bars: accuracy in %, with the " + (data.start === "probes" ? "probes" : data.start + " model") + " (line) and each vector alone at 1 (dots); " +
     data.counted + ". Under a picture is its class, and below it \u2713 if the model says so, with a full frame, or \u2717 and what it says, with a dotted one; " +
     "\u201cnow\u201d and a second line where the edit changed it."]));
   root.querySelector(".tl-table").hidden = true;
@@ -226,7 +231,7 @@
     observer.disconnect();
     (function step() {
       if (!playing) return;
-      alphas = opening.map(function (a) { return playing < 20 ? Math.round(20 * a * playing / 20) / 20 : a; });
+      alphas = opening.map(function (a) { return playing < 20 ? Math.round(STOPS * a * playing / 20) / STOPS : a; });
       playing = playing < 20 ? playing + 1 : 0;
       show();
       if (playing) setTimeout(step, 45);

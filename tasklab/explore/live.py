@@ -2,34 +2,40 @@
 
 Scores of a linearized model are affine in the coefficients, so that a page stores them for some
 images and computes accuracies exactly (`tasklab.explore.payload`). A model that is not linear is a
-recorded curve along one coefficient, measured below 0.
+recorded curve along one coefficient, measured below 0; with one or two vectors it has an editor of
+its own, of predictions on a grid.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pandas as pd
+import torch
 from jaxtyping import UInt8
 from PIL import Image
 
 from tasklab.analyses.coefficients import affine_scores
 from tasklab.analyses.editing import normalised
-from tasklab.analyses.evaluation import ALPHAS, Evaluator
-from tasklab.analyses.step_curves import AffineScores, ascend
+from tasklab.analyses.evaluation import Evaluator
+from tasklab.analyses.step_curves import ascend
 from tasklab.errors import TasklabError, choose, whole
 from tasklab.experiments import LINEAR, Lab
 from tasklab.explore import page
 from tasklab.explore.payload import Curve, Payload, ShownTask, quantised
 from tasklab.figures.style import METHOD_LABEL
+from tasklab.progress import track
 from tasklab.taskvector import TaskVector
 
 _LARGEST = 64  # pixels: larger pictures are made smaller
 _BYTES = 800_000  # of all scores: with pictures and in base64 that stays below 1.5 MB
 _BELOW = (-1.0, -0.75, -0.5, -0.25)  # coefficients that no sum is recorded at
+_MEASURED = 100  # images at most, at every point of a grid
+_GRID = (*_BELOW, 0.0, 0.25, 0.5, 0.75, 1.0)  # each vector's, where a model is measured
 _SPLITS = {"val": "validation", "test": "test"}
 
 
@@ -61,11 +67,13 @@ def editor(
     images: int = 250,
     pictures: int = 6,
 ) -> Editor:
-    """Return an editor of a linear model: f0 + sum_t alpha_t J tau_t.
+    """Return an editor of the model with every vector: f0 + sum_t alpha_t J tau_t if it is linear.
+
+    One that is not linear is measured at nine coefficients of each of at most two vectors.
 
     Args:
         lab: The model and tasks.
-        method: Whose vectors: one of `experiments.LINEAR`.
+        method: Whose vectors.
         split: Images; coefficients are chosen on `"val"`.
         beside: Records of the experiment `addition`, whose non-linear sums are drawn beside the
             live point; coefficients below 0 are measured in four passes over its images.
@@ -73,25 +81,44 @@ def editor(
         pictures: Images of each task that are shown.
 
     Raises:
-        TasklabError: If the method's model is not linear, or the split unknown.
+        TasklabError: If the method's model is not linear and has more vectors, or the split is
+            unknown.
     """
-    if method not in LINEAR:
-        raise TasklabError(
-            f"only {', '.join(LINEAR)} are affine in the coefficients; {method!r} is not: "
-            "explore.coefficients takes passes over images."
-        )
     choose("split", split, _SPLITS)
     whole("images", images, 1)
     whole("pictures", pictures, 0)
+    linear, tasks = method in LINEAR, lab.suite.names
+    if not linear and len(tasks) > 2:
+        raise TasklabError(
+            f"only {', '.join(LINEAR)} are affine in the coefficients; {method!r} is not, and is "
+            "measured with at most two vectors: Lab(tasks=[...]). explore.coefficients takes "
+            "passes over images."
+        )
     vectors, evaluator = lab.vectors(method), lab.evaluator_of(method)
     every = list(vectors.values())
     names = [*vectors, evaluator.suite.control.name] if lab.clip.text is not None else [*vectors]
+    measured = {} if linear else _measured(lab, every, evaluator, names, split)
     shown = []
     for name in names:
-        scores = affine_scores(evaluator, every, name, split)
-        fitting = _BYTES // (len(names) * 2 * scores.base.shape[1] * (len(every) + 1))
-        shown.append(_shown(evaluator, name, split, scores, max(1, min(images, fitting)), pictures))
-    counts = {len(task.labels) for task in shown if task.name in vectors}
+        if linear:
+            scores = affine_scores(evaluator, every, name, split)
+            fitting = _BYTES // (len(names) * 2 * scores.base.shape[1] * (len(every) + 1))
+            most = max(1, min(images, fitting))
+            values = quantised(scores.base[:most], scores.slopes[:, :most])
+        else:
+            values = measured[name][..., :images]
+            most = values.shape[-1]
+        shown.append(_shown(evaluator, name, split, values, most, pictures))
+    own = [task for task in shown if task.name in vectors]
+    if linear:
+        chosen = [affine_scores(evaluator, every, task, "val") for task in vectors]
+        of = [one.accuracy for one in chosen]
+        starts = presets(of, lab.scale.alphas, lambda *at: ascend(chosen, *at).alphas)
+    else:
+        of = [functools.partial(task.accuracy, grid=_GRID) for task in own]
+        starts = presets(of, _GRID, lambda alone, _: _best(of, alone))
+    start = "probes" if lab.parameters.head == "probe" else "pre-trained"
+    counts = {len(task.labels) for task in own}
     many = " to ".join(map(str, sorted({min(counts), max(counts)})))
     return Editor(
         Payload(
@@ -99,42 +126,66 @@ def editor(
             images=f"{many} {_SPLITS[split]} images of each task",
             vectors=tuple(vectors),
             tasks=tuple(shown),
-            presets=presets(
-                [affine_scores(evaluator, every, task, "val") for task in vectors],
-                lab.scale.alphas,
-            ),
+            presets={start: (0.0,) * len(every)} | starts,
             curves=() if beside is None else _curves(lab, beside, split),
+            grid=() if linear else _GRID,
+            start=start,
         )
     )
 
 
 def presets(
-    scores: Sequence[AffineScores], grid: Sequence[float] = ALPHAS
-) -> Mapping[str, tuple[float, ...]]:
+    accuracies: Sequence[Callable[[np.ndarray], float]],
+    grid: Sequence[float],
+    own: Callable[[np.ndarray, np.ndarray], np.ndarray],
+) -> dict[str, tuple[float, ...]]:
     """Return initial coefficients by label.
 
-    The shared one has the highest mean normalised accuracy of the grid; from it each task's own are
-    found.
+    The shared one has the highest mean normalised accuracy of the grid.
 
     Args:
-        scores: Of each task's validation images along all vectors.
+        accuracies: Of each task's validation images, at coefficients of all vectors.
         grid: Shared coefficients to try.
+        own: Finds each task's own coefficients, from single-task accuracies and the shared ones.
     """
-    alone = np.array(
-        [task.accuracy(unit) for task, unit in zip(scores, np.eye(len(scores)), strict=True)]
-    )
-    ones = np.ones(len(scores))
-    share = [normalised(np.array([s.accuracy(a * ones) for s in scores]), alone) for a in grid]
+    ones = np.ones(len(accuracies))
+    alone = np.array([at(unit) for at, unit in zip(accuracies, np.eye(len(ones)), strict=True)])
+    share = [normalised(np.array([at(a * ones) for at in accuracies]), alone) for a in grid]
     alpha = grid[int(np.mean(share, axis=1).argmax())]
-    own = ascend(scores, alone, alpha * ones).alphas
     presets = {
-        "pre-trained": 0 * ones,
         f"all at {alpha:.2f} (chosen)": alpha * ones,
-        "each at its own best": own,
+        "each at its own best": own(alone, alpha * ones),
         "all at 1": ones,
         "negate all": -alpha * ones,
     }
     return {label: tuple(alphas.tolist()) for label, alphas in presets.items()}
+
+
+@torch.inference_mode()
+def _measured(
+    lab: Lab, every: Sequence[TaskVector], evaluator: Evaluator, names: Sequence[str], split: str
+) -> dict[str, np.ndarray]:
+    """Return predicted classes at all points of the grid (G, ..., G, N), by task."""
+    encoder = evaluator.passes
+    images = {name: evaluator.preprocessed(name, split, _MEASURED) for name in names}
+    found: dict[str, list[np.ndarray]] = {name: [] for name in names}
+    points = list(itertools.product(_GRID, repeat=len(every)))
+    for point in track(points, len(points), "editor", unit="point", on=lab.progress):
+        vector = TaskVector.sum(v * a for v, a in zip(every, point, strict=True))
+        params = vector.apply(encoder.params)
+        for name, x in images.items():
+            parts = evaluator.parts(functools.partial(encoder, params), x)
+            logits = evaluator.logits(torch.cat(list(parts)), name)
+            found[name].append(logits.argmax(-1).cpu().numpy().astype(np.int16))
+    shape = [len(_GRID)] * len(every)
+    return {name: np.reshape(rows, (*shape, -1)) for name, rows in found.items()}
+
+
+def _best(accuracies: Sequence[Callable[[np.ndarray], float]], alone: np.ndarray) -> np.ndarray:
+    """Return the point of the grid with the highest mean normalised accuracy."""
+    points = [np.array(one) for one in itertools.product(_GRID, repeat=len(accuracies))]
+    share = [normalised(np.array([at(one) for at in accuracies]), alone).mean() for one in points]
+    return points[int(np.argmax(share))]
 
 
 def _curves(lab: Lab, records: pd.DataFrame, split: str) -> tuple[Curve, ...]:
@@ -156,14 +207,14 @@ def _curves(lab: Lab, records: pd.DataFrame, split: str) -> tuple[Curve, ...]:
 
 
 def _shown(
-    evaluator: Evaluator, task: str, split: str, scores: AffineScores, images: int, pictures: int
+    evaluator: Evaluator, task: str, split: str, scores: np.ndarray, images: int, pictures: int
 ) -> ShownTask:
     seen = evaluator.images(task, split)
     return ShownTask(
         name=task,
         classes=tuple(evaluator.suite[task].classes),
-        labels=scores.labels[:images],
-        scores=quantised(scores.base[:images], scores.slopes[:, :images]),
+        labels=seen.y.cpu().numpy()[:images],
+        scores=scores,
         pictures=_pictures(seen.x[:pictures].cpu().numpy()),
     )
 

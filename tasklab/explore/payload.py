@@ -3,7 +3,8 @@
     S(x; a) = S_0(x) + sum_t a_t dS_t(x)
 
 Only the largest score matters: a shift of all classes and a factor per image are free, and 16 bits
-are enough (`quantised`). NumPy suffices: a site is built without torch.
+are enough (`quantised`). Of a model that is not linear the page holds its predictions at the points
+of a grid of coefficients. NumPy suffices: a site is built without torch.
 
 Letters: T task vectors, N images, C classes, K images that are shown, S their side in pixels.
 """
@@ -35,7 +36,8 @@ class ShownTask:
         name: Of the task.
         classes: Their names (C).
         labels: True classes (N,).
-        scores: S_0, dS_1, ..., dS_T (N, C, T + 1), from `quantised`.
+        scores: S_0, dS_1, ..., dS_T (N, C, T + 1), from `quantised`; or predicted classes at the
+            points of a grid (G, ..., G, N).
         pictures: The first images (K, S, S, 3); none for a text task.
     """
 
@@ -45,12 +47,16 @@ class ShownTask:
     scores: Int16[np.ndarray, "N C T1"]
     pictures: UInt8[np.ndarray, "K S S 3"]
 
-    def accuracy(self, alphas: Sequence[float]) -> float:
+    def accuracy(self, alphas: Sequence[float], grid: Sequence[float] = ()) -> float:
         """Return the accuracy in % at coefficients (T,), summed in the order of the script."""
-        total = self.scores[..., 0].astype(float)
-        for k, alpha in enumerate(alphas):
-            total = total + float(alpha) * self.scores[..., k + 1]
-        return float(100 * (total.argmax(1) == self.labels).mean())
+        if grid:
+            found = self.scores[tuple(np.abs(np.subtract(grid, a)).argmin() for a in alphas)]
+        else:
+            total = self.scores[..., 0].astype(float)
+            for k, alpha in enumerate(alphas):
+                total = total + float(alpha) * self.scores[..., k + 1]
+            found = total.argmax(1)
+        return float(100 * (found == self.labels).mean())
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -73,6 +79,8 @@ class Payload:
         tasks: The tasks' images; a task without a vector is the control.
         presets: Label -> coefficients (T,).
         curves: Of non-linear models.
+        grid: Coefficients that a model was measured at; none for a linear model.
+        start: Its name where all coefficients are 0.
     """
 
     method: str
@@ -81,6 +89,8 @@ class Payload:
     tasks: tuple[ShownTask, ...]
     presets: Mapping[str, tuple[float, ...]]
     curves: tuple[Curve, ...] = ()
+    grid: tuple[float, ...] = ()
+    start: str = "pre-trained"
 
     @property
     def counted(self) -> str:
@@ -100,7 +110,7 @@ class Payload:
             alphas = [alphas.get(name, 0.0) for name in self.vectors]
         if len(alphas) != len(self.vectors):
             raise TasklabError(f"{len(self.vectors)} vectors need as many coefficients.")
-        return {task.name: task.accuracy(alphas) for task in self.tasks}
+        return {task.name: task.accuracy(alphas, self.grid) for task in self.tasks}
 
     def smaller(self, pictures: int) -> Payload:
         """Return a copy with at most so many pictures of a task, none of the control."""
@@ -133,8 +143,8 @@ class Payload:
 def read(text: str) -> Payload:
     """Return the payload that `Payload.json` wrote."""
     document = json.loads(text)
-    sprite, vectors = document.pop("sprite"), document["vectors"]
-    size = sprite["size"]
+    sprite, terms = document.pop("sprite"), len(document["vectors"])
+    size, grid = sprite["size"], document["grid"]
     with Image.open(io.BytesIO(base64.b64decode(sprite["jpeg"]))) as image:
         pixels = np.asarray(image.convert("RGB"))
     tasks = []
@@ -146,7 +156,9 @@ def read(text: str) -> Payload:
                 name=task["name"],
                 classes=tuple(task["classes"]),
                 labels=np.array(task["labels"]),
-                scores=scores.reshape(-1, len(task["classes"]), len(vectors) + 1),
+                scores=scores.reshape(*[len(grid)] * terms, -1)
+                if grid
+                else scores.reshape(-1, len(task["classes"]), terms + 1),
                 pictures=np.stack(np.split(strip, task["pictures"], 1))
                 if task["pictures"]
                 else np.zeros((0, size, size, 3), np.uint8),
@@ -155,13 +167,15 @@ def read(text: str) -> Payload:
     return Payload(
         method=document["method"],
         images=document["images"],
-        vectors=tuple(vectors),
+        vectors=tuple(document["vectors"]),
         tasks=tuple(tasks),
         presets={name: tuple(alphas) for name, alphas in document["presets"].items()},
         curves=tuple(
             Curve(label=c["label"], alphas=tuple(c["alphas"]), means=tuple(c["means"]))
             for c in document["curves"]
         ),
+        grid=tuple(grid),
+        start=document["start"],
     )
 
 

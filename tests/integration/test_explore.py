@@ -75,7 +75,21 @@ def test_the_editor_is_a_notebooks_output(editor):
     assert "8 task vectors" in repr(editor)
 
 
-def test_the_editor_takes_linear_models_only(lab):
+def test_a_model_that_is_not_linear_is_measured_on_a_grid(lab):
+    two = lab.sibling(tasks=lab.suite.names[:2])
+    content = explore.editor(two, "nonlinear", pictures=1).payload
+    one, other = two.vectors("nonlinear").values()
+    for at in ((0.0, 0.0), (1.0, -0.75), (-0.5, 1.0)):
+        found = content.accuracies(at)
+        for name in found:
+            exact = two.evaluator.evaluate(at[0] * one + at[1] * other, name, "val", linear=False)
+            assert found[name] == pytest.approx(exact)
+    (again,) = page.contents(page.document(content))
+    assert again.accuracies((0.75, 0.25)) == content.accuracies((0.75, 0.25))
+    assert content.presets["pre-trained"] == (0.0, 0.0) and len(content.presets) == 5
+
+
+def test_the_editor_takes_linear_models_or_two_vectors(lab):
     with pytest.raises(TasklabError, match="'nonlinear' is not"):
         explore.editor(lab, "nonlinear")
     with pytest.raises(TasklabError, match="split"):

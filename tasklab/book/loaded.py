@@ -1,0 +1,17 @@
+"""What chapters and pages use, loaded once by the process whose forks run them (`warm`).
+
+Nothing here may start a thread or a GPU, which a fork would lose.
+"""
+
+import ipykernel.kernelapp as _  # noqa: F401
+import matplotlib_inline.backend_inline as __  # noqa: F401
+import open_clip as ___  # noqa: F401
+
+import tasklab
+from tasklab import analyses, experiments, explore, figures, records, study
+from tasklab.study.judged import _package
+
+for room in (tasklab, analyses, analyses.merging, experiments, explore, figures, records, study):
+    for name in room.__all__:
+        getattr(room, name)
+_package()  # parses and hashes the code that judges: seconds in every kernel

@@ -1,0 +1,63 @@
+"""Kernels that begin with the package loaded: forks of a process that has imported it once.
+
+Of each of the report's twenty notebooks and pages, importing is the longest part but for training.
+"""
+
+from __future__ import annotations
+
+import functools
+import multiprocessing
+import os
+from typing import Any
+
+from jupyter_client.manager import AsyncKernelManager
+from jupyter_client.provisioning import LocalProvisioner
+
+
+class Manager(AsyncKernelManager):
+    """A manager of such kernels, for papermill's `kernel_manager_class`."""
+
+    async def _async_launch_kernel(self, kernel_cmd: list[str], **kw: Any) -> None:
+        kernel = self.provisioner
+        assert isinstance(kernel, LocalProvisioner)
+        file = kernel_cmd[kernel_cmd.index("-f") :]  # of the connection, and options
+        process = _server().Process(target=_run, args=(file, kw["env"], os.getcwd()))
+        process.start()
+        kernel.process, kernel.pid = _Child(process), process.pid
+        self._reconcile_connection_info(kernel.connection_info)
+
+
+@functools.cache
+def _server() -> Any:
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tasklab.book.loaded"])
+    return context
+
+
+def _run(argv: list[str], env: dict[str, str], cwd: str) -> None:
+    from ipykernel.kernelapp import IPKernelApp
+
+    os.setsid()  # signals to its group are for it alone
+    os.chdir(cwd)
+    os.environ.update(env | {"JPY_PARENT_PID": str(os.getppid())})  # it ends with its parent
+    IPKernelApp.launch_instance(argv)
+
+
+class _Child:
+    """A process as `subprocess.Popen` has it, as far as a provisioner looks."""
+
+    stdin = stdout = stderr = None
+
+    def __init__(self, process: Any) -> None:
+        self._process, self.pid = process, process.pid
+        self.kill, self.terminate = process.kill, process.terminate
+
+    def poll(self) -> int | None:
+        return self._process.exitcode
+
+    def wait(self) -> int | None:
+        self._process.join()
+        return self._process.exitcode
+
+    def send_signal(self, number: int) -> None:
+        os.kill(self.pid, number)
