@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from tasklab import progress
+from tasklab.book.captions import KEY
 from tasklab.book.sources import checksum, fingerprint, measured, read
 from tasklab.errors import TasklabError
 from tasklab.experiments.parameters import Parameters
@@ -42,9 +43,11 @@ def asked(source: Path, parameters: Mapping[str, Any]) -> dict[str, Any]:
         parameters: Of the notebook, by name; a page has none.
     """
     pages = {"benchmarks": checksum(measured())} if source.suffix == ".md" else {}
+    cells = read(source).cells
     return {
         **pages,
-        "cells": [cell.source for cell in read(source).cells],
+        "cells": [cell.source for cell in cells],
+        "captions": [cell.metadata[KEY] for cell in cells if KEY in cell.metadata],
         "parameters": {
             name: str(value) if isinstance(value, Path) else value
             for name, value in dataclasses.asdict(Parameters(**parameters)).items()

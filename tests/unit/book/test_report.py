@@ -16,6 +16,15 @@ def test_the_longest_begins_first(tmp_path):
     assert report.longest_first([short, long]) == [long, short]
 
 
+def test_a_changed_caption_asks_for_another_execution(tmp_path):
+    def asked(caption):
+        cell = nbformat.v4.new_code_cell("1", metadata={"tasklab": {"caption": caption}})
+        nbformat.write(nbformat.v4.new_notebook(cells=[cell]), tmp_path / "a.ipynb")
+        return execution.asked(tmp_path / "a.ipynb", {})["captions"]
+
+    assert asked("One.") == [{"caption": "One."}] != asked("Two.")
+
+
 def test_pages_with_code_are_executed_with_the_chapters(tmp_path):
     (tmp_path / "_toc.yml").write_text("root: plain\nchapters:\n- file: coded\n- file: gone\n")
     (tmp_path / "book").mkdir()
