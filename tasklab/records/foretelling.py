@@ -220,11 +220,11 @@ def correlated(
     a, b = ((part - part.mean(1, keepdims=True)) for part in (X, Y))
     a, b = (part / np.linalg.norm(part, axis=1, keepdims=True) for part in (a, b))
 
+    products, pairs = a.T @ b / len(a), np.arange(many)  # (P, P): of all groups at once
+
     def permuted(order: np.ndarray, axis: int = -1) -> np.ndarray:
         order = np.moveaxis(order, axis, -1)
-        return np.einsum("g...p,gp->...", a[:, place[order[..., low], order[..., high]]], b) / len(
-            a
-        )
+        return products[place[order[..., low], order[..., high]], pairs].sum(-1)
 
     test = scipy.stats.permutation_test(
         (np.arange(T),),
