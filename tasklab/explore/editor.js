@@ -68,7 +68,7 @@
   function slider(label, act) {
     var id = root.id + "-" + made++; // names may differ in signs alone
     var input = make("input", { type: "range", id: id, min: -1, max: 1, step: 1 / STOPS, value: 0 });
-    var value = make("output", { for: id, class: "tl-number" });
+    var value = make("output", { for: id, class: "tl-number", "aria-live": "off" });
     input.addEventListener("input", function () { act(Number(input.value)); });
     return { name: make("label", { for: id, class: "tl-name" }, [label]), input: input, value: value,
       set: function (alpha, text) {

@@ -238,7 +238,7 @@
       own = normalised(tiny.getImageData(0, 0, S, S).data);
       answer();
     }
-    function clear() { pen.fillStyle = "#fff"; pen.fillRect(0, 0, 256, 256); pad.setAttribute("aria-label", "your drawing"); seen(); marked(); }
+    function clear() { pen.fillStyle = "#fff"; pen.fillRect(0, 0, 256, 256); pad.setAttribute("aria-label", "your drawing; arrow keys draw"); seen(); marked(); }
     function take(source) {
       var side = Math.min(source.width, source.height);
       pen.imageSmoothingQuality = "high";
@@ -262,14 +262,26 @@
     pad.addEventListener("dragover", function (event) { event.preventDefault(); });
     pad.addEventListener("drop", function (event) { event.preventDefault(); read(event.dataTransfer.files[0]); });
     function point(event) { var box = pad.getBoundingClientRect(); return [(event.clientX - box.left) * 256 / box.width, (event.clientY - box.top) * 256 / box.height]; }
+    function brush(from, to) {
+      pen.lineWidth = 22; pen.lineCap = pen.lineJoin = "round"; pen.strokeStyle = "#000";
+      pen.beginPath(); pen.moveTo(from[0], from[1]); pen.lineTo(to[0], to[1]); pen.stroke();
+    }
+    var place = [128, 128]; // of the brush
     pad.addEventListener("pointerdown", function (event) {
       if (!own) clear(); // a drawing starts on white
       drawing = true; pad.setPointerCapture(event.pointerId);
-      pen.lineWidth = 22; pen.lineCap = pen.lineJoin = "round"; pen.strokeStyle = "#000";
-      pen.beginPath(); pen.moveTo.apply(pen, point(event));
+      place = point(event);
     });
-    pad.addEventListener("pointermove", function (event) { if (drawing) { pen.lineTo.apply(pen, point(event)); pen.stroke(); } });
+    pad.addEventListener("pointermove", function (event) { if (drawing) brush(place, place = point(event)); });
     pad.addEventListener("pointerup", function () { if (drawing) { drawing = false; seen(); } });
+    pad.addEventListener("keydown", function (event) { // arrows draw, with Shift they move the brush
+      var step = { ArrowLeft: [-8, 0], ArrowRight: [8, 0], ArrowUp: [0, -8], ArrowDown: [0, 8] }[event.key], from = place;
+      if (!step) return;
+      event.preventDefault();
+      if (!own) clear();
+      place = place.map(function (x, i) { return Math.max(12, Math.min(244, x + step[i])); });
+      if (!event.shiftKey) { brush(from, place); seen(); }
+    });
 
     function answer() {
       var x = current(), task = info.tasks[chosen], truth = own ? -1 : task.labels[picture];
@@ -312,7 +324,7 @@
 
     var rows = info.tasks.map(function (task, t) {
       var id = root.id + "-" + t, input = make("input", { type: "range", id: id, min: -1, max: 1, step: 0.05 });
-      var value = make("output", { "for": id, class: "tl-number" }), count = make("span", { class: "tl-number" });
+      var value = make("output", { "for": id, class: "tl-number", "aria-live": "off" }), count = make("span", { class: "tl-number" });
       input.addEventListener("input", function () { alphas[t] = Number(input.value); changed(); });
       return { node: make("div", { class: "tl-row" }, [make("label", { "for": id, class: "tl-name" }, [task.name]), input, value, count]), input: input, value: value, count: count };
     });

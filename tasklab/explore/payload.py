@@ -151,32 +151,26 @@ def read(text: str) -> Payload:
     for row, task in enumerate(document["tasks"]):
         strip = pixels[row * size : (row + 1) * size, : task["pictures"] * size]
         scores = np.frombuffer(base64.b64decode(task["scores"]), "<i2").astype(np.int16)
+        of_grid, of_terms = (*[len(grid)] * terms, -1), (-1, len(task["classes"]), terms + 1)
+        images = np.split(strip, task["pictures"], 1) if task["pictures"] else ()
         tasks.append(
             ShownTask(
                 name=task["name"],
                 classes=tuple(task["classes"]),
                 labels=np.array(task["labels"]),
-                scores=scores.reshape(*[len(grid)] * terms, -1)
-                if grid
-                else scores.reshape(-1, len(task["classes"]), terms + 1),
-                pictures=np.stack(np.split(strip, task["pictures"], 1))
-                if task["pictures"]
-                else np.zeros((0, size, size, 3), np.uint8),
+                scores=scores.reshape(of_grid if grid else of_terms),
+                pictures=np.stack(images) if images else np.zeros((0, size, size, 3), np.uint8),
             )
         )
-    return Payload(
-        method=document["method"],
-        images=document["images"],
-        vectors=tuple(document["vectors"]),
-        tasks=tuple(tasks),
-        presets={name: tuple(alphas) for name, alphas in document["presets"].items()},
-        curves=tuple(
-            Curve(label=c["label"], alphas=tuple(c["alphas"]), means=tuple(c["means"]))
-            for c in document["curves"]
-        ),
-        grid=tuple(grid),
-        start=document["start"],
+    del document["counted"]
+    document |= {name: tuple(document[name]) for name in ("vectors", "grid")}
+    document["tasks"] = tuple(tasks)
+    document["presets"] = {name: tuple(alphas) for name, alphas in document["presets"].items()}
+    document["curves"] = tuple(
+        Curve(label=c["label"], alphas=tuple(c["alphas"]), means=tuple(c["means"]))
+        for c in document["curves"]
     )
+    return Payload(**document)
 
 
 def percent(accuracy: float) -> str:

@@ -1,5 +1,6 @@
 """The editor of a page in a browser, from a file: no kernel, no server."""
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -79,6 +80,46 @@ def test_the_script_computes_what_python_does(page, contents):
             )
             found = page.evaluate(ask, alphas)
             assert np.allclose(found, [*content.accuracies(alphas).values()], rtol=0, atol=1e-9)
+
+
+def test_a_measured_model_is_looked_up_at_its_stops(browser, tmp_path):
+    rng, grid = np.random.default_rng(2), (-1.0, -0.5, 0.0, 0.5, 1.0)
+    tasks = tuple(
+        ShownTask(
+            name=name,
+            classes=("a", "b", "c"),
+            labels=rng.integers(0, 3, 20),
+            scores=rng.integers(0, 3, (5, 5, 20)).astype(np.int16),
+            pictures=np.zeros((0, 32, 32, 3), np.uint8),
+        )
+        for name in ("One", "Two")
+    )
+    content = Payload(
+        method="non-linear",
+        images="20 validation images of each task",
+        vectors=("One", "Two"),
+        tasks=tasks,
+        presets={"probes": (0.0, 0.0), "all at 0.50": (0.5, 0.5)},
+        grid=grid,
+        start="probes",
+    )
+    (tmp_path / "measured.html").write_text("<!doctype html>" + pages.document(content), "utf-8")
+    page = browser.new_page(reduced_motion="reduce")
+    page.goto((tmp_path / "measured.html").as_uri())
+    for at in itertools.product(grid, repeat=2):
+        found = page.evaluate(
+            "at => document.querySelector('.tasklab-editor').tasklab.accuracies(at)", at
+        )
+        assert found == pytest.approx([*content.accuracies(at).values()])
+    slider = page.get_by_role("slider", name="One")
+    slider.focus()
+    page.keyboard.press("ArrowRight")
+    assert slider.get_attribute("aria-valuetext") == "1.00"
+    told = content.accuracies((1.0, 0.5))
+    status = page.locator("p[role=status]").inner_text()
+    assert page.locator("output:not([aria-live=off])").count() == 0  # the sliders say their own
+    assert f"{np.mean([*told.values()]):.1f} % (probes " in status
+    page.close()
 
 
 def test_the_script_rounds_as_python_does(page):
