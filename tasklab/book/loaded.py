@@ -5,7 +5,6 @@ Nothing here may start a thread or a GPU, which a fork would lose.
 
 import ipykernel.kernelapp as _  # noqa: F401
 import matplotlib_inline.backend_inline as __  # noqa: F401
-import open_clip as ___  # noqa: F401
 
 import tasklab
 from tasklab import analyses, experiments, explore, figures, records, study

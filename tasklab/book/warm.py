@@ -30,7 +30,7 @@ class Manager(AsyncKernelManager):
 @functools.cache
 def _server() -> Any:
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tasklab.book.loaded"])
+    context.set_forkserver_preload(["open_clip", "tasklab.book.loaded"])
     return context
 
 
