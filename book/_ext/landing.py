@@ -22,8 +22,9 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 from tasklab import explore
-from tasklab.explore import page
 
+EDITOR = 'class="tasklab-editor"'
+TABLE = '<div class="tl-table">'  # of an editor
 PICTURES = 1  # of each task
 WEIGHTS = "network.js"
 _LONGEST = 160  # characters of a description
@@ -104,10 +105,11 @@ def bibtex(cff: Mapping[str, Any]) -> str:
 def _fill(app: Sphinx, doctree: nodes.document, name: str) -> None:
     for place in list(doctree.findall(editor_of)):
         chapter = app.env.get_doctree(place["chapter"])
-        texts = [node.astext() for node in chapter.findall(nodes.raw)]
-        found = [content for text in texts for content in page.contents(text)]
+        texts = (node.astext() for node in chapter.findall(nodes.raw))
+        found = next((text for text in texts if TABLE in text), None)
         if found:
-            made = nodes.raw("", page.document(found[0].smaller(PICTURES)), format="html")
+            fewer = found.replace(EDITOR, f'{EDITOR} data-pictures="{PICTURES}"', 1)
+            made = nodes.raw("", fewer, format="html")
         else:
             made = nodes.paragraph(
                 text="The editor is made when the chapter on the tangent space runs; "

@@ -27,12 +27,7 @@ _follows: dict[str, Any] = {"notebooks": (), "live": False}
 
 
 def follow(notebook: Path, *, live: bool = False) -> None:
-    """Show captions from now on, each below its figure; nothing outside of IPython.
-
-    Args:
-        notebook: Whose metadata have them; in JupyterLab those of the open copy go first.
-        live: Whether figures are computed here, while messages are about recorded runs.
-    """
+    """Show captions from now on, each below its figure; nothing outside of IPython."""
     from IPython import get_ipython
 
     opened = os.environ.get("JPY_SESSION_NAME")  # set by JupyterLab

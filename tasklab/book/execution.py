@@ -36,12 +36,7 @@ def quiet_kernels() -> None:
 
 
 def asked(source: Path, parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Return all that determines the outputs of a chapter or page: their key in the store.
-
-    Args:
-        source: The chapter, or the page of text.
-        parameters: Of the notebook, by name; a page has none.
-    """
+    """Return all that determines the outputs of a chapter or page: their key in the store."""
     pages = {"benchmarks": checksum(measured())} if source.suffix == ".md" else {}
     cells = read(source).cells
     return {
@@ -69,14 +64,6 @@ def executed(
 ) -> Artifact:
     """Return a chapter from the store, or execute it; its record has the outputs and the seconds.
 
-    Args:
-        store: Where it is kept.
-        config: Its key: what `asked` returned.
-        source: The chapter.
-        target: Where the copy goes at the end, or at the cell that fails.
-        parameters: Of the notebook, by name.
-        log: A text file to which its messages are added.
-
     Raises:
         TasklabError: As `execute` does; nothing is kept then.
     """
@@ -94,12 +81,6 @@ def execute(
     source: Path, target: Path, *, parameters: Mapping[str, object], log: TextIO
 ) -> NotebookNode:
     """Execute one chapter, with its progress on the terminal and in the log.
-
-    Args:
-        source: The chapter.
-        target: Where the executed copy goes.
-        parameters: Of the notebook, by name.
-        log: An open text file.
 
     Raises:
         TasklabError: A cell failed; names the chapter, the cell and the error, and where to look.

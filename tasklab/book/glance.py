@@ -18,11 +18,7 @@ _TASKS, _SEEDS = 8, 3
 
 
 def glance(name: str) -> Any:
-    """Return a chapter's scales as a table: scope, hardware, time, and what differs at full size.
-
-    Args:
-        name: One of `chapters.CHAPTERS`.
-    """
+    """Return a chapter's scales as a table, and what differs at full size."""
     entry = chapter(name)
     sittings = sittings_of(name)
     spent = sittings[["fine-tuning (h)", "measuring (h)"]] if len(sittings) else None

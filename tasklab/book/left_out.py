@@ -19,11 +19,7 @@ _SKIPPED = (LeftOutError, NothingToDrawError)  # of a figure whose methods are a
 
 
 def skip_cells(shell: Any) -> None:
-    """Skip the cells of a kernel that raise a `LeftOutError`, and those that depend on them.
-
-    Args:
-        shell: IPython's; `None` outside of a notebook, where nothing happens.
-    """
+    """Skip the cells of a kernel that raise a `LeftOutError`, and those that depend on them."""
     if shell is None or getattr(shell, "_tasklab_leaves_out", False):
         return
     shell._tasklab_leaves_out = True

@@ -80,12 +80,6 @@ def remember(executed: NotebookNode, source: Path, cache: Path, seconds: float) 
     The cache matches code cells and their metadata: the source is stored with outputs added.
     Papermill's parameters, in a cell of their own, are shown below the parameters cell.
 
-    Args:
-        executed: The notebook with outputs.
-        source: The chapter or page without.
-        cache: Folder of Jupyter Book's cache.
-        seconds: That the execution took.
-
     Raises:
         TasklabError: The source is no longer what was executed.
     """
@@ -131,12 +125,7 @@ def _assignments(source: str) -> str:
 
 
 def in_jupyterlab(executed: NotebookNode, chapter: str) -> NotebookNode:
-    """Return an executed chapter for JupyterLab: one picture a figure, links to notebooks.
-
-    Args:
-        executed: As it was executed for the site.
-        chapter: Its name.
-    """
+    """Return an executed chapter for JupyterLab: one picture a figure, links to notebooks."""
     places = dict.fromkeys(claim.evidence for claim in CLAIMS)
     links = {
         f'href="{evidence_link(place, chapter, site=True)}"': (

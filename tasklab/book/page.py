@@ -120,12 +120,7 @@ def _link(page: str, text: str, query: str = "") -> str:
 
 
 def verdicts(judged: Iterable[Verdict], chapter: str) -> Any:
-    """Count the outcomes of a chapter's statements, with a link to their list.
-
-    Args:
-        judged: Verdicts on the chapter's claims.
-        chapter: One of `chapters.CHAPTERS`.
-    """
+    """Count the outcomes of a chapter's statements, with a link to their list."""
     rows = verdict_rows(judged, cells=False)
     rows = rows[rows["setting"] == "chosen"]
     counts = rows["outcome"].map(lambda one: PLAIN.get(one, one)).value_counts()

@@ -100,10 +100,6 @@ def usual_jobs(parameters: Parameters, count: int) -> int:
 
     A shipped model is too small to keep two threads busy: two processes of one thread each do
     nearly twice the work. Full-size models, and those on a device of its own, come one by one.
-
-    Args:
-        parameters: Of all chapters.
-        count: Of the notebooks.
     """
     if parameters.device != "cpu" or not shipped(parameters.model):
         return 1
@@ -124,10 +120,6 @@ def execute(run: Sequence[tuple], jobs: int) -> None:
 
     They share the store too: of two that need one run, one makes it while the other goes
     on with what else it needs (`Store.first_free`).
-
-    Args:
-        run: Arguments of `_execute`, the longest notebook first.
-        jobs: How many at once.
 
     Raises:
         TasklabError: One failed; the others are ended.

@@ -71,12 +71,7 @@ class Work:
     page: Literal["example", "chapter", "more"] = "chapter"
 
     def applied(self, parameters: Any, seeds: Sequence[int]) -> Any:
-        """Return the parameters of this work.
-
-        Args:
-            parameters: Of a study (`experiments.parameters`, of a room above).
-            seeds: Those of this work.
-        """
+        """Return the parameters of this work."""
         changes = {"suite": None, **self.changes} if "model" in self.changes else self.changes
         return dataclasses.replace(parameters, **{**changes, "seeds": tuple(seeds)})
 
@@ -149,13 +144,7 @@ class Chapter:
         ]
 
     def needs(self, preset: str, live: str = "all", page: str = "") -> tuple[str, ...]:
-        """Return the roles of the models that a notebook compares with the given one.
-
-        Args:
-            preset: As of `runs`.
-            live: As of `runs`.
-            page: As of `runs`.
-        """
+        """Return the roles of the models that a notebook compares with the given one."""
         roles = (work.role for work in self.runs(preset, live, page))
         return tuple(dict.fromkeys(role for role in roles if role not in ("", "random")))
 

@@ -7,6 +7,7 @@
   var STOPS = data.grid.length ? (data.grid.length - 1) / 2 : 20; // of a slider on either side of 0
   var alphas = zeros.slice();
   var SIDE = 44, made = 0; // of a picture on the screen, in pixels; sliders
+  var few = root.dataset.pictures, most = few ? { task: Number(few), control: 0 } : { task: Infinity, control: Infinity }; // shown
 
   function make(tag, attributes, children) {
     var svg = /^(svg|path|line|circle|rect|text|g)$/.test(tag);
@@ -108,7 +109,7 @@
     var forget = make("button", { type: "button", class: "tl-forget", "aria-label": "forget " + task.name }, ["forget"]);
     forget.addEventListener("click", function () { alphas[t] = -Math.max.apply(null, opening.map(Math.abs)); show(true); });
     var pictures = [];
-    for (var k = 0; k < task.pictures; k++) {
+    for (var k = 0; k < Math.min(task.pictures, control ? most.control : most.task); k++) {
       var look = "background-image:var(--tl-sprite);background-size:" + SIDE * data.sprite.columns + "px;background-position:" + -SIDE * k + "px " + -SIDE * row + "px";
       var image = make("span", { class: "tl-image", role: "img", style: look });
       var mark = make("span", { class: "tl-mark" }), answer = make("span");

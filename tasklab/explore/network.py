@@ -30,8 +30,6 @@ from tasklab.errors import whole
 if TYPE_CHECKING:  # a site shows what ships, without torch
     from tasklab.experiments import Lab
 
-Rows = dict[str, np.ndarray]
-
 _SHIPPED = "network.safetensors"
 
 
@@ -94,43 +92,6 @@ class Network:
     @functools.cached_property
     def _text(self) -> str:
         return base64.b64encode(self.values.tobytes()).decode("ascii")
-
-    def decoded(self) -> tuple[Rows, dict[str, Rows], Rows]:
-        """Return the page's numbers: theta_0, vectors by task, and heads by task.
-
-        All are float32 matrices (rows, columns); those of weights have the names of
-        `info["tensors"]`.
-        """
-        place = 0
-
-        def taken(dtype: type, rows: int, columns: int) -> np.ndarray:
-            nonlocal place
-            values = np.frombuffer(self.values, dtype, rows * columns, place)
-            place += values.nbytes
-            return values.reshape(rows, columns)
-
-        shapes = {one["name"]: (one["rows"], one["columns"]) for one in self.info["tensors"]}
-        theta: Rows = {}
-        for name, (rows, columns) in shapes.items():
-            scales = taken(np.float32, rows, columns if rows == 1 else 1)
-            theta[name] = scales if rows == 1 else scales * taken(np.int8, rows, columns)
-        vectors: dict[str, Rows] = {}
-        for task in self.info["tasks"]:
-            vectors[task["name"]] = own = {}
-            for name, (rows, columns) in shapes.items():
-                scales = taken(np.float32, rows, 1)
-                if rows == 1:
-                    own[name] = scales * taken(np.int8, 1, columns)
-                else:
-                    pairs = taken(np.uint8, rows, columns // 2)
-                    steps = np.stack([pairs >> 4, pairs & 15], -1).astype(np.int8) - 8
-                    own[name] = scales * steps.reshape(rows, columns)
-        width = self.info["width"]
-        heads = {
-            task["name"]: taken(np.float32, len(task["classes"]), width)
-            for task in self.info["tasks"]
-        }
-        return theta, vectors, heads
 
 
 def network(lab: Lab | None = None, method: str = "nonlinear", *, pictures: int = 20) -> Network:

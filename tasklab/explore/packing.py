@@ -26,11 +26,6 @@ _BITS = {"theta0": 8, "vector": 4, "row": 8}
 def packed(lab: Lab, method: str, pictures: int) -> tuple[dict[str, Any], np.ndarray]:
     """Return the description of a network for a page, and its numbers.
 
-    Args:
-        lab: The model and its tasks.
-        method: Whose vectors.
-        pictures: Validation images of each task.
-
     Raises:
         TasklabError: If the page's network cannot compute this model.
     """
@@ -145,12 +140,7 @@ def _matrix(x: Tensor, short: str) -> np.ndarray:
 
 
 def parameters(encoder: Encoder, rows: Mapping[str, np.ndarray]) -> dict[str, Tensor]:
-    """Return a page's rows by the encoder's names and in its shapes.
-
-    Args:
-        encoder: The network that was packed.
-        rows: Of `Network.decoded`.
-    """
+    """Return a page's rows by the encoder's names and in its shapes."""
     found = {}
     for short, name in _names(_supported(tower(encoder.module), encoder.name)).items():
         x = torch.tensor(rows[short], dtype=torch.float32)

@@ -7,16 +7,11 @@ scripts a table remains.
 from __future__ import annotations
 
 import html
-import re
 import uuid
 from importlib.resources import files
 
 from tasklab.explore import payload
 from tasklab.explore.payload import Payload
-
-_NUMBERS = re.compile(
-    r'<div class="tasklab-editor".*?<script type="application/json">(.*?)</script>', re.S
-)
 
 
 def document(content: Payload) -> str:
@@ -33,11 +28,6 @@ def document(content: Payload) -> str:
             "</div>",
         ]
     )
-
-
-def contents(text: str) -> list[Payload]:
-    """Return the payloads of the editors in a text."""
-    return [payload.read(number) for number in _NUMBERS.findall(text)]
 
 
 def _table(content: Payload) -> str:

@@ -112,18 +112,8 @@ class Payload:
             raise TasklabError(f"{len(self.vectors)} vectors need as many coefficients.")
         return {task.name: task.accuracy(alphas, self.grid) for task in self.tasks}
 
-    def smaller(self, pictures: int) -> Payload:
-        """Return a copy with at most so many pictures of a task, none of the control."""
-        tasks = [
-            dataclasses.replace(
-                task, pictures=task.pictures[: pictures if task.name in self.vectors else 0]
-            )
-            for task in self.tasks
-        ]
-        return dataclasses.replace(self, tasks=tuple(tasks))
-
     def json(self) -> str:
-        """Return JSON that is safe in HTML; see `read`."""
+        """Return JSON that is safe in HTML."""
         document = dataclasses.asdict(self) | {"presets": dict(self.presets)}
         document["tasks"] = [
             {
@@ -138,39 +128,6 @@ class Payload:
         document["counted"] = self.counted
         document["sprite"] = _sprite([task.pictures for task in self.tasks])
         return json.dumps(document, separators=(",", ":")).replace("<", "\\u003c")
-
-
-def read(text: str) -> Payload:
-    """Return the payload that `Payload.json` wrote."""
-    document = json.loads(text)
-    sprite, terms = document.pop("sprite"), len(document["vectors"])
-    size, grid = sprite["size"], document["grid"]
-    with Image.open(io.BytesIO(base64.b64decode(sprite["jpeg"]))) as image:
-        pixels = np.asarray(image.convert("RGB"))
-    tasks = []
-    for row, task in enumerate(document["tasks"]):
-        strip = pixels[row * size : (row + 1) * size, : task["pictures"] * size]
-        scores = np.frombuffer(base64.b64decode(task["scores"]), "<i2").astype(np.int16)
-        of_grid, of_terms = (*[len(grid)] * terms, -1), (-1, len(task["classes"]), terms + 1)
-        images = np.split(strip, task["pictures"], 1) if task["pictures"] else ()
-        tasks.append(
-            ShownTask(
-                name=task["name"],
-                classes=tuple(task["classes"]),
-                labels=np.array(task["labels"]),
-                scores=scores.reshape(of_grid if grid else of_terms),
-                pictures=np.stack(images) if images else np.zeros((0, size, size, 3), np.uint8),
-            )
-        )
-    del document["counted"]
-    document |= {name: tuple(document[name]) for name in ("vectors", "grid")}
-    document["tasks"] = tuple(tasks)
-    document["presets"] = {name: tuple(alphas) for name, alphas in document["presets"].items()}
-    document["curves"] = tuple(
-        Curve(label=c["label"], alphas=tuple(c["alphas"]), means=tuple(c["means"]))
-        for c in document["curves"]
-    )
-    return Payload(**document)
 
 
 def percent(accuracy: float) -> str:

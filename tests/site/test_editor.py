@@ -285,5 +285,15 @@ def test_a_table_stands_where_scripts_do_not_run(browser, contents, tmp_path):
     plain.context.close()
 
 
+def test_the_landing_page_shows_fewer_pictures(browser, contents, tmp_path):
+    editor = 'class="tasklab-editor"'
+    text = pages.document(contents[0]).replace(editor, f'{editor} data-pictures="1"', 1)
+    (tmp_path / "few.html").write_text(f"<!doctype html>{text}", "utf-8")
+    page = browser.new_page(reduced_motion="reduce")
+    page.goto((tmp_path / "few.html").as_uri())
+    assert page.locator(".tl-task").count() == 9 and page.locator(".tl-picture").count() == 8
+    page.close()
+
+
 def test_it_is_small():
     assert len(pages.document(made(0, images=250)).encode()) < 1.5e6

@@ -49,9 +49,38 @@ def pictures(info, values):
     return torch.from_numpy(np.ascontiguousarray(x[:, :PICTURES]))
 
 
+def decoded(network):
+    """Return the page's numbers as matrices: theta_0, vectors by task, and heads by task."""
+    place = 0
+
+    def taken(dtype, rows, columns):
+        nonlocal place
+        values = np.frombuffer(network.values, dtype, rows * columns, place)
+        place += values.nbytes
+        return values.reshape(rows, columns)
+
+    shapes = {one["name"]: (one["rows"], one["columns"]) for one in network.info["tensors"]}
+    theta, vectors, tasks = {}, {}, network.info["tasks"]
+    for name, (rows, columns) in shapes.items():
+        scales = taken(np.float32, rows, columns if rows == 1 else 1)
+        theta[name] = scales if rows == 1 else scales * taken(np.int8, rows, columns)
+    for task in tasks:
+        vectors[task["name"]] = own = {}
+        for name, (rows, columns) in shapes.items():
+            scales = taken(np.float32, rows, 1)
+            if rows == 1:
+                own[name] = scales * taken(np.int8, 1, columns)
+            else:
+                pairs = taken(np.uint8, rows, columns // 2)
+                steps = np.stack([pairs >> 4, pairs & 15], -1).astype(np.int8) - 8
+                own[name] = scales * steps.reshape(rows, columns)
+    width = network.info["width"]
+    return theta, vectors, {t["name"]: taken(np.float32, len(t["classes"]), width) for t in tasks}
+
+
 def test_the_page_computes_what_torch_does(page, shipped):
     info, encoder = shipped.info, models.load("mini_s").encoder
-    theta, vectors, heads = shipped.decoded()
+    theta, vectors, heads = decoded(shipped)
     start = parameters(encoder, theta)
     taus = [parameters(encoder, vector) for vector in vectors.values()]
     x = pictures(info, shipped.values)
