@@ -1,5 +1,6 @@
 from .budgets import budgets as budgets
 from .budgets import chosen_rate as chosen_rate
+from .budgets import merging_rates as merging_rates
 from .budgets import rate_search as rate_search
 from .closed_vocabulary import across as across
 from .closed_vocabulary import closed_addition as closed_addition
@@ -28,13 +29,13 @@ from .editing import exact_negation as exact_negation
 from .editing import negation as negation
 from .editing import single as single
 from .editing import train as train
-from .gradients import gradients as gradients
 from .joint import joint as joint
 from .kernels import localization as localization
 from .lab import LINEAR as LINEAR
 from .lab import Lab as Lab
 from .layers import alignment as alignment
 from .layers import cosines as cosines
+from .layers import gradients as gradients
 from .layers import linear_gaps as linear_gaps
 from .learning_rates import learning_rates as learning_rates
 from .merge_loss import merge_loss as merge_loss
@@ -42,7 +43,6 @@ from .merged import merged as merged
 from .merged import merging_cost as merging_cost
 from .merging import LEADING as LEADING
 from .merging import merging as merging
-from .merging_rates import merging_rates as merging_rates
 from .penalty_strengths import penalty_strengths as penalty_strengths
 from .scale import FULL as FULL
 from .scale import QUICK as QUICK

@@ -15,8 +15,10 @@ from tasklab.analyses.editing import single_task
 from tasklab.errors import TasklabError, wholes
 from tasklab.experiments.disentanglement import search_box
 from tasklab.experiments.editing import addition, negation, single
-from tasklab.experiments.kit import LINEAR, Lab, Rows, Run, combine, experiment, tidy, usual_runs
+from tasklab.experiments.kit import LINEAR, Lab, Rows, Run, combine, experiment, several, tidy
 from tasklab.experiments.learning_rates import ascending, validated
+from tasklab.experiments.merging import LEADING, known_merges, merging
+from tasklab.experiments.registry import trained, usual_runs
 from tasklab.experiments.runner import Trial, grid, kept, known_methods
 from tasklab.records.matched import RATES, plateau
 from tasklab.taskvector import TaskVector
@@ -36,8 +38,16 @@ def _search_runs(
 
 
 def _runs(lab: Lab, methods: Sequence[str], **grid: Sequence[float] | None) -> Iterator[Run]:
-    for method in dict.fromkeys(POSTHOC.get(method, method) for method in methods):
+    for method in trained(methods):
         for lr, steps in around(lab, method, **grid):
+            yield from usual_runs(lab.sibling(lr=lr, steps=steps), [method])
+
+
+def _merged_runs(
+    lab: Lab, methods: Sequence[str], *, rates: Sequence[float] = RATES, **_: object
+) -> Iterator[Run]:
+    for method in trained(methods):
+        for lr, steps in below(lab, method, rates):
             yield from usual_runs(lab.sibling(lr=lr, steps=steps), [method])
 
 
@@ -211,3 +221,51 @@ def _searched(lab: Lab, method: str, rates: Sequence[float]) -> pd.DataFrame:
             rows = kept(trial, measure, search=1)
             tables.append(tidy(rows).assign(lr=lr))
     return combine(*tables)
+
+
+@experiment(
+    Rows(
+        "merging_rates",
+        "a task's own vector, trained at the rate `lr`, and all of them merged",
+        "single %, absolute %",
+        "merge, lr",
+        figure="merge_curves",
+    ),
+    runs=_merged_runs,
+)
+def merging_rates(
+    lab: Lab,
+    methods: Sequence[str] = ("nonlinear",),
+    merges: Sequence[str] | None = None,
+    rates: Sequence[float] = RATES,
+    n_tasks: Sequence[int] | None = None,
+) -> pd.DataFrame:
+    """Merge tasks' vectors at the usual learning rate and at the lower ones of some.
+
+    Of one way of fine-tuning all merges have vectors that are equally accurate alone. Between ways
+    this accuracy differs, and who learns less may merge better for that alone.
+
+    Args:
+        merges: Any of `MERGES`; by default `LEADING`.
+        rates: Learning rates; those above a method's own are left out.
+    """
+    names, tables = several(lab.suite), []
+    sizes = (len(names),) if n_tasks is None else n_tasks
+    chosen, rates = known_merges(LEADING if merges is None else merges), ascending(rates)
+    for method in known_methods(methods):
+        for lr, steps in below(lab, method, rates):
+            other = lab.sibling(tasks=names, lr=lr, steps=steps)
+            alone = single(other, [method])
+            edited = merging(other, [method], chosen, n_tasks=sizes)
+            rows = pd.concat([alone[alone["method"] == method], edited], ignore_index=True)
+            rows = rows[rows["metric"].isin(("single", "absolute"))]
+            rows = rows.drop(columns=["hits", "trials", "option"], errors="ignore")
+            tables.append(rows.assign(experiment="merging_rates", lr=lr))
+    return combine(*tables)
+
+
+def below(lab: Lab, method: str, rates: Sequence[float] = RATES) -> Iterator[tuple[float, int]]:
+    """Yield a method's own learning rate and the lower ones of some, with its number of steps."""
+    own, steps = usual_rate(lab, method)
+    for lr in sorted({own, *(rate for rate in rates if rate < own)}):
+        yield lr, steps

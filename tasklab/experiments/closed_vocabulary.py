@@ -155,15 +155,8 @@ def closed_addition(
     check_grid(grid)
     if grid[0] != 0:
         raise TasklabError(f"lambdas must begin at 0, the model without vectors, not {grid[0]:g}.")
-    return run(
-        lab,
-        "closed_addition",
-        methods,
-        functools.partial(_added, grid=grid),
-        title="closed-vocabulary addition",
-        alphas=grid,
-        closed=2,
-    )
+    measure, title = functools.partial(_added, grid=grid), "closed-vocabulary addition"
+    return run(lab, "closed_addition", methods, measure, title=title, alphas=grid, closed=2)
 
 
 def _added(trial: Trial, grid: Sequence[float]) -> list[dict]:

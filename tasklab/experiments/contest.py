@@ -128,10 +128,7 @@ def seconds(
 ) -> float:
     """Return about how long a comparison takes on this machine; what is in the store takes none.
 
-    Args:
-        method: As of `contest`.
-        search: Whether it is only the search of one merge: no test images, no pairs.
-        labels: As of `contest`.
+    With `search` it is only the search of one merge: no test images, no pairs.
     """
     trial, count = Given.of(lab, vectors, method), len(vectors)
     bench, keeper = Bench(trial), _Keeper(trial, labels=labels)
@@ -181,13 +178,10 @@ class _Keeper:
         title: str = "",
         count: int = 1,
     ) -> dict[str, Any]:
-        """Return a result, made if it is not there.
+        """Return a result, made by `make` if it is not there.
 
-        Args:
-            what: All that determines it beside the vectors and the images.
-            make: Is given what keeps single evaluations meanwhile.
-            title: Of progress.
-            count: How many evaluations there are.
+        `what` determines it beside the vectors and the images; `make` is given what keeps single
+        evaluations meanwhile; `title` and the `count` of evaluations are for the progress bar.
         """
 
         def made(folder: Path) -> tuple[dict, Any]:
@@ -315,13 +309,9 @@ def contest(
 def searched(
     lab: Lab, vectors: Mapping[str, TaskVector], method: str, name: str
 ) -> tuple[TaskVector, dict[str, Any]]:
-    """Return a merge whose coefficient and option validation images chose, and that choice.
+    """Return a merge times its coefficient, and what validation images chose.
 
-    Args:
-        name: One of `merging.METHODS`.
-
-    Returns:
-        The vector, its coefficient multiplied in; and alpha, option, looks and seconds.
+    `name` is one of `merging.METHODS`; the choice has alpha, option, looks and seconds.
     """
     trial = Given.of(lab, vectors, method)
     about, vector = _Keeper(trial).choice(Bench(trial), name)
@@ -329,11 +319,7 @@ def searched(
 
 
 def merged(lab: Lab, vectors: Mapping[str, TaskVector], method: str, one: Entry) -> TaskVector:
-    """Return the vector of a compared merge, its coefficient multiplied in.
-
-    Args:
-        one: One of `Contest.merges`.
-    """
+    """Return the vector of one of `Contest.merges`, its coefficient multiplied in."""
     bench = Bench(Given.of(lab, vectors, method))
     return one.alpha * bench.merged(one.name, one.option)
 

@@ -22,12 +22,13 @@ from tasklab.experiments.cross_task import cross_task
 from tasklab.experiments.curvature import pair_errors
 from tasklab.experiments.disentanglement import disentanglement
 from tasklab.experiments.editing import addition, negation, single
-from tasklab.experiments.gradients import gradients
 from tasklab.experiments.kernels import localization
-from tasklab.experiments.kit import LEADING_MERGES, LINEAR, Lab, Rows, experiment, filled, tidy
-from tasklab.experiments.layers import cosines, linear_gaps
+from tasklab.experiments.kit import LEADING_MERGES, LINEAR, Lab, Rows, experiment, filled
+from tasklab.experiments.layers import cosines, gradients, linear_gaps
 from tasklab.experiments.merging import merging
+from tasklab.experiments.registry import trained
 from tasklab.experiments.runner import known_methods
+from tasklab.records.table import tidy
 from tasklab.tuning.methods import POSTHOC
 
 COEFFICIENT = 0.5  # of both vectors of a pair: the middle of their models, where CTL is looked at
@@ -72,8 +73,7 @@ def crossing(
     if len(names) < 3:
         raise TasklabError(f"metrics are crossed over at least three tasks, not {len(names)}.")
     merges = texts("merges", merges, LEADING_MERGES) if merges else ()
-    trained = list(dict.fromkeys(POSTHOC.get(method, method) for method in methods))
-    pairs = list(itertools.combinations(names, 2))
+    pairs, own = list(itertools.combinations(names, 2)), trained(methods)
     linear = [method for method in methods if method in LINEAR]
     network = [method for method in methods if method not in LINEAR]
     at = {"coefficients": (coefficient,)}
@@ -87,14 +87,14 @@ def crossing(
         *([pair_errors(lab, linear, linear=True, **at)] if linear else []),
         *([localization(lab, [lab.parameters.init])] if kernels else []),
     ]
-    of_vectors = [cross_task(lab, trained), linear_gaps(lab, trained), cosines(lab, trained)]
+    of_vectors = [cross_task(lab, own), linear_gaps(lab, own), cosines(lab, own)]
     rows = [row for table in of_edits for row in _kept(table, coefficient)]
     rows += _shared([row for table in of_vectors for row in _kept(table, 0.5)], methods)
     reached = [{**row, "metric": "lost_sum"} for row in rows if row["metric"] == "absolute"]
     if merges:
         reached += _kept(merging(lab, methods, merges, [len(names)]), coefficient)
     rows += _lost(rows, reached)
-    rows += _shared(_costs(lab, trained), methods)
+    rows += _shared(_costs(lab, own), methods)
     return tidy(rows)
 
 

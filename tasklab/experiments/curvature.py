@@ -85,9 +85,8 @@ def theorem(
     stages, epochs = stages or usual_stages, epochs or usual_epochs
     checkpoints = list(itertools.product(lab.parameters.seeds, stages))
     rows = []
-    for seed, stage in track(
-        checkpoints, len(checkpoints), "theorem 5.1", unit="checkpoint", on=lab.progress
-    ):
+    told = len(checkpoints), "theorem 5.1"
+    for seed, stage in track(checkpoints, *told, unit="checkpoint", on=lab.progress):
         usual = small_networks.setting(network, seed=seed, pretraining=stage)
         config = {
             "experiment": "theorem 5.1",
@@ -170,18 +169,9 @@ def pair_errors(
     count = 4 * lab.scale.images
 
     def measure(trial: Trial) -> list[dict]:
-        vectors = trial.vectors_on_device
-        of_pairs = errors.pair_errors
-        return trial.rows(of_pairs(trial.evaluator, vectors, coefficients, count, linear=linear))
+        edited = trial.evaluator, trial.vectors_on_device
+        return trial.rows(errors.pair_errors(*edited, coefficients, count, linear=linear))
 
-    return run(
-        lab,
-        "pair_errors",
-        methods,
-        measure,
-        title="pairs of tasks",
-        coefficients=list(coefficients),
-        images=count,
-        theory=2,
-        **({"linear": True} if linear else {}),
-    )
+    key = {"coefficients": list(coefficients), "images": count, "theory": 2}
+    key |= {"linear": True} if linear else {}
+    return run(lab, "pair_errors", methods, measure, title="pairs of tasks", **key)

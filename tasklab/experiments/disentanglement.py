@@ -109,27 +109,16 @@ def disentanglement(
     check_grid(alphas)
     over = pairs(lab, n_pairs) if of is None else checked_pairs(lab, of)
 
+    images = lab.scale.map_images
+    on = {"alphas": alphas, "images": images, "progress": lab.progress}
+
     def measure(trial: Trial) -> list[dict]:
-        errors = disentangle.error_map(
-            trial.evaluator,
-            trial.vectors,
-            linear=trial.linear,
-            alphas=alphas,
-            images=lab.scale.map_images,
-            progress=lab.progress,
-        )
+        edited = trial.evaluator, trial.vectors
+        errors = disentangle.error_map(*edited, linear=trial.linear, **on)
         return trial.rows(errors.rows(trial.method, trial.seed))
 
-    return run(
-        lab,
-        "disentanglement",
-        methods,
-        measure,
-        over=over,
-        alphas=list(alphas),
-        images=lab.scale.map_images,
-        maps=3,
-    )
+    key = {"alphas": list(alphas), "images": images, "maps": 3}
+    return run(lab, "disentanglement", methods, measure, over=over, **key)
 
 
 @experiment(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Sequence
 from typing import Any
@@ -116,13 +117,9 @@ def single(lab: Lab, methods: Sequence[str]) -> pd.DataFrame:
 
 def _pretrained(lab: Lab) -> list[dict]:
     def measure(trial: Trial) -> list[dict]:
-        empty = TaskVector({})
-        return [
-            trial.answered(
-                task, "single", lab.evaluator.answers(empty, task, "test", 0.0, linear=False)
-            )
-            for task in (*lab.suite.names, lab.suite.control.name)
-        ]
+        answers = functools.partial(lab.evaluator.answers, TaskVector({}), alpha=0.0, linear=False)
+        tasks = *lab.suite.names, lab.suite.control.name
+        return [trial.answered(task, "single", answers(task, "test")) for task in tasks]
 
     return kept(Trial(lab=lab, experiment="single", method="pretrained", seed=0), measure)
 
@@ -172,16 +169,8 @@ def addition(
                 rows += shares(trial, group, absolute, single, **at)
         return rows
 
-    return run(
-        lab,
-        "addition",
-        methods,
-        measure,
-        over=groups_of(lab, n_tasks),
-        title="task addition",
-        grouped=True,
-        alphas=list(alphas),
-    )
+    over, key = groups_of(lab, n_tasks), {"title": "task addition", "alphas": list(alphas)}
+    return run(lab, "addition", methods, measure, over=over, grouped=True, **key)
 
 
 def groups_of(lab: Lab, n_tasks: Sequence[int] | None, least: int = 1) -> list[list[str]]:
@@ -196,13 +185,16 @@ def groups_of(lab: Lab, n_tasks: Sequence[int] | None, least: int = 1) -> list[l
     return [list(g) for n in sizes for g in drawn.get(n) or editing.groups(names, n)]
 
 
+def each_alone(lab: Lab) -> list[list[str]]:
+    """Return the tasks as groups of one."""
+    return [[task] for task in lab.suite.names]
+
+
 def alone(trial: Trial, **more: Any) -> list[dict]:
     """Return the records of each vector's accuracy alone on its own task."""
-    evaluator, linear = trial.evaluator, trial.linear
+    answers = functools.partial(trial.evaluator.answers, split="test", linear=trial.linear)
     return [
-        trial.answered(
-            task, "single", evaluator.answers(vector, task, "test", linear=linear), **more
-        )
+        trial.answered(task, "single", answers(vector, task), **more)
         for task, vector in trial.vectors.items()
     ]
 
@@ -218,17 +210,15 @@ def shares(
 ) -> list[dict]:
     """Return the records of each task's absolute and normalised accuracy.
 
-    Args:
-        answers: Which images the edited model classified correctly, an array a task, if known.
+    `answers` tell which images the edited model classified correctly, an array a task.
     """
-    share = editing.normalised(absolute, single)
-    hits = [{}] * len(tasks) if answers is None else [{"hits": packed(right)} for right in answers]
-    nothing = [{}] * len(tasks)
+    share, none = editing.normalised(absolute, single), [{}] * len(tasks)
+    hits = none if answers is None else [{"hits": packed(right)} for right in answers]
     return [
         trial.accuracy(task, metric, value, **hit, **more)
         for metric, values, columns in (
             ("absolute", absolute, hits),
-            ("normalised", share, nothing),
+            ("normalised", share, none),
         )
         for task, value, hit in zip(tasks, values, columns, strict=True)
     ]
@@ -261,16 +251,8 @@ def negation(lab: Lab, methods: Sequence[str]) -> pd.DataFrame:
         for row in _pretrained(lab)
     }
     rows = [row for t in lab.suite.names for row in _both(start, t, zero[t], zero[control])]
-    rows += records(
-        lab,
-        "negation",
-        methods,
-        measure,
-        over=[[task] for task in lab.suite.names],
-        title="task negation",
-        alphas=list(alphas),
-        rule=editing.CACHE_VERSION,
-    )
+    over, key = each_alone(lab), {"alphas": list(alphas), "rule": editing.CACHE_VERSION}
+    rows += records(lab, "negation", methods, measure, over=over, title="task negation", **key)
     return tidy(rows)
 
 
@@ -290,7 +272,7 @@ def exact_negation(lab: Lab, methods: Sequence[str]) -> pd.DataFrame:
         ((task, vector),) = trial.vectors.items()
         return _negated(trial, coefficients.exact_negation(trial.evaluator, task, vector))
 
-    over = [[task] for task in lab.suite.names]
+    over = each_alone(lab)
     return run(lab, "exact_negation", methods, measure, over=over, title="exact negation")
 
 

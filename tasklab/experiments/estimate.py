@@ -54,11 +54,7 @@ class Plan:
 
 
 def looked_at(lab: Lab, split: str) -> int:
-    """Count the images of a task that are evaluated.
-
-    Args:
-        split: `"val"`, `"test"`, or `"control"` for the test images of the control task.
-    """
+    """Count the images of a task that are evaluated; `"control"` is the control task's test."""
     task = lab.suite.control.name if split == "control" else lab.suite.names[0]
     size = drawn.images_of(lab.suite).size(task, "test" if split == "control" else split)
     most = lab.scale.counts.get(split)

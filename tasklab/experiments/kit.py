@@ -3,9 +3,8 @@
 # ruff: noqa: F401
 
 from tasklab.experiments.lab import LINEAR, Lab, several
-from tasklab.experiments.registry import Run, experiment, usual_runs
+from tasklab.experiments.registry import Run, experiment, trained, usual_runs
 from tasklab.experiments.runner import Trial, grid, kept, known_methods, records, run, stored
-from tasklab.records.claims import Claim
-from tasklab.records.comparisons import Sides, by_seed
+from tasklab.records.claims import Claim, Sides, by_seed
 from tasklab.records.schema import LEADING_MERGES, Rows
 from tasklab.records.table import combine, filled, tidy

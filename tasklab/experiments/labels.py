@@ -16,9 +16,7 @@ from tasklab.tasks.suites import suite
 class Checks:
     """Accuracies of imported vectors on validation images of the tasks that they name.
 
-    Attributes:
-        missing: Tasks whose images are not here.
-        problem: What is wrong with the last one; empty if nothing is.
+    `missing` lists tasks whose images are not here; `problem` is what is wrong with the last one.
     """
 
     def __init__(self, model: str, place: Mapping[str, Any]) -> None:

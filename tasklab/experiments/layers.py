@@ -9,10 +9,15 @@ import numpy as np
 import pandas as pd
 from torch import Tensor
 
+from tasklab.analyses import gradients as task_gradients
 from tasklab.analyses import layers, tangent_gap
 from tasklab.analyses.projections import second_moments
 from tasklab.chapters import has_attention
 from tasklab.experiments.kit import Claim, Lab, Rows, Sides, Trial, experiment, run
+from tasklab.tasks import drawn
+from tasklab.taskvector import TaskVector
+
+GRADIENT_IMAGES = 64  # of training, of each task
 
 
 def _at_equal_length(claim: Claim, rows: pd.DataFrame, _: pd.DataFrame) -> Sides:
@@ -102,16 +107,8 @@ def alignment(lab: Lab, methods: Sequence[str], *, alpha: float = 0.3) -> pd.Dat
         )
         return [*trial.rows(aligned), *trial.rows(measured, experiment="interference")]
 
-    return run(
-        lab,
-        "alignment",
-        methods,
-        measure,
-        over=[tasks],
-        alpha=alpha,
-        images=count,
-        layers=1,
-    )
+    key = {"alpha": alpha, "images": count, "layers": 1}
+    return run(lab, "alignment", methods, measure, over=[tasks], **key)
 
 
 @experiment(
@@ -149,12 +146,34 @@ def linear_gaps(
             rows += [*trial.rows(table), *trial.rows(end)]
         return rows
 
+    key = {"scales": list(scales), "images": count, "gaps": 1}
+    return run(lab, "linearity", methods, measure, **key)
+
+
+@experiment(
+    Rows(
+        "gradients",
+        "gradients of the losses of a pair (`T1+T2`), each at its own model",
+        "gradient_cosine, gradient_distance",
+    )
+)
+def gradients(lab: Lab, methods: Sequence[str]) -> pd.DataFrame:
+    """Return cosines and distances of tasks' gradients (`analyses.gradients`), pair by pair."""
+
+    def measure(trial: Trial) -> list[dict]:
+        lab, data = trial.lab, drawn.images_of(trial.lab.suite)
+
+        def of(task: str, vector: TaskVector) -> TaskVector:
+            many = min(GRADIENT_IMAGES, data.size(task, "train"))
+            images = data.load(task, "train", n=many, device=lab.clip.encoder.device)
+            head = trial.evaluator.head(task)
+            return task_gradients.gradient(
+                lab.clip.encoder, head, images.x, images.y, vector, linear=trial.linear
+            )
+
+        each = {task: of(task, vector) for task, vector in trial.vectors.items()}
+        return trial.rows(task_gradients.agreement(each))
+
     return run(
-        lab,
-        "linearity",
-        methods,
-        measure,
-        scales=list(scales),
-        images=count,
-        gaps=1,
+        lab, "gradients", methods, measure, title="gradients of tasks", images=GRADIENT_IMAGES
     )

@@ -33,12 +33,7 @@ class Unlabelled(NamedTuple):
 
 
 def unlabelled(bench: Bench, name: str, by: Sequence[str]) -> list[Unlabelled]:
-    """Return a merge with the option and the coefficient of least E, for each metric.
-
-    Args:
-        name: A merge of `MERGES` or `LEAST`.
-        by: Metrics of `METRICS`.
-    """
+    """Return a merge with the option and the coefficient of least E, for each metric of `by`."""
     statistics, found = bench.statistics(name), {}
     for option in bench.options(name):
         vector = bench.merged(name, option, statistics)

@@ -137,8 +137,7 @@ class Bench:
     ) -> tuple[float, float]:
         """Return the best coefficient in the tangent model, and E / E(0) there.
 
-        Args:
-            by: The metric of each task; features' by default.
+        `by` has the metric of each task; features' by default.
         """
         moved = self.tangents(vector)
         scale = float(best.span([moved], self.own, by)[0])

@@ -32,11 +32,7 @@ def rounds(bench: Bench) -> tuple[tuple[int, int], ...]:
 
 
 def solved(bench: Bench, name: str) -> Artifact:
-    """Return a minimum from the store, or solve for it; its record has the last round's steps.
-
-    Args:
-        name: One of `LEAST`.
-    """
+    """Return a minimum (one of `LEAST`) from the store, or solve; its record has the steps."""
     trial, lab = bench.trial, bench.trial.lab
     data, heads = drawn.images_of(lab.suite), map(trial.evaluator.head, bench.tasks)
     config = {

@@ -120,12 +120,7 @@ class Parameters:
 
     @classmethod
     def read(cls, given: object, more: Mapping[str, Any]) -> Parameters:
-        """Return parameters from what `Lab` was given.
-
-        Args:
-            given: Parameters, the name of a model, or `None`.
-            more: Single parameters by name.
-        """
+        """Return parameters from what `Lab` got: parameters or a model's name, and single ones."""
         for name in more:
             if name not in cls.names():
                 raise unknown("parameter", name, cls.names())
@@ -189,11 +184,7 @@ class Parameters:
             object.__setattr__(self, name, value)
 
     def _check_vectors(self) -> None:
-        """Raise unless published vectors fit the other parameters.
-
-        Raises:
-            LeftOutError: If they are of other models.
-        """
+        """Raise unless published vectors fit; of other models a `LeftOutError`."""
         source = catalogue.source_of(self.vectors)
         if self.model not in catalogue.entry(source)["models"]:
             raise LeftOutError(f"{source} has no vectors of {self.model}")
@@ -225,11 +216,7 @@ class Parameters:
     ) -> FineTune:
         """Return the run of one task by one method that these parameters ask for.
 
-        Args:
-            task: Name of the task.
-            method: One of the methods.
-            seed: Of fine-tuning.
-            others: Tasks whose images a penalty looks at; `None` is all others of the suite.
+        `others` are the tasks whose images a penalty looks at; `None` is all others of the suite.
         """
         return recipe(
             self.model,

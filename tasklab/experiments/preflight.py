@@ -34,8 +34,6 @@ def complete(
     Weights that could be fetched are not missing, and are not fetched before the images are there.
 
     Args:
-        parameters: What is to be studied.
-        pictures: Its images.
         needs: Roles of further models; those that the model's family does not have are left out.
         trains: Whether there must be memory and disk for fine-tuning.
         images_of: Only images of these tasks must be there; `None` for all.

@@ -81,11 +81,7 @@ class PublishedVectors:
         return f"{', '.join(ends)}: no vectors of {self.source}"
 
     def place(self, task: str, method: str) -> tuple[str, dict[str, str]]:
-        """Return the kind and the configuration under which the store has a vector.
-
-        Raises:
-            LeftOutError: If there is none of the method.
-        """
+        """Return the kind and configuration of a vector in the store, or raise a `LeftOutError`."""
         if not self.has(method):
             raise LeftOutError(self.lacks([method]))
         name = self.names[POSTHOC.get(method, method)][task]
@@ -138,9 +134,6 @@ class FromPublished:  # a `Lab` is made of this
 
     def able(self, methods: Sequence[str]) -> Sequence[str]:
         """Return the methods that this lab can use; others are left out by name.
-
-        Args:
-            methods: Those that are asked for.
 
         Raises:
             LeftOutError: If it is able to use none of them.

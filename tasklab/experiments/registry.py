@@ -53,15 +53,18 @@ class Run:
 
 
 def usual_runs(lab: Lab, methods: Iterable[str], **_options: Any) -> Iterator[Run]:
-    """Yield the runs behind the vectors of some methods on all tasks and seeds, each once.
+    """Yield the runs behind the methods' vectors on all tasks and seeds, each once.
 
-    Args:
-        methods: Any; a post-hoc one uses the vectors of another, and `"probe"` trains none.
+    A post-hoc method uses the vectors of another, and `"probe"` trains none.
     """
-    trained = dict.fromkeys(POSTHOC.get(method, method) for method in methods)
-    trained.pop("probe", None)
-    for method, seed, task in itertools.product(trained, lab.parameters.seeds, lab.suite.names):
+    every = itertools.product(trained(methods), lab.parameters.seeds, lab.suite.names)
+    for method, seed, task in every:
         yield Run(lab, lab.run(task, method, seed))
+
+
+def trained(methods: Iterable[str]) -> list[str]:
+    """Return the methods behind some methods' vectors, each once, without probes."""
+    return [m for m in dict.fromkeys(POSTHOC.get(one, one) for one in methods) if m != "probe"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -114,11 +114,7 @@ class Given(Trial):
 
     @classmethod
     def of(cls, lab: Lab, vectors: Mapping[str, TaskVector], method: str) -> Given:
-        """Return the trial of some vectors.
-
-        Args:
-            vectors: By their tasks; none stand for all tasks of the lab.
-        """
+        """Return the trial of some vectors by their tasks; none stand for all tasks of the lab."""
         tasks = tuple(vectors) or lab.suite.names
         about = {"experiment": "given", "method": method, "seed": lab.parameters.seeds[0]}
         return cls(lab=lab, tasks=tasks, given=vectors, **about)
@@ -147,11 +143,7 @@ def grid(
     over: Iterable[Sequence[str]] | None = None,
     title: str | None = None,
 ) -> Iterator[Trial]:
-    """Yield a trial for every method, seed and group of tasks, showing progress.
-
-    Args:
-        over: Groups of tasks; by default all tasks at once.
-    """
+    """Yield a trial for every method, seed and group of tasks (by default all) with progress."""
     trials, title = _trials(lab, experiment, methods, over), title or experiment.replace("_", " ")
     for trial in track(trials, len(trials), title, unit="run", on=lab.progress):
         yield dataclasses.replace(trial)  # its vectors go when it does
@@ -273,11 +265,9 @@ def records(
     grouped: bool = False,
     **key: Any,
 ) -> list[dict]:
-    """Return the records of all trials of an experiment.
+    """Return the records of all trials of an experiment, one a group of tasks in `over`.
 
-    Args:
-        over: Groups of tasks, a trial each; by default all tasks at once.
-        **key: What determines the records, besides what a trial is (`kept`).
+    `key` is what determines the records, besides what a trial is (`kept`).
     """
     trials = _trials(lab, experiment, methods, over)
     return in_any_order(trials, measure, lambda _: key, title=title, grouped=grouped)

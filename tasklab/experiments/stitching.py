@@ -137,17 +137,8 @@ def stitched_addition(
                 rows.append(row | {"front": name, "subset": "+".join(trial.tasks)})
         return rows
 
-    return run(
-        lab,
-        "stitched_addition",
-        methods,
-        measure,
-        over=pairs(lab, n_pairs),
-        blocks=blocks,
-        alphas=alphas,
-        images=n // 2,  # in keys, half of them: as the first edition had it
-        stitching=2,
-    )
+    key = {"blocks": blocks, "alphas": alphas, "images": n // 2, "stitching": 2}
+    return run(lab, "stitched_addition", methods, measure, over=pairs(lab, n_pairs), **key)
 
 
 @experiment(
@@ -186,17 +177,9 @@ def stitched_negation(
                 rows.append(row | {"front": front, "subset": task})
         return rows
 
-    return run(
-        lab,
-        "stitched_negation",
-        methods,
-        measure,
-        over=[[task] for task in lab.suite.names[:n_tasks]],
-        block=cut,
-        alphas=alphas,
-        images=n // 2,
-        stitching=2,
-    )
+    key = {"block": cut, "alphas": alphas, "images": n // 2, "stitching": 2}
+    over = [[task] for task in lab.suite.names[:n_tasks]]
+    return run(lab, "stitched_negation", methods, measure, over=over, **key)
 
 
 @experiment(
@@ -228,29 +211,21 @@ def averaging(lab: Lab, *, task: str | None = None, count: int = 3) -> pd.DataFr
             "models are averaged under one head, and here each trains its own: take a lab with "
             "head='probe'."
         )
-    probed = {"heads": head} if head == "probe" else {}  # once they were the untrained model's
+    key = {"count": count, "images": lab.scale.feature_images[1], "stitching": 2, "ctl": 2}
+    key |= {"heads": head} if head == "probe" else {}  # once they were the untrained model's
     rows = []
     for trial in grid(lab, "averaging", ["nonlinear"], over=[[task]]):
         runs = variants(lab, task, trial.seed)
-        rows += kept(
-            trial,
-            lambda trial, runs=runs: _averaged(trial, runs, count),
-            variants=[lab.trainer.identity(run) for run in runs.values()],
-            count=count,
-            images=lab.scale.feature_images[1],
-            stitching=2,
-            ctl=2,
-            **probed,
-        )
+        measure = functools.partial(_averaged, runs=runs, count=count)
+        own = [lab.trainer.identity(run) for run in runs.values()]
+        rows += kept(trial, measure, variants=own, **key)
     return tidy(rows)
 
 
 def variants(lab: Lab, task: str, seed: int) -> dict[str, finetune.FineTune]:
     """Return the runs that `averaging` averages, by what distinguishes them.
 
-    Args:
-        lab: What is studied; in a rehearsal at full size all runs have one length.
-        seed: Its number; no two share a run.
+    In a rehearsal at full size all have one length; no two seeds share a run.
     """
     first, runs = lab.run(task, "nonlinear", seed), {}
     own = lab.trainer.rate(first)

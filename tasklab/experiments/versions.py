@@ -30,8 +30,7 @@ _ROOM = __name__.rpartition(".")[0]
 def version(function: Callable) -> dict[str, str]:
     """Return a key's entry for the code of a measurement; empty for the locked first edition.
 
-    Args:
-        function: What measures. Of a notebook's it is the function's own code.
+    Of a notebook's function it is that function's own code.
     """
     home = getattr(function, "func", function).__module__
     if not home.startswith("tasklab."):

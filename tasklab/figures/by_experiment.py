@@ -18,11 +18,7 @@ from tasklab.records.schema import EXPERIMENTS
 
 
 def draw(df: pd.DataFrame, **options: Any) -> Figure:
-    """Draw the records that an experiment returned.
-
-    Args:
-        df: Records.
-        **options: Of the figure.
+    """Draw the records that an experiment returned, with options of its figure.
 
     Raises:
         TasklabError: If these are no records, or no figure draws them alone.
@@ -45,8 +41,7 @@ def draw(df: pd.DataFrame, **options: Any) -> Figure:
 def evaluation(table: pd.DataFrame) -> Figure:
     """Draw accuracies before and after an edit, a line a task, with intervals of the gain.
 
-    Args:
-        table: `task`, `before`, `after`, `half_interval`.
+    `table` has the columns task, before, after and half_interval.
     """
     figure, axes = plt.subplots(figsize=(6, 0.8 + 0.32 * len(table)))
     for place, row in enumerate(table.itertuples()):
@@ -64,8 +59,7 @@ def evaluation(table: pd.DataFrame) -> Figure:
 def along(curves: Mapping[str, tuple[Sequence[float], Sequence[float]]]) -> Figure:
     """Draw accuracies of an edited model against the coefficient of its vector.
 
-    Args:
-        curves: Task -> coefficients, and the accuracies in % at them.
+    `curves` has the coefficients of each task, and the accuracies in % at them.
     """
     figure, axes = plt.subplots(figsize=(6, 3.6))
     for task, (alphas, values) in curves.items():

@@ -42,10 +42,9 @@ SMALL = 3.5  # inches: a phone's column
 
 
 class _Forest(Figure):
-    """A figure whose lines are links. Styles are in the tags: JupyterLab drops others if untrusted.
+    """A figure whose lines are links: panel, line, address and description of each.
 
-    Attributes:
-        links: The panel, line, address and description of each.
+    Styles are in the tags: JupyterLab drops others if untrusted.
     """
 
     def __init__(self, *args: Any, **more: Any) -> None:

@@ -65,14 +65,7 @@ class Panels:
             yield axes, *(name if all(self._facets) else (None, name))
 
     def mark(self, rows: pd.DataFrame, x: str, y: str = "value", **look: Any) -> None:
-        """Add a larger hollow marker at each row, in its panel and its group's colour.
-
-        Args:
-            rows: With the columns of groups and panels.
-            x: Column on the horizontal axis.
-            y: Column on the vertical axis.
-            look: Keywords of `Axes.plot`.
-        """
+        """Add a larger hollow marker at each row, in its panel and its group's colour."""
         self._add(rows, x, y, {"ls": "", "ms": 10, "mfc": "none", "mew": 2, "zorder": 5} | look)
 
     def trace(self, rows: pd.DataFrame, x: str, y: str = "value", **look: Any) -> None:
@@ -177,14 +170,9 @@ def against(
     rank: Callable[[pd.DataFrame, str, str], Correlation] | None = None,
     **more: Any,
 ) -> Panels:
-    """Plot columns of a table against one another, a panel a pair, a dot a row.
+    """Plot columns of a table against one another: a panel for a pair of columns, a dot for a row.
 
-    Args:
-        table: With the columns of the pairs and of the groups.
-        pairs: Columns on the two axes of each panel.
-        labels: Axis titles by column.
-        rank: Correlation of two columns for the titles, with its 95 % interval.
-        more: Keywords of `scatter`.
+    `labels` are axis titles by column; `rank` correlates two columns for the titles.
     """
     parts = [table.assign(x=table[x], y=table[y], pair=f"{x} {y}") for x, y in pairs]
     plot = scatter(pd.concat(parts), "x", "y", col="pair", **({"height": 3.7} | more))
@@ -213,8 +201,6 @@ def means_in(
     """Plot means with intervals, a line a category, its groups below one another.
 
     Args:
-        axes: The panel.
-        df: Records, a row a measurement.
         y: Column of the categories.
         x: Column whose mean is drawn.
         hue: Column of the groups; may be the categories themselves.
@@ -263,14 +249,9 @@ def points(
 
 
 def numbers_in(axes: Axes, table: pd.DataFrame, limit: float, form: str, **more: Any) -> None:
-    """Draw a matrix of numbers coloured around 0; missing ones are empty.
+    """Draw a matrix of numbers coloured from -limit to limit; missing ones are empty.
 
-    Args:
-        axes: The panel.
-        table: The numbers.
-        limit: Largest size of a number on the scale.
-        form: Format of a number, e.g. `+z.1f`.
-        more: Keywords of `seaborn.heatmap`.
+    `form` is the format of a number, e.g. `+z.1f`; `more` are keywords of `seaborn.heatmap`.
     """
     words = table.map(lambda x: "" if pd.isna(x) else f"{x:{form}}".replace("-", "−"))
     look = {"annot_kws": {"fontsize": 9}, "linewidths": 0.5, "cmap": "PuOr_r", "cbar": False}
@@ -298,14 +279,7 @@ def names_above(axes: Axes) -> None:
 
 
 def scale(figure: Figure, axes: Iterable[Axes], label: str, extend: str = "neither") -> Figure:
-    """Put the colour scale of maps below them and return the figure.
-
-    Args:
-        figure: The figure.
-        axes: Its maps; the first gives the scale.
-        label: Title of the scale.
-        extend: Where values are beyond the scale: `max` or `neither`.
-    """
+    """Put the colour scale of maps below them and return the figure; the first gives the scale."""
     # It has to know of the bar, and keeps names of one line of maps from those of the next.
     figure.set_layout_engine("constrained", h_pad=0.07)
     axes = list(axes)
@@ -316,14 +290,7 @@ def scale(figure: Figure, axes: Iterable[Axes], label: str, extend: str = "neith
 
 
 def level(axes: Axes, value: float, *, along: str = "x", **look: Any) -> Line2D:
-    """Draw a line of reference across the panel and return it.
-
-    Args:
-        axes: The panel.
-        value: Its position.
-        along: The parallel axis: `x` is level, `y` upright.
-        look: Keywords of the line.
-    """
+    """Draw a line of reference across the panel, along `x` or `y`, and return it."""
     return (axes.axhline if along == "x" else axes.axvline)(value, **(DASHED | look))
 
 
@@ -338,10 +305,7 @@ def reaching(values: pd.Series, times: float = 1.5) -> tuple[float, float]:
 def cut(axes: Axes, low: float, high: float = np.inf) -> None:
     """Limit a panel; a point beyond becomes an arrow with its number.
 
-    Args:
-        axes: The panel.
-        low: Least number that is shown, unless a line of reference is lower.
-        high: Largest one.
+    A line of reference below `low` stays in the panel.
     """
     points = [(line, *at) for line in axes.lines if line.get_marker() not in ("", "None")
               for at in line.get_xydata()]  # fmt: skip

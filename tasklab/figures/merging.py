@@ -221,15 +221,7 @@ def by_number(n_tasks: pd.Series) -> Looks:
 def by_merge(
     means: pd.DataFrame, col: str, order: Sequence[str] = (), *, looks: Looks, **more: Any
 ) -> Panels:
-    """Plot a line for each merge, a panel for each value of `col`.
-
-    Args:
-        means: Data with a column merge.
-        col: Column of the panels.
-        order: The merges from the top; by default the book's.
-        looks: Of the groups.
-        more: Keywords of `points`.
-    """
+    """Plot a line for each merge, in this or the book's order, a panel for each value of `col`."""
     named = {name: MERGE_LABEL[name] for name in order or merges_in(means)}
     height = 1.5 + len(named) * max(0.26, 0.1 * len(looks) * more.get("apart", True))
     more |= {"order": named, "facets": {"col": col}}
@@ -260,13 +252,7 @@ def merge_gains_table(df: pd.DataFrame) -> pd.DataFrame:
 
 
 def ranged(effect: float, low: float, high: float) -> str:
-    """Return an effect with its interval, if it has one.
-
-    Args:
-        effect: The mean.
-        low: Lower end of its interval, or NaN.
-        high: Upper end.
-    """
+    """Return an effect with the ends of its interval, if it has one."""
     ends = "" if pd.isna(low) else f" [{low:.1f}, {high:.1f}]"
     return f"{effect:+.1f}{ends}".replace("-", "−")
 

@@ -163,11 +163,7 @@ def put_legend(
 ) -> None:
     """Put a legend above the whole figure, in as many lines as its labels need.
 
-    Args:
-        figure: The figure.
-        handles: The artist of each entry, or several on top of one another.
-        labels: The text of each entry.
-        width: Of the figure, in inches.
+    A handle may be several artists on top of one another.
     """
     longest = [max(map(len, label.split("\n"))) + 6 for label in labels]
     columns = _columns(longest, int(_LETTERS * width))

@@ -25,8 +25,6 @@ def select(
     """Return the records of an experiment; raise `NothingToDrawError` if there are none.
 
     Args:
-        df: Records.
-        experiment: Its name.
         metric: Its name; `None` takes all.
         split: Images the accuracy is of.
         more: Further columns and their values; `None` takes all.

@@ -174,13 +174,9 @@ def method_looks(methods: Iterable[str]) -> dict[str, tuple[str, str, str]]:
 
 
 def key(figure: Figure, looks: Looks, extra: Iterable[Artist] = (), *, line: str = "-") -> None:
-    """Put a legend above the whole figure, in as many lines as its labels need.
+    """Put a legend of groups, and of further labelled artists, above the whole figure.
 
-    Args:
-        figure: The figure.
-        looks: Its groups; none where they are named otherwise.
-        extra: Further artists that have a label, e.g. lines of reference.
-        line: Style of the groups' lines; empty for markers alone.
+    `line` is the style of the groups' lines; empty for markers alone.
     """
     handles: list[Artist] = []
     for label, colour, marker in looks.values():

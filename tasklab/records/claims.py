@@ -3,12 +3,17 @@
 A statement is a sentence of a paper. It may speak of several things at once (eight pre-trained
 models, two metrics): then it has one comparison, or cell, for each. `statements.csv` holds the
 statements, `claims.csv` their cells.
+
+Some claims do not compare two methods by one metric, but merged features against those of single
+models, or the middle of a segment against its ends. Such a claim names a function that an
+experiment declares among its `sides`, which makes both tables of its records.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,9 +36,9 @@ class Claim:
     """One comparison of a statement: `left` `relation` `factor` × `right`.
 
     `left` and `right` are methods, both measured by `metric` in `experiment`, or, where the claim
-    names a `comparison`, sides that this function of `records.comparisons` makes. They are of the
+    names a `comparison`, sides that this function of an experiment makes. They are of the
     model that is judged, or of one that it is compared with (a role of `zoo.family`, or one of
-    `comparisons.NETWORKS`), or of the same one with random weights, as in `nonlinear@convnext` and
+    `schema.NETWORKS`), or of the same one with random weights, as in `nonlinear@convnext` and
     `nonlinear@random`.
     """
 
@@ -145,3 +150,15 @@ def _at_other_rates(claim: Claim) -> list[Claim]:
 
 
 CLAIMS = _claims()
+
+
+Sides = Mapping[str, pd.DataFrame]  # by name, each with columns seed, task, subset and value
+
+
+def by_seed(rows: pd.DataFrame, numbers: Callable[[pd.DataFrame], Mapping[str, float]]) -> Sides:
+    """Return sides that are one number of each seed."""
+    sides: dict[str, list[pd.DataFrame]] = {}
+    for _, part in rows.groupby("seed"):
+        for name, value in numbers(part).items():
+            sides.setdefault(name, []).append(part.iloc[:1].assign(subset="", value=value))
+    return {name: pd.concat(parts) for name, parts in sides.items()}

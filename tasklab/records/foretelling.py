@@ -27,7 +27,8 @@ Letters: T tasks, P units (tasks or pairs), G groups (a method of an encoder at 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -104,24 +105,12 @@ def foretelling(
         Columns `by`, metric, value, low, high (95 %), p (QAP), p_holm (corrected for the metrics of
         the table), tasks, units and groups; the largest |value| first.
     """
-    choose("outcome", outcome, OUTCOMES)
-    table = units(df, OUTCOMES[outcome])
-    if outcome not in table:
-        raise TasklabError(f"there are no records of {outcome!r} to foretell.")
-    columns = {*_GROUP, "task", "one", "other", outcome, *_NOT_OF_IT}
-    metrics = [name for name in table if name not in columns]
     rows = []
-    parts = table.groupby(list(by), sort=False) if by else [((), table)]
-    for key, part in parts:
-        for metric in metrics:
-            both = part.dropna(subset=[metric, outcome])
-            if both.empty:
-                continue
-            correlation, p, groups = correlated(both, metric, outcome, repeats=repeats)
-            sizes = {"tasks": len({*both["one"], *both["other"]})}
-            sizes |= {"units": both["task"].nunique(), "groups": groups}
-            row = {"metric": metric, **correlation._asdict(), "p": p}
-            rows.append({**dict(zip(by, key, strict=True)), **row, **sizes})
+    for key, metric, part in _parts(df, outcome, by):
+        correlation, p, groups = correlated(part, metric, outcome, repeats=repeats)
+        sizes = {"tasks": len({*part["one"], *part["other"]})}
+        sizes |= {"units": part["task"].nunique(), "groups": groups}
+        rows.append({**key, "metric": metric, **correlation._asdict(), "p": p, **sizes})
     result = pd.DataFrame(rows)
     result.insert(result.columns.get_loc("p") + 1, "p_holm", holm(result["p"]))
     order = result["value"].abs().sort_values(ascending=False, kind="stable").index
@@ -144,22 +133,30 @@ def left_out(
         Columns `by`, metric, error (the mean of |predicted - measured|), mean_error (the same
         where the mean of the others is the prediction), units and groups; the least error first.
     """
-    choose("outcome", outcome, OUTCOMES)
-    table = units(df, OUTCOMES[outcome])
-    columns = {*_GROUP, "task", "one", "other", outcome, *_NOT_OF_IT}
     rows = []
-    for metric in (name for name in table if name not in columns):
-        both = table.dropna(subset=[metric, outcome])
-        for key, part in both.groupby(list(by), sort=False) if by else [((), both)]:
-            groups = [group for _, group in part.groupby(_GROUP, dropna=False, sort=False)]
-            errors = np.array([_errors(group, metric, outcome) for group in groups])
-            if len(errors):
-                error, mean_error = errors.mean(0)
-                row = {"metric": metric, "error": error, "mean_error": mean_error}
-                sizes = {"units": part["task"].nunique(), "groups": len(groups)}
-                rows.append({**dict(zip(by, key, strict=True)), **row, **sizes})
+    for key, metric, part in _parts(df, outcome, by):
+        groups = [group for _, group in part.groupby(_GROUP, dropna=False, sort=False)]
+        error, mean_error = np.mean([_errors(group, metric, outcome) for group in groups], axis=0)
+        row = {"metric": metric, "error": error, "mean_error": mean_error}
+        rows.append({**key, **row, "units": part["task"].nunique(), "groups": len(groups)})
     found = pd.DataFrame(rows, columns=[*by, "metric", "error", "mean_error", "units", "groups"])
     return found.sort_values("error", kind="stable", ignore_index=True)
+
+
+def _parts(
+    df: pd.DataFrame, outcome: str, by: Sequence[str]
+) -> Iterator[tuple[dict[str, Any], str, pd.DataFrame]]:
+    """Yield the labels of each part, a metric, and the units that have it and the outcome."""
+    choose("outcome", outcome, OUTCOMES)
+    table = units(df, OUTCOMES[outcome])
+    if outcome not in table:
+        raise TasklabError(f"there are no records of {outcome!r} to foretell.")
+    columns = {*_GROUP, "task", "one", "other", outcome, *_NOT_OF_IT}
+    for key, part in table.groupby(list(by), sort=False) if by else [((), table)]:
+        for metric in (name for name in table if name not in columns):
+            both = part.dropna(subset=[metric, outcome])
+            if len(both):
+                yield dict(zip(by, key, strict=True)), metric, both
 
 
 def _errors(group: pd.DataFrame, x: str, y: str) -> tuple[float, float]:
@@ -227,13 +224,9 @@ def correlated(
         return products[place[order[..., low], order[..., high]], pairs].sum(-1)
 
     test = scipy.stats.permutation_test(
-        (np.arange(T),),
-        permuted,
-        permutation_type="pairings",
-        vectorized=True,
-        n_resamples=repeats - 1,
-        random_state=np.random.default_rng(seed),
-    )
+        (np.arange(T),), permuted, permutation_type="pairings", vectorized=True,
+        n_resamples=repeats - 1, random_state=np.random.default_rng(seed),
+    )  # fmt: skip
     drawn = times(T, repeats, np.random.default_rng(seed))
     weights = drawn[:, low] * drawn[:, high] if paired else drawn[:, low]
     draws = within(weights[weights.sum(1) > 0].astype(float))

@@ -139,11 +139,8 @@ def crossed(
 ) -> float:
     """Return the variance that images add, from what each image contributes.
 
-    Args:
-        contributions: Row -> what each of its images adds to its difference (N,), times N.
-
-    Returns:
-        The variance; NaN where seeds have other images, or rows share some of theirs.
+    `contributions` maps a row to what each of its N images adds to its difference (N,), times N.
+    NaN where seeds have other images, or rows share some of theirs.
     """
     if _OVERLAPPING in sets:
         return math.nan

@@ -146,11 +146,9 @@ def _towards(claim: Claim, effect: float) -> float:
 
 
 def judged(interval: Interval, margin: float = math.nan) -> str:
-    """Return the outcome of an interval: on which side of no effect it lies.
+    """Return the outcome of an interval, positive as claimed: on which side of no effect it lies.
 
-    Args:
-        interval: Positive as claimed.
-        margin: Of a claim of equality: it holds if the interval lies within.
+    A claim of equality has a margin: it holds if the interval lies within.
     """
     effect, low, high = interval
     if math.isnan(low):

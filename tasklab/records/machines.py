@@ -85,10 +85,9 @@ def smallest(metric: str) -> float:
 
 
 def runs(one: pd.DataFrame, other: pd.DataFrame, experiment: str, metric: str) -> pd.DataFrame:
-    """Return `mini`'s runs that were recorded on two makes.
+    """Return `mini`'s runs that were recorded on two makes: value, value_other and difference.
 
-    Returns:
-        A row a method, task and seed with the columns value, value_other and difference.
+    A row is a method, task and seed.
     """
     tables = [_of_runs(table, experiment, metric) for table in (one, other)]
     both = tables[0].merge(tables[1], on=list(_KEYS), suffixes=("", "_other"))

@@ -84,9 +84,7 @@ def plateau(grid: pd.DataFrame) -> float:
 def best_for_the_sum(grid: pd.DataFrame, split: str = "validation") -> float:
     """Return the rate at which the sum of all vectors is the most accurate; NaN if not measured.
 
-    Args:
-        grid: Records of one method and number of steps.
-        split: On which images. Those of the test may be shown, and choose nothing.
+    The records are of one method and number of steps. Test images may be shown, and choose nothing.
     """
     rows = grid[(grid["metric"] == "absolute") & (grid["split"] == split)]
     return math.nan if rows.empty else float(rows.groupby("lr")["value"].mean().idxmax())
@@ -159,10 +157,9 @@ def values(rows: pd.DataFrame, metric: str) -> pd.DataFrame:
 
 
 def walk(grid: pd.DataFrame, method: str, measure: str) -> pd.DataFrame:
-    """Return a method's way along its rates, from the least to the chosen one.
+    """Return a method's way along its rates, from the least to the chosen one: seed, lr and x.
 
-    Returns:
-        Columns seed, lr and x, the measure on test images as a mean over tasks; ascending in lr.
+    x is the measure on test images as a mean over tasks; lr ascends.
     """
     way = grid[(grid["method"] == method) & (grid["metric"] == measure) & (grid["split"] == "test")]
     way = way[way["lr"] <= end_of(grid, method) * (1 + 1e-6)]

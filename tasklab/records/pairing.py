@@ -13,8 +13,7 @@ import pandas as pd
 from tasklab.errors import unknown
 from tasklab.models.zoo import family
 from tasklab.records import images, matched
-from tasklab.records.claims import Claim
-from tasklab.records.comparisons import Sides
+from tasklab.records.claims import Claim, Sides
 from tasklab.records.schema import COMPARISONS, MAKE, NETWORKS
 from tasklab.records.table import one_model, select
 

@@ -78,20 +78,13 @@ def beside(
         mean, std, seeds = (
             mine.loc[0, ["mean", "std", "n_seeds"]] if len(mine) else (math.nan, math.nan, 0)
         )
-        rows.append(
-            {
-                "method": TABLE[name].title
-                if (name := cell["method"]) in TABLE
-                else INIT_LABEL[init],
-                "called": cell["row"],
-                "metric": cell["metric"],
-                "paper": cell["value"],
-                "here": mean,
-                "std over seeds": std,
-                "seeds": int(seeds),
-                "difference": mean - cell["value"],
-            }
-        )
+        name = cell["method"]
+        rows.append({
+            "method": TABLE[name].title if name in TABLE else INIT_LABEL[init],
+            "called": cell["row"], "metric": cell["metric"], "paper": cell["value"],
+            "here": mean, "std over seeds": std, "seeds": int(seeds),
+            "difference": mean - cell["value"],
+        })  # fmt: skip
     return pd.DataFrame(rows)
 
 

@@ -12,21 +12,9 @@ from tasklab.records.matched import BEST, ONE_RATE, PLATEAU
 
 RULES = ("chosen", PLATEAU, BEST, ONE_RATE)
 COLUMNS = [
-    *(
-        "entry",
-        "claim",
-        "metric",
-        "sides",
-        "unit",
-        "rule",
-        "lr",
-        "effect",
-        "low",
-        "high",
-        "outcome",
-    ),
-    *("here_low", "here_high", "here", "seeds"),
-]
+    "entry", "claim", "metric", "sides", "unit", "rule", "lr", "effect", "low", "high", "outcome",
+    "here_low", "here_high", "here", "seeds",
+]  # fmt: skip
 
 
 def over_rates(verdicts: Iterable[Verdict]) -> pd.DataFrame:
@@ -68,10 +56,8 @@ def told(table: pd.DataFrame, claim: str) -> str:
     ends = [same.loc[same["effect"].idxmin()], same.loc[same["effect"].idxmax()]]
     parts = [f"{end['effect']:+.1f} (at {rate(end['lr'], trim='-', exp_digits=1)})" for end in ends]
     words = f"with one learning rate for both the effect is {' to '.join(parts)} {ends[0]['unit']}"
-    for rule, name in (
-        (PLATEAU, "at the plateau rates"),
-        (BEST, "with each at its best for the sum"),
-    ):
+    others = {PLATEAU: "at the plateau rates", BEST: "with each at its best for the sum"}
+    for rule, name in others.items():
         for row in rows[rows["rule"] == rule].to_dict("records"):
             words += f", {name} {row['effect']:+.1f}"
     return words.replace("-", "−").replace("e−", "e-")

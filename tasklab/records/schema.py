@@ -85,12 +85,7 @@ class Declared(Mapping[str, Entry], Generic[Entry]):
         self._homes: dict[str, str] = {}
 
     def declare(self, name: str, entry: Entry, home: str) -> None:
-        """Add an entry, or replace that of the same module.
-
-        Args:
-            entry: What is declared.
-            home: The module that declares it; a notebook's cell may do so again and again.
-        """
+        """Add an entry, or replace that of the same module, as a notebook's cell may."""
         there = self._homes.setdefault(name, home)
         if there == home:
             self._entries[name] = entry

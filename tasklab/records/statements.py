@@ -264,8 +264,7 @@ def _elsewhere(row: Mapping[str, Any], side: str, place: str) -> str:
 def seen(row: Mapping[str, Any], side: str) -> dict[str, Any]:
     """Return a row of `verdict_rows` with another of its effects in place of the first.
 
-    Args:
-        side: `here`, of the tasks that were tried alone, or `others`, of several pre-trainings.
+    That is `here`, of the tasks that were tried alone, or `others`, of several pre-trainings.
     """
     return {**row, **{name: row[f"{side}_{name}"] for name in _ENDS}}
 

@@ -113,12 +113,7 @@ def found(chapter: str, verdicts: Iterable[Verdict], model: str = "mini") -> str
 
 
 class _Said:
-    """Verdicts on statements, as a page says them.
-
-    Args:
-        verdicts: On claims.
-        here: The chapter that shows them; by default a page beside the folder of chapters.
-    """
+    """Verdicts on statements, as a chapter (`here`) or a page beside the chapters says them."""
 
     def __init__(self, verdicts: Iterable[Verdict], here: str = "") -> None:
         verdicts = list(verdicts)
@@ -139,9 +134,7 @@ class _Said:
     def verdict(self, name: str, claim: str = "") -> str:
         """Return a statement's outcome as a link, its effect, and what other scopes say.
 
-        Args:
-            name: The statement.
-            claim: Its claim in the table of learning rates; by default it has none.
+        `claim` is its claim in the table of learning rates, if it has one.
         """
         if name not in self.rows.index:
             return "not tested"

@@ -29,12 +29,7 @@ _OWN = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Earlier:
-    """The records of earlier sittings.
-
-    Attributes:
-        table: Tidy records.
-        origin: Their provenance.
-    """
+    """The records of earlier sittings with their provenance."""
 
     table: pd.DataFrame
     origin: Mapping[str, Any]
@@ -43,13 +38,9 @@ class Earlier:
     def read(cls, path: Path, lab: Lab) -> Earlier:
         """Read a file of records to which `lab` may add seeds.
 
-        Args:
-            path: Of the records.
-            lab: What is to be studied; its seeds may contain those that are there.
-
         Raises:
-            TasklabError: If there is no such file, or it was made of another model, suite, preset
-                or other images, or in other steps.
+            TasklabError: If there is no such file, or it was made of another model, suite, preset,
+                other images, or in other steps.
         """
         table, origin = records.read(path)
         here = lab.provenance()

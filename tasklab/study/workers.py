@@ -30,11 +30,9 @@ def share(
 ) -> None:
     """Call a function with each task's arguments, in several processes.
 
+    The function is of a module, so that other processes find it.
+
     Args:
-        function: What is called; of a module, so that other processes find it.
-        tasks: Its arguments, each time.
-        jobs: Number of processes.
-        title: Of the progress bar.
         unit: Of the progress bar: what one task is.
         progress: Whether to show it; not where the processes write to the terminal themselves.
         helped: Whether a process that has no task left begins one that another is at, too: for

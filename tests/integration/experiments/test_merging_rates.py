@@ -4,7 +4,7 @@ import pytest
 
 from tasklab.errors import TasklabError
 from tasklab.experiments import Lab, merging_rates
-from tasklab.experiments.merging_rates import below
+from tasklab.experiments.budgets import below
 
 
 @pytest.fixture(scope="module")
