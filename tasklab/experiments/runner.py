@@ -143,7 +143,10 @@ def grid(
     over: Iterable[Sequence[str]] | None = None,
     title: str | None = None,
 ) -> Iterator[Trial]:
-    """Yield a trial for every method, seed and group of tasks (by default all) with progress."""
+    """Yield a trial for every method, seed and group of tasks, showing progress.
+
+    `over` lists the groups; by default one of all tasks.
+    """
     trials, title = _trials(lab, experiment, methods, over), title or experiment.replace("_", " ")
     for trial in track(trials, len(trials), title, unit="run", on=lab.progress):
         yield dataclasses.replace(trial)  # its vectors go when it does

@@ -30,7 +30,7 @@ def share(
 ) -> None:
     """Call a function with each task's arguments, in several processes.
 
-    The function is of a module, so that other processes find it.
+    `function` is of a module, so that other processes find it.
 
     Args:
         unit: Of the progress bar: what one task is.
