@@ -13,14 +13,22 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, overload
 
+import numpy as np
 import safetensors
 import torch
 from torch import Tensor
 
 from tasklab.errors import TasklabError, shown
 from tasklab.errors import path as checked_path
-from tasklab.storage import checksums
-from tasklab.storage.tensors import OnDisk, load_checkpoint, read_tensors, save_checkpoint
+from tasklab.storage import atomic, checksums
+from tasklab.storage.tensors import (
+    OnDisk,
+    canonical,
+    explained,
+    load_checkpoint,
+    read_tensors,
+    write_tensors,
+)
 from tasklab.sums import (
     check_finite,
     check_present,
@@ -73,11 +81,11 @@ class TaskVector(Mapping[str, Tensor]):
     __array_ufunc__ = None  # numpy's numbers leave products to this class
 
     def __init__(self, tensors: Mapping[str, Any], base: Base | None = None) -> None:
-        if not isinstance(tensors, Mapping):
-            raise TasklabError(
-                f"a TaskVector is made of tensors by their parameters' names, not {shown(tensors)}."
-            )
-        found = {name: _tensor(tensor) for name, tensor in tensors.items()}
+        named = isinstance(tensors, Mapping)
+        if not named or (odd := [x for x in tensors if not isinstance(x, str)]):
+            what = shown(odd[0] if named else tensors)
+            raise TasklabError(f"a TaskVector is made of tensors by parameters' names, not {what}.")
+        found = {name: _tensor(name, tensor) for name, tensor in tensors.items()}
         self._tensors: Mapping[str, Tensor] = MappingProxyType(found)
         self._checked()
         self.base = base
@@ -108,6 +116,10 @@ class TaskVector(Mapping[str, Tensor]):
             names: Parameters to compare; by default all floating-point ones, and both must then
                 have the same names.
         """
+        if odd := next((x for x in (theta0, theta) if not isinstance(x, Mapping)), None):
+            raise TasklabError(
+                f"weights are a state dict, as of model.state_dict(), not {shown(odd)}."
+            )
         given = names is not None
         names = sorted(theta0.keys() | theta.keys()) if names is None else list(names)
         for side, params in (("pre-trained", theta0), ("fine-tuned", theta)):
@@ -159,7 +171,11 @@ class TaskVector(Mapping[str, Tensor]):
         """
         path = checked_path("the file of a task vector", path)
         known = {} if self.base is None else {"base": self.base._asdict()}
-        save_checkpoint(path, self, _FORMAT | known)
+        with (
+            explained(path.parent, "write to", "path"),
+            atomic.replacing(path, alone=True) as draft,
+        ):
+            write_tensors(self, draft, {"meta": canonical(_FORMAT | known)})
         return path
 
     @classmethod
@@ -186,6 +202,9 @@ class TaskVector(Mapping[str, Tensor]):
         made._tensors = tensors if isinstance(tensors, OnDisk) else MappingProxyType(tensors)
         made.base, made._digest = base, digest
         return made
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return self._trusted, (dict(self), self.base, self._digest)
 
     def _checked(self) -> str:
         check_types(self._tensors)
@@ -336,10 +355,16 @@ def shared_base(vectors: Iterable[TaskVector]) -> Base | None:
     return bases.pop() if len(bases) == 1 else None
 
 
-def _tensor(value: Any) -> Tensor:
+def _tensor(name: str, value: Any) -> Tensor:
     if isinstance(value, Tensor):
-        return value.detach()
-    made = torch.as_tensor(value)
+        value = value.detach()
+        return value if value.layout == torch.strided else value.to_dense()
+    try:
+        if isinstance(value, np.ndarray):  # in an order of bytes and numbers that torch has
+            value = np.require(value, value.dtype.newbyteorder("="), "CW")
+        made = torch.as_tensor(value)
+    except (TypeError, ValueError, RuntimeError):
+        raise TasklabError(f"{shown(name)} must be a tensor, not {shown(value)}.") from None
     return made if made.is_floating_point() else made.to(torch.get_default_dtype())
 
 

@@ -85,6 +85,8 @@ def compare(
     targets |= {
         name: path(name, one) for name, one in (("--merged", merged), ("--csv", csv)) if one
     }
+    if len({target.resolve() for target in targets.values()}) < len(targets):
+        raise TasklabError(f"{' and '.join(targets)} must be different files.")
     for name, target in targets.items():
         check_target(name, target)
     if merged:

@@ -270,7 +270,7 @@ def sources_of(
                 left = (len(names) - 1) * (time.perf_counter() - began)
                 tell_time("reading the other vectors", left)
             twin = next((x.name for x in found if x.sha256 == one.sha256), "")
-            notes = (*one.notes, f"it is the vector of {twin}, which counts twice") if twin else ()
+            notes = (*one.notes, f"it is the same vector as {twin}") if twin else ()
             found.append(dataclasses.replace(one, task=task or one.task, notes=notes or one.notes))
             shown.update()
     del held

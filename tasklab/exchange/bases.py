@@ -9,18 +9,20 @@ checkpoint's; where it has none, that of the published weights.
 from __future__ import annotations
 
 import dataclasses
+import logging
 from pathlib import Path
 
 import torch
 from torch import nn
 
-from tasklab.errors import TasklabError
+from tasklab.errors import TasklabError, abridged
 from tasklab.exchange import importing, reading
 from tasklab.exchange.reading import Checkpoint
 from tasklab.models import loading
 from tasklab.models.loading import Clip
 from tasklab.models.zoo import spec
 
+_log = logging.getLogger(__name__)
 _IMAGES = "visual."  # before the image tower's names
 
 
@@ -48,7 +50,7 @@ def network(base: Path | str, model: str, *, texts: bool = True) -> nn.Module:
         TasklabError: If the checkpoint cannot be had or does not fit the model, or lacks what the
             published weights, which are not here either, would have.
     """
-    texts, found = texts and bool(reading.text_names(model)), completed(base, model, texts=texts)
+    texts, found = texts and bool(reading.text_shapes(model)), completed(base, model, texts=texts)
     with torch.random.fork_rng(devices=[]):  # the caller's random numbers stay as they were
         made = loading.build(dataclasses.replace(spec(model), text=texts))
     images = {**(found.theta or {}), **found.buffers}
@@ -66,7 +68,7 @@ def completed(base: Path | str, model: str, *, texts: bool = True) -> Checkpoint
         texts: Whether a CLIP needs its text tower.
     """
     found = importing.base_of(base, model)
-    names = [] if found.text or not texts else reading.text_names(model)
+    names = [name for name in reading.text_shapes(model) if name not in found.text] if texts else []
     if not names and not found.lacking:
         return found
     try:
@@ -84,4 +86,7 @@ def completed(base: Path | str, model: str, *, texts: bool = True) -> Checkpoint
     before = _IMAGES if names else ""
     if found.lacking:
         found = reading.completed(found, {n: own[f"{before}{n}"] for n in found.lacking})
-    return dataclasses.replace(found, text={n: own[n] for n in names} or found.text)
+    if names and found.text:
+        taken = f"{abridged(names, 2)} of its text tower are those of the published weights"
+        _log.warning("%s: %s", base, taken)
+    return dataclasses.replace(found, text={**found.text, **{n: own[n] for n in names}})

@@ -39,6 +39,13 @@ def around(stored: Any) -> list[str]:
     return notes
 
 
+def passed_over(file: Path) -> list[str]:
+    """Describe the other files of weights in the folder of the one that is read."""
+    others = [x for x in sources.FILES if x != file.name and (file.parent / x).is_file()]
+    others = [name for name in others if name not in sources.ADAPTERS]
+    return [f"{file.name} is read, and not {abridged(others)} beside it"] if others else []
+
+
 def left(named: Weights, tensors: Mapping[str, Tensor], file: Path) -> list[str]:
     """Describe tensors that are no part of the encoder."""
     notes = []

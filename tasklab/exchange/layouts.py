@@ -110,6 +110,8 @@ def _recognised(
     if "cls_token" in own and len(vits) == 1:
         return _from_vit(tensors, own, vits[0])
     prefixes = _prefixes(tensors, own)
+    if len(prefixes) > 1 and _alike(tensors, own, prefixes):
+        prefixes = [next(filter(None, prefixes))]
     if len(prefixes) == 1:
         return _from_open_clip(tensors, own, prefixes[0])
     if not prefixes and (adapters := naming.adapters(tensors)):
@@ -140,6 +142,13 @@ def _prefixes(tensors: Tensors, own: Shapes) -> list[str]:
         counts = {one: n for one, n in counts.items() if 2 * n >= min(len(own), len(tensors))}
         counts = dict(list(counts.items())[:1]) if len(counts) == 1 else {}
     return [one for one, count in counts.items() if 2 * count >= max(counts.values())]
+
+
+def _alike(tensors: Tensors, own: Shapes, prefixes: Sequence[str]) -> bool:
+    """Return whether encoders behind several prefixes are copies, as tied weights are saved."""
+    nothing = torch.empty(0)
+    first, *others = ([tensors.get(f"{one}{name}", nothing) for name in own] for one in prefixes)
+    return all(all(map(torch.equal, first, other)) for other in others)
 
 
 def _places(name: str) -> list[int]:
@@ -210,7 +219,7 @@ def _from_transformers(tensors: Tensors, own: Shapes) -> Weights:
 
 
 def text_tower(tensors: Tensors, named: Weights, names: Sequence[str]) -> dict[str, Tensor]:
-    """Return the text tower, under open_clip's names; empty if there is none."""
+    """Return what there is of the text tower, under open_clip's names."""
     tensors, theirs = naming.unwrapped(tensors), named.layout == TRANSFORMERS
     inside, outside = ("vision_model.", "text_model.") if theirs else ("visual.", "")
     if not names or not named.prefix.endswith(inside):
@@ -220,10 +229,9 @@ def text_tower(tensors: Tensors, named: Weights, names: Sequence[str]) -> dict[s
         parts = [f"{outside}{one}" for one in _in_transformers(name)] if theirs else [name]
         if name in _BESIDE:
             parts = [_BESIDE[name] if theirs else name]
-        if any(f"{before}{one}" not in tensors for one in parts):
-            return {}
-        found[name] = _joined({one: tensors[f"{before}{one}"] for one in parts})
-    if theirs:
+        if all(f"{before}{one}" in tensors for one in parts):
+            found[name] = _joined({one: tensors[f"{before}{one}"] for one in parts})
+    if theirs and "text_projection" in found:
         found["text_projection"] = found["text_projection"].mT  # a linear layer there
     return found
 

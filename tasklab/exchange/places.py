@@ -14,6 +14,7 @@ from tasklab.errors import TasklabError, abridged, shown
 from tasklab.errors import path as checked_path
 from tasklab.exchange import sources
 from tasklab.models.zoo import spec
+from tasklab.storage.atomic import check_ordinary
 from tasklab.storage.store import Artifact, Store
 from tasklab.storage.tensors import explained
 
@@ -117,6 +118,7 @@ def check_free(path: Path, vectors: Iterable[str] = ()) -> None:
         raise TasklabError(f"{path} is a folder: give --out a file, e.g. merged.safetensors.")
     if not path.parent.is_dir():
         raise TasklabError(f"{path.parent} is no folder: make it, or choose another --out.")
+    check_ordinary(path)
     if path.exists():
         about = sources.header(path)
         if "tasklab" not in about and not sources.is_saved(about):

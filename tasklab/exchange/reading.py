@@ -67,7 +67,7 @@ class Checkpoint:
     lacking: tuple[str, ...] = ()
     vector: TaskVector | None = None  #: A task vector, exported or saved
     weights: str | None = None  #: Hash of theta_0, which an exported task vector tells
-    #: The text tower under open_clip's names; empty where it has none, or none is asked for.
+    #: What it has of the text tower under open_clip's names, if that is asked for.
     text: Mapping[str, Tensor] = dataclasses.field(default_factory=dict)
 
 
@@ -138,6 +138,7 @@ def contents(
             tensors |= state_dicts.tensors(stored)
             facts |= networks.facts_of_modules(stored)
             notes += findings.around(stored)
+        notes += findings.passed_over(file) if Path(path).expanduser().is_dir() else []
         notes += networks.check(facts | networks.facts_of_settings(settings), tower, model)
         named = layouts.recognise(tensors, own, start)
         lacking = () if named.projected or "proj" not in own else ("proj",)
@@ -155,7 +156,7 @@ def contents(
             buffers={name: x for name, x in named.theta.items() if name in kept},
             kinds={name: kind for name, kind in rounded.items() if kind is not None},
             lacking=lacking,
-            text=layouts.text_tower(tensors, named, text_names(model)) if text else {},
+            text=_text_tower(tensors, named, file, model) if text else {},
         )
 
 
@@ -173,14 +174,33 @@ def shapes(model: str) -> Mapping[str, Size]:
     return MappingProxyType({name: parameter.shape for name, parameter in named})
 
 
-def text_names(model: str) -> list[str]:
-    """Return open_clip's names of a CLIP's text parameters; none of other models."""
+@functools.lru_cache(maxsize=2)
+def text_shapes(model: str) -> dict[str, Size]:
+    """Return the shapes of a CLIP's text parameters by open_clip's names; none of other models."""
     entry = spec(model)
     if entry.kind != "clip" or not entry.text:
-        return []
+        return {}
     with torch.device("meta"):
-        network = loading.build(entry)
-    return [name for name in network.state_dict() if not name.startswith("visual.")]
+        state = loading.build(entry).state_dict()
+    return {name: x.shape for name, x in state.items() if not name.startswith("visual.")}
+
+
+def _text_tower(
+    tensors: Mapping[str, Tensor], named: layouts.Weights, file: Path, model: str
+) -> dict[str, Tensor]:
+    """Return what a checkpoint has of a text tower, of the model's shapes and finite."""
+    own = text_shapes(model)
+    found = layouts.text_tower(tensors, named, list(own))
+    found |= {name: x.reshape(own[name]) for name, x in found.items() if x.numel() == 1}
+    if wrong := [
+        f"{name} {tuple(x.shape)} for {tuple(own[name])}"
+        for name, x in found.items()
+        if x.shape != own[name]
+    ]:
+        raise TasklabError(f"its text tower does not fit model {model!r}: {abridged(wrong, 3)}.")
+    _check_kind(found, file)
+    _check_finite(found, file)
+    return found
 
 
 def export_facts(file: Path) -> dict[str, Any]:

@@ -25,7 +25,7 @@ _TRANSFORMERS = (
     f"pytorch_model.bin{_INDEX}",
 )
 ADAPTERS = ("adapter_model.safetensors", "adapter_model.bin")  # `layouts` says what is wrong
-_FILES = (  # in a folder, first comes first: timm's repositories have both libraries' files
+FILES = (  # in a folder, first comes first: timm's repositories have both libraries' files
     VECTOR_FILE,
     "open_clip_model.safetensors",
     "open_clip_pytorch_model.bin",
@@ -147,10 +147,10 @@ def _locate(text: str) -> tuple[Path, Path | None]:
 def _in_folder(folder: Path) -> str:
     """Return the name of a folder's checkpoint."""
     there = sorted(one.name for one in folder.iterdir() if one.is_file())
-    names = [name for name in _FILES if name in there]
+    names = [name for name in FILES if name in there]
     if names:
         return names[0]
-    usual = ", ".join(name for name in _FILES if not name.endswith((_INDEX, *ADAPTERS)))
+    usual = ", ".join(name for name in FILES if not name.endswith((_INDEX, *ADAPTERS)))
     others = [name for name in there if Path(name).suffix in _SUFFIXES]
     hint = f" It has {abridged(others)}: name one." if others else ""
     if inner := _runs(folder):
@@ -163,11 +163,11 @@ def _in_folder(folder: Path) -> str:
 def _runs(folder: Path) -> list[str]:
     """Return the folders within one that have checkpoints, the newest of a training run first."""
     found = [
-        f"{inner.name}/{name}" if name not in _FILES else inner.name
+        f"{inner.name}/{name}" if name not in FILES else inner.name
         for inner in sorted(folder.iterdir())
         if inner.is_dir()
         for name in sorted(one.name for one in inner.iterdir() if one.is_file())
-        if name in _FILES or Path(name).suffix in _SUFFIXES - {".bin", ".pt", ".pth"}
+        if name in FILES or Path(name).suffix in _SUFFIXES - {".bin", ".pt", ".pth"}
     ]
 
     def number(name: str) -> int:
@@ -194,12 +194,12 @@ def _shards(index: Path) -> list[str]:
 
 
 def _fetch(repository: str) -> tuple[Path, Path | None]:
-    for name in _FILES:
+    for name in FILES:
         if (found := fetching.cached(repository, name)) is not None:
             known = (fetching.cached(repository, one) for one in _describing(name))
             return found, next((one for one in known if one is not None), None)
     problem: str | None = None
-    for name in _FILES:
+    for name in FILES:
         try:
             file = fetching.fetch(repository, name)
             for part in _shards(file) if name.endswith(_INDEX) else ():

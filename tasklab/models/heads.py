@@ -108,6 +108,8 @@ def _check_apart(rows: Float[Tensor, "C D"], clip: Clip, task: Task) -> None:
     Prompts are the same to a model if it reads them without case, cuts them off, or does not know
     their letters.
     """
+    if not rows.any(-1).all():
+        raise TasklabError(f"the text tower of {clip.encoder.name!r} makes zeros of {task.name}.")
     pairs = (rows @ rows.T).triu(1).gt(1 - _NEAR).nonzero().tolist()
     alike = [(i, j) for i, j in pairs if (rows[i] - rows[j]).abs().max() <= _NEAR]
     if alike and not task.repeats:

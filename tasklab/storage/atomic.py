@@ -21,6 +21,8 @@ from pathlib import Path
 
 import filelock
 
+from tasklab.errors import TasklabError
+
 PARTIAL = ".partial"  # ends the names of drafts
 
 
@@ -118,10 +120,17 @@ def abandoned(folder: Path, seconds: float = 3600) -> Iterator[Path]:
                 yield draft
 
 
+def check_ordinary(path: Path) -> None:
+    """Raise for a device, pipe or socket: `/dev/null` would become a file."""
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise TasklabError(f"{path} is a device or a pipe, and no file: choose another name.")
+
+
 @contextlib.contextmanager
 def _draft(path: Path | str, alone: bool) -> Iterator[tuple[Path, Path]]:
     """Yield the path of a draft and that of what it is of; remove what is left of it."""
     place = Path(os.path.realpath(path))  # what a link leads to is replaced, not the link
+    check_ordinary(place)
     draft = place.with_name(f".{place.name}.{uuid.uuid4().hex[:8]}{PARTIAL}")
     try:
         if alone:

@@ -54,8 +54,8 @@ def tensors(stored: Any) -> dict[str, Tensor]:
         if isinstance(stored, Inert):
             named = dict(_stored(stored))
         else:
-            named = {str(k): x for k, x in stored.items() if isinstance(x, Tensor)}
-        if not named:
+            named = {str(k): x for k, x in stored.items() if _is_tensor(x)}
+        if not any(isinstance(x, Tensor) for x in named.values()):
             raise TasklabError(_nothing(stored))
         return _plain(named)
 
@@ -249,6 +249,11 @@ def _is_network(value: Any) -> bool:
     )
 
 
+def _is_tensor(value: Any) -> bool:
+    """Return whether a value is a tensor, or stands for one of a form that is not read."""
+    return isinstance(value, Tensor) or (isinstance(value, Inert) and "._rebuild_" in value.name)
+
+
 def _has_tensors(value: Any) -> bool:
     if not isinstance(value, Mapping):
         return _is_network(value)
@@ -271,9 +276,11 @@ def _nothing(stored: Any) -> str:
     if isinstance(inside, Mapping) and inside:
         first = [f"{shown(str(key))} ({_kind(x)})" for key, x in islice(inside.items(), 6)]
         entries = f" with the entries {', '.join(first)}{', ...' if len(inside) > 6 else ''}"
+    several = isinstance(inside, Mapping) and sum(map(_has_tensors, inside.values())) > 1
+    what = "it has several networks, and" if several else "there are no tensors by name in it, but"
     return (
-        f"there are no tensors by name in it, but a {_kind(stored)}{entries}. Save the network's "
-        "weights alone, by torch.save(model.state_dict(), ...)."
+        f"{what} a {_kind(stored)}{entries}. Save the network's weights alone, by "
+        "torch.save(model.state_dict(), ...)."
     )
 
 

@@ -144,6 +144,8 @@ def explained(
         what = os.strerror(number) if number else str(error)
         place = str(root) if len(str(root)) <= LONG_PATH else shown(str(root), LONG_PATH)
         first = f"Make it {'readable' if doing.startswith('read') else 'writable'}"
+        if number == errno.ENAMETOOLONG:
+            first = "Give the file a shorter name"
         if number in _FULL | _IN_THE_WAY:
             full = number in _FULL
             first = "Free some space" if full else "Move the file that is in the way of a folder"

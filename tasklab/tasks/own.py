@@ -117,7 +117,7 @@ def _task(
         raise TasklabError(f"{folder} has {finding.NO_IMAGES}{_why(folder)}.")
     names = {split.names for split in splits.values()}
     if len(names) > 1:
-        parts = "; ".join(f"{k}: {', '.join(s.names or ())}" for k, s in splits.items())
+        parts = "; ".join(f"{k}: {', '.join(s.names or ('numbers',))}" for k, s in splits.items())
         raise TasklabError(f"the splits in {folder} have different classes: {parts}.")
     (own_names,) = names
     if own_names is None and classes is None:

@@ -6,6 +6,7 @@ import collections
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence, Set
+from numbers import Integral
 from typing import Any
 
 from tasklab import errors
@@ -27,6 +28,9 @@ def words_for(names: Sequence[str] | None, classes: Words, where: str) -> tuple[
     """
     if isinstance(classes, str):
         raise TasklabError(f"classes= is a list of names, one for each class, not {classes!r}.")
+    if hasattr(classes, "items") and not isinstance(classes, Mapping):  # a series of pandas
+        listed = dict(classes.items())
+        classes = [*listed.values()] if [*listed] == [*range(len(listed))] else listed
     if isinstance(classes, Set):
         raise TasklabError("classes= is a set, which has no order: give a list or a mapping.")
     if names is None and not isinstance(classes, Mapping):
@@ -61,7 +65,7 @@ def _mapped(names: Sequence[str], classes: Mapping[Any, Any], where: str) -> lis
     def name_of(key: object) -> str | None:
         if isinstance(key, str):
             return known.get(unicodedata.normalize("NFC", key))
-        if isinstance(key, bool) or not isinstance(key, int) or numbers[key] != 1:
+        if isinstance(key, bool) or not isinstance(key, Integral) or numbers[int(key)] != 1:
             return None
         return next(name for name in names if name.isdecimal() and int(name) == key)
 
@@ -93,7 +97,8 @@ def _mapped(names: Sequence[str], classes: Mapping[Any, Any], where: str) -> lis
 
 def _labels(keys: Iterable[object], names: Sequence[str]) -> list[int] | None:
     """Return keys as numbers if they are 0, 1, ... as many as names, in any order."""
-    texts = [str(key) for key in keys if isinstance(key, int | str) and not isinstance(key, bool)]
+    kinds = str | Integral  # also numpy's
+    texts = [str(key) for key in keys if isinstance(key, kinds) and not isinstance(key, bool)]
     if sorted(texts) != sorted(map(str, range(len(names)))):
         return None
     return list(map(int, texts))

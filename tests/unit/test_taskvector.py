@@ -1,6 +1,8 @@
 """The algebra of task vectors, in float64 against the numbers."""
 
+import copy
 import math
+import pickle
 from fractions import Fraction
 
 import numpy as np
@@ -24,6 +26,7 @@ def params(seed):
 
 
 THETA0, THETA1, THETA2 = params(0), params(1), params(2)
+BASE, OTHER = Base("mini", "pretrained", "a" * 64), Base("mini_s", "pretrained", "b" * 64)
 A, B = (TaskVector.between(THETA0, theta) for theta in (THETA1, THETA2))
 
 
@@ -269,9 +272,36 @@ def test_a_vector_on_the_disk_is_the_same_and_holds_nothing(tmp_path):
 
 
 def test_what_is_no_vector_and_what_has_no_values_is_told():
-    with pytest.raises(TasklabError, match=r"by their parameters' names, not \[1, 2\]"):
-        TaskVector([1, 2])
+    for odd, told in (
+        ([1, 2], r"by parameters' names, not \[1, 2\]"),
+        ({1: [2.0]}, "by parameters' names, not 1"),
+        ({"w": None}, "'w' must be a tensor, not None"),
+        ({"w": np.array(["a"], dtype=object)}, "'w' must be a tensor"),
+    ):
+        with pytest.raises(TasklabError, match=told):
+            TaskVector(odd)
+    with pytest.raises(TasklabError, match=r"as of model.state_dict\(\), not Linear"):
+        TaskVector.between(torch.nn.Linear(1, 1), THETA0)
     assert "no values" in repr(A.to("meta")) and "norm" in repr(A)
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [np.arange(4.0)[::-1], np.array([3, 2, 1, 0], ">f4"), torch.tensor([3.0, 2, 1, 0]).to_sparse()],
+)
+def test_numbers_in_any_order_of_memory_are_the_same(odd, tmp_path):
+    made = TaskVector({"w": odd}, BASE)
+    same = TaskVector.load(made.save(tmp_path / "a.safetensors")), copy.deepcopy(made)
+    for one in (made, *same, pickle.loads(pickle.dumps(made))):
+        assert one["w"].tolist() == [3, 2, 1, 0] and one.base == BASE
+        assert one.fingerprint() == made.fingerprint()
+
+
+def test_what_cannot_be_written_is_told(tmp_path):
+    with pytest.raises(TasklabError, match="Make it writable, or choose another folder with path"):
+        A.save(tmp_path / "no" / "such" / "folder")
+    with pytest.raises(TasklabError, match="Give the file a shorter name, or"):
+        A.save(tmp_path / ("a" * 250))  # whose draft has a longer one
 
 
 def test_loading_refuses_what_was_not_saved(tmp_path):
@@ -294,9 +324,6 @@ def test_loading_refuses_what_was_not_saved(tmp_path):
     )
     with pytest.raises(TasklabError, match="not finite: NaN or infinity in w"):
         TaskVector.load(path)
-
-
-BASE, OTHER = Base("mini", "pretrained", "a" * 64), Base("mini_s", "pretrained", "b" * 64)
 
 
 def test_a_file_tells_the_base_of_a_vector(tmp_path):

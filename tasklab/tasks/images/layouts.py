@@ -6,7 +6,10 @@ layout is another one.
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
+
+import numpy as np
 
 from tasklab.errors import TasklabError, abridged
 from tasklab.tasks.images import formats
@@ -33,12 +36,27 @@ def splits_in(root: Path, name: str = "", *, config: str | None = None, **column
             elif not splits and not name:
                 splits = by_list(root)
             splits = splits or by_class(root, nested=name == "SUN397")
+            splits = splits if name else _of_the_same_classes(root, splits)
         if empty := [split for split, images in splits.items() if not len(images)]:
             raise TasklabError(f"{root} has no images of split {', '.join(empty)}: fetch it again.")
     except TasklabError as error:
         if not name or str(error).startswith(name):
             raise
         raise TasklabError(f"{name}: {error}") from error
+    return splits
+
+
+def _of_the_same_classes(root: Path, splits: Splits) -> Splits:
+    """Return splits with the classes of the training images, of which others may lack some."""
+    train = splits.get("train")
+    every = () if train is None or train.names is None else train.names
+    for split, images in splits.items():
+        names = images.names or ()
+        if names != every and {*names} < {*every}:
+            lacking = abridged(sorted({*every} - {*names}), 4)
+            tell(f"{root}: {split} has no images of {lacking}.")
+            labels = np.array([every.index(one) for one in names])[images.labels]
+            splits = splits | {split: dataclasses.replace(images, names=every, labels=labels)}
     return splits
 
 

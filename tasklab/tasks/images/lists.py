@@ -7,8 +7,8 @@ One rule reads all of them, with or without a header, in any order of columns:
 
 - files: the column whose entries name images in the folder, by their path or its end, with or
   without the suffix;
-- splits: a column of words such as train and test; else the word in the list's name; else the
-  folders of the images;
+- splits: a column of words such as train and test, or one that is called is_test or the like and
+  has 0 and 1; else the word in the list's name; else the folders of the images;
 - classes: the column that is called label, class, category or target; else the only other one.
 
 Where folders of classes say the same, they are read instead. Anything unclear is refused.
@@ -34,6 +34,8 @@ _LOOKED_AT = 200  # rows that tell what a column holds
 _MANY = 20  # folders in which a list is looked for
 _LABEL = re.compile(r"(class|label|category|target)(e?s|name|label|id|idx|index|number)?")
 _SPLIT = re.compile(r"(data)?(split|set|subset|partition|phase)")
+_ONE_SPLIT = re.compile(r"is(train|test|val)(?:ing|id|idation)?(?:set|image|img)?")
+_YES, _NO = {"1", "1.0", "true", "yes"}, {"0", "0.0", "false", "no"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -203,7 +205,7 @@ def _read(root: Path, file: Path, there: dict[str, list[Path]]) -> _List | None:
             f"{odd + 1 + headed}: write all alike."
         )
     others = [one for one in range(len(rows[0])) if one != column]
-    splits = _column_of_splits(rows, names, others)
+    splits, words = _column_of_splits(file, rows, names, others)
     others = [one for one in others if one != splits]
     if not others:
         tell(f"{file} names images and no classes: it is not read.")
@@ -214,7 +216,6 @@ def _read(root: Path, file: Path, there: dict[str, list[Path]]) -> _List | None:
             f"{file} has {len(empty):,} rows without a class, the first in line "
             f"{empty[0] + 1 + headed}: write them, or remove these rows."
         )
-    words = [None if splits is None else split_named(row[splits].strip()) for row in rows]
     read = [
         (images_of(row[column]), row[label].strip(), word)
         for row, word in zip(rows, words, strict=True)
@@ -246,13 +247,23 @@ def _column_of_files(
 
 
 def _column_of_splits(
-    rows: Sequence[Sequence[str]], names: Sequence[str], others: Sequence[int]
-) -> int | None:
+    file: Path, rows: Sequence[Sequence[str]], names: Sequence[str], others: Sequence[int]
+) -> tuple[int | None, list[str | None]]:
+    """Return the column that tells splits, if there is one, and the split of each row."""
     for column in others:
-        words = {split_named(row[column].strip()) for row in rows}
-        if None not in words and (len(words) > 1 or names and _SPLIT.fullmatch(names[column])):
-            return column
-    return None
+        entries, name = [row[column].strip() for row in rows], names[column] if names else ""
+        words, lower = [split_named(one) for one in entries], [one.lower() for one in entries]
+        if None not in words and (len({*words}) > 1 or _SPLIT.fullmatch(name)):
+            return column, words
+        if any(words) and _SPLIT.fullmatch(name):
+            odd = abridged(sorted({x for x, word in zip(entries, words, strict=True) if not word}))
+            raise TasklabError(
+                f"{file}: in the column of splits, {odd} names none: write train, val or test."
+            )
+        if (one := _ONE_SPLIT.fullmatch(name)) and {*lower} <= _YES | _NO and len({*lower}) > 1:
+            other = "test" if one[1] == "train" else "train"
+            return column, [one[1] if x in _YES else other for x in lower]
+    return None, [None] * len(rows)
 
 
 def _column_of_classes(

@@ -5,7 +5,8 @@ import torch
 
 from tasklab.errors import TasklabError
 from tasklab.exchange import bases, publishing
-from tasklab.models import loading
+from tasklab.models import heads, loading
+from tasklab.tasks.suites import suite
 
 MODEL = "mini_xs"
 
@@ -38,6 +39,30 @@ def test_both_towers_are_those_of_the_checkpoint(network, layout, tmp_path):
         tokens = loading.mini.tokenize(["a sign"])
         torch.testing.assert_close(clip.text(["a sign"]), network.encode_text(tokens))
     assert clip.encoder.weights_hash == loading.Encoder.of(network.visual).weights_hash
+
+
+def test_a_text_tower_is_the_checkpoints_as_far_as_it_goes(tmp_path, caplog):
+    published = loading.both_towers(MODEL).state_dict()
+    tuned = published | {"token_embedding.weight": published["token_embedding.weight"] + 1}
+    file = tmp_path / "base.pt"
+    torch.save({name: x for name, x in tuned.items() if name != "logit_scale"}, file)
+    text = bases.completed(file, MODEL).text
+    assert torch.equal(text["token_embedding.weight"], tuned["token_embedding.weight"])
+    assert text["logit_scale"] == published["logit_scale"]
+    assert "logit_scale of its text tower are those of the published weights" in caplog.text
+    words, positions = tuned["token_embedding.weight"], tuned["positional_embedding"]
+    for n, (part, told) in enumerate([
+        ({"token_embedding.weight": words[1:]}, r"text tower does not fit .* 128\) for \("),
+        ({"positional_embedding": positions[1:]}, "text tower does not fit"),
+        ({"token_embedding.weight": words.int()}, "int32 numbers in token_embedding"),
+        ({"token_embedding.weight": words * torch.inf}, "not finite, in token_embedding"),
+    ]):  # fmt: skip
+        torch.save(tuned | part, tmp_path / f"{n}.pt")
+        with pytest.raises(TasklabError, match=told):
+            bases.clip_of(tmp_path / f"{n}.pt", MODEL)
+    torch.save(tuned | {"text_projection": 0 * tuned["text_projection"]}, tmp_path / "zero.pt")
+    with pytest.raises(TasklabError, match="makes zeros of Signs"):
+        heads.zero_shot(bases.clip_of(tmp_path / "zero.pt", MODEL), suite("mini")["Signs"])
 
 
 def test_what_is_missing_is_one_sentence(network, tmp_path):

@@ -145,7 +145,7 @@ def test_the_blocks_of_a_resnet_are_no_encoders():
     for prefix in ("", "module.", "backbone."):
         found = layouts.recognise({f"{prefix}{n}": torch.ones(2) for n in [*names, "fc.bias"]}, own)
         assert set(found.theta) == set(names) and not found.missing and found.left == 1
-    two = {f"{p}.{n}": torch.ones(2) for n in names for p in ("model", "ema_model")}
+    two = {f"{p}.{n}": torch.full((2,), len(p)) for n in names for p in ("model", "ema_model")}
     with pytest.raises(TasklabError, match=r"2 encoders \('model\.', 'ema_model\.'\)"):
         layouts.recognise(two, own)
 
@@ -368,6 +368,32 @@ def test_what_a_vector_lacks_is_told_wherever_it_goes(tmp_path, caplog):
         *map(str, names)
     ]
     assert findings.lost(again.notes) == [n for n in again.notes if "statistics" in n]
+
+
+def test_copies_of_one_encoder_are_one(tmp_path):
+    copies = FULL | {f"image_encoder.{name}": x for name, x in FULL.items()}
+    assert off(compared(copies, tmp_path).vector) < 1e-6
+    copies["image_encoder.visual.proj"] = FULL["visual.proj"] + 1
+    with pytest.raises(TasklabError, match="2 encoders"):
+        compared(copies, tmp_path)
+
+
+def test_several_networks_and_tensors_of_other_forms_are_called_so(tmp_path):
+    with pytest.raises(TasklabError, match="several networks, and a dict with .*'best'.*'last'"):
+        compared({"best": FULL, "last": FULL}, tmp_path)
+    for odd in (FULL["visual.proj"].to_sparse(), FULL["visual.proj"].to("meta")):
+        with pytest.raises(
+            TasklabError, match=r"'visual\.proj' is no plain tensor but a .*(spa|me)"
+        ):
+            compared(FULL | {"visual.proj": odd}, tmp_path)
+
+
+def test_other_weights_in_a_folder_are_told(tmp_path):
+    save_file(FULL, tmp_path / "model.safetensors")
+    saved({name: x * 2 for name, x in FULL.items()}, tmp_path / "pytorch_model.bin")
+    told = "model.safetensors is read, and not pytorch_model.bin beside it"
+    assert told in notes(importing.compare(tmp_path, MODEL))
+    assert told not in notes(importing.compare(tmp_path / "model.safetensors", MODEL))
 
 
 def test_a_tensor_in_two_files_is_refused(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,13 @@ def test_what_a_link_leads_to_is_replaced(tmp_path):
     (tmp_path / "link").symlink_to("a")
     atomic.write(tmp_path / "link", "new")
     assert (tmp_path / "link").is_symlink() and (tmp_path / "a").read_text() == "new"
+
+
+def test_a_pipe_is_not_replaced(tmp_path):
+    os.mkfifo(tmp_path / "a")
+    with pytest.raises(TasklabError, match="is a device or a pipe"):
+        atomic.write(tmp_path / "a", "new")
+    assert (tmp_path / "a").is_fifo() and names(tmp_path) == {"a"}
 
 
 @pytest.mark.parametrize("alone", [True, False])

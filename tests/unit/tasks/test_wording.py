@@ -1,5 +1,7 @@
 """Which word belongs to which folder, in whatever form words are given."""
 
+import numpy as np
+import pandas as pd
 import pytest
 
 from tasklab.errors import TasklabError
@@ -46,6 +48,9 @@ def test_a_list_is_taken_where_there_is_one_order(names):
         {"cat": 2, "ant": 0, "bee": 1},
         {"cat": "c", "ant": "a", "bee": "b"},
         iter(["ant", "bee", "cat"]),
+        pd.Series(["cat", "ant", "bee"], ["c", "a", "b"]),
+        pd.Series(["ant", "bee", "cat"]),
+        {np.int64(2): "cat", np.int64(0): "ant", np.int64(1): "bee"},
     ],
 )
 def test_every_form_names_folder_a_ant(classes):

@@ -729,8 +729,14 @@ def test_a_folder_with_splits_and_names_of_ones_own(tmp_path: Path) -> None:
     assert [len(parts[k].rows) for k in ("train", "val", "test")] == [20, 6, 4]
     with pytest.raises(TasklabError, match="has 2 classes .0, 1., not 3"):
         own.from_folder(tmp_path, classes=["a", "b", "c"])
+    for split in ("train", "test"):  # a class that is not validated on
+        write(tmp_path / split / "-1" / "x.png", 1)
+    parts = finding.plan(made := own.from_folder(tmp_path), finding.find(made))
+    assert made.classes == ("-1", "0", "1")
+    assert np.bincount(parts["val"].labels).tolist() == [0, 3, 3]
+    assert np.bincount(parts["test"].labels).tolist() == [1, 2, 2]
     write(tmp_path / "test" / "2" / "x.png", 1)
-    with pytest.raises(TasklabError, match="different classes: .*test: 0, 1, 2"):
+    with pytest.raises(TasklabError, match="different classes: .*test: -1, 0, 1, 2"):
         own.from_folder(tmp_path)
 
 

@@ -56,7 +56,9 @@ def test_one_rule_reads_lists(form, head, tmp_path):
     assert own.from_folder(root).classes == ("cat", "dog")
 
 
-@pytest.mark.parametrize("way", ["names", "column", "folders", "beside"])
+@pytest.mark.parametrize(
+    "way", ["names", "column", "is_test", "is_training_image", "folders", "beside"]
+)
 def test_splits_of_lists(way, tmp_path):
     for split in ("train", "test"):
         images(tmp_path / split, *SIX)
@@ -66,8 +68,15 @@ def test_splits_of_lists(way, tmp_path):
         if way in ("names", "beside"):
             name.write_text("\n".join(rows))
             continue
-        rows = [f"{split}/{row}" + f",{split}" * (way == "column") for row in rows]
+        told = {
+            "column": split,
+            "is_test": int(split == "test"),
+            "is_training_image": split == "train",
+        }
+        rows = [f"{split}/{row}" + f",{told.get(way)}" * (way in told) for row in rows]
         with (tmp_path / "all.csv").open("a") as file:
+            if way.startswith("is_") and split == "train":
+                rows.insert(0, f"file,label,{way}")
             file.write("\n".join([*rows, ""]))
     (tmp_path / "sample_submission.csv").write_text("0.png,cat") if way == "names" else None
     assert labels(tmp_path) == {
@@ -104,6 +113,7 @@ def test_images_that_no_row_names_are_told(tmp_path, caplog):
         (["0.png,cat", "1.png,cat"], "one class, 'cat'"),
         (["file,text", "0.png,a cat", "1.png,a dog", "3.png,cups"], "3 different classes for 3"),
         (["file,label", "0.png,cat", "2,dog", "3,cat"], r"names .*2.png or .*2.png"),
+        (["file,label,split", "0.png,cat,train", "1.png,dog,private"], "private names none"),
     ],
 )
 def test_what_is_not_clear_is_refused(rows, says, tmp_path):
