@@ -1,4 +1,8 @@
-"""Errors a user can act on, and the checks of names, numbers and paths that raise them."""
+"""Errors a user can act on, and the checks of names, numbers and paths that raise them.
+
+Each check takes the `name` of an option, for its message, and the `value` that was given. It
+returns the value as what it should be, or raises; `least` and `most` are possible values.
+"""
 
 from __future__ import annotations
 
@@ -67,11 +71,6 @@ def is_out_of_memory(error: BaseException) -> bool:
 def unknown(kind: str, name: object, choices: Iterable[str]) -> TasklabError:
     """Return the error for a name that is not one of `choices`, with the nearest one suggested.
 
-    Args:
-        kind: What the name stands for, e.g. `"model"`.
-        name: What the user wrote.
-        choices: The valid names, in the order in which to list them.
-
     >>> print(unknown("model", "vitb23", ["mini", "vitb32"]))
     unknown model 'vitb23': did you mean 'vitb32'? Choices: mini, vitb32.
     >>> print(unknown("model", "ViT-B-32", ["mini", "vitb32"]))
@@ -86,28 +85,13 @@ def unknown(kind: str, name: object, choices: Iterable[str]) -> TasklabError:
 
 
 def choose(kind: str, name: object, choices: Collection[str]) -> None:
-    """Raise if a name is none of the choices.
-
-    Args:
-        kind: What the name stands for, e.g. `"model"`.
-        name: What was given.
-        choices: The valid names.
-    """
+    """Raise if a name is none of the choices; `kind` is what it stands for."""
     if not isinstance(name, str) or name not in choices:
         raise unknown(kind, name, choices)
 
 
 def whole(name: str, value: object, least: int, most: int = MOST_WHOLE) -> int:
-    """Return `value` as an integer between `least` and `most`.
-
-    Args:
-        name: Of the option, for the message.
-        value: An integer, or a float or text that is one, as papermill passes them.
-        least: Smallest possible value.
-        most: Largest possible value.
-
-    Raises:
-        TasklabError: If it is none.
+    """Return an integer, which may be a float or text that is one, as papermill passes them.
 
     >>> whole("steps", "12", 1), whole("steps", 3.0, 1)
     (12, 3)
@@ -131,16 +115,7 @@ def whole(name: str, value: object, least: int, most: int = MOST_WHOLE) -> int:
 
 
 def real(name: str, value: Any, least: float = 0.0, most: float = math.inf) -> float:
-    """Return `value` as a finite number between `least` and `most`.
-
-    Args:
-        name: Of the option, for the message.
-        value: A number, or text that is one.
-        least: Smallest possible value; `-math.inf` for none.
-        most: Largest possible value.
-
-    Raises:
-        TasklabError: If it is none.
+    """Return a finite number, which may be text that is one.
 
     >>> real("lr", "1e-5"), real("alpha", -0.3, -math.inf)
     (1e-05, -0.3)
@@ -158,16 +133,7 @@ def real(name: str, value: Any, least: float = 0.0, most: float = math.inf) -> f
 
 
 def wholes(name: str, value: object, least: int, most: int = MOST_WHOLE) -> tuple[int, ...]:
-    """Return a list of integers between `least` and `most`, at least one.
-
-    Args:
-        name: Of the option, for the message.
-        value: A list of what `whole` takes.
-        least: Smallest possible value.
-        most: Largest possible value.
-
-    Raises:
-        TasklabError: If it is no list, or one of them is none.
+    """Return a list of integers, at least one.
 
     >>> wholes("sizes", [2, "4"], 1)
     (2, 4)
@@ -181,7 +147,7 @@ def wholes(name: str, value: object, least: int, most: int = MOST_WHOLE) -> tupl
 
 
 def positive(name: str, value: object) -> float:
-    """Return `value` as a finite number above 0, or raise a `TasklabError`.
+    """Return a finite number above 0.
 
     >>> positive("lr", "1e-5")
     1e-05
@@ -198,15 +164,7 @@ def seed(name: str, value: object) -> int:
 
 
 def seeds(name: str, value: object, most: int = MOST_SEEDS) -> tuple[int, ...]:
-    """Return different seeds: those of a list, or the first so many.
-
-    Args:
-        name: Of the option, for the message.
-        value: How many, or which.
-        most: Largest number of them.
-
-    Raises:
-        TasklabError: If there are none or too many, one of them is no seed, or they repeat.
+    """Return different seeds, `most` of them: those of a list, or the first so many.
 
     >>> seeds("seeds", 3), seeds("seeds", [5])
     ((0, 1, 2), (5,))
@@ -226,15 +184,9 @@ def seeds(name: str, value: object, most: int = MOST_SEEDS) -> tuple[int, ...]:
 
 
 def texts(name: str, value: object, choices: Collection[str] | None = None) -> tuple[str, ...]:
-    """Return names as a tuple; one name alone is a list of one.
+    """Return names, at least one, as a tuple; one name alone is a list of one.
 
-    Args:
-        name: Of the option, for the message.
-        value: A name, or a list of names.
-        choices: What they may be; `None` for anything that is not blank.
-
-    Raises:
-        TasklabError: If there are none, or one of them is blank, no text or none of the choices.
+    They are of `choices`; without any, they are not blank.
 
     >>> texts("tasks", "Textures"), texts("tasks", ["Signs", "Shapes"])
     (('Textures',), ('Signs', 'Shapes'))
@@ -256,14 +208,7 @@ def texts(name: str, value: object, choices: Collection[str] | None = None) -> t
 def path(name: str, value: object, kind: Literal["file", "folder"] | None = None) -> Path:
     """Return a path that the system can take, with `~` filled in.
 
-    Args:
-        name: Of the option, for the message.
-        value: Text or a path.
-        kind: What must be there and be readable; `None` if nothing need be.
-
-    Raises:
-        TasklabError: If it is blank or too long, has a null character or the `~` of nobody, or
-            nothing that is readable and of this kind is there.
+    Where a `kind` is given, one that can be read must be there.
     """
     text = os.fspath(value) if isinstance(value, str | os.PathLike) else value
     if not isinstance(text, str):
@@ -296,11 +241,7 @@ def path(name: str, value: object, kind: Literal["file", "folder"] | None = None
 
 
 def shown(value: Any, most: int = _TOO_LONG) -> str:
-    r"""Quote, escape and shorten a value for a message.
-
-    Args:
-        value: Of any kind; text is quoted.
-        most: Characters.
+    r"""Quote, escape and shorten a value of any kind for a message of `most` characters.
 
     >>> print(shown("a\nb"), len(shown("x" * 1_000_000)), shown(10**5000))
     'a\nb' 80 a number of more than 80 digits

@@ -25,17 +25,9 @@ def merged(
     """Return theta_0 + sum_i w_i tau_i of task vectors, or sum_i w_i theta_i of whole models.
 
     All merging of weights is done here, in the order of the terms: tensor by tensor, or on a GPU
-    that has all of them in one kernel a term.
-
-    Args:
-        terms: Task vectors; without `theta0` models, with the same parameters each. Counters and
-            masks of models (no floating-point numbers) stay those of the first one.
-        weights: w_i, the coefficient of each term.
-        theta0: What the vectors are added to. What none of them names stays the same tensor.
-
-    Raises:
-        TasklabError: If names or shapes are not those of one model, there is nothing to merge,
-            masks differ, or a number that is not finite would come out.
+    that has all of them in one kernel a term. What no term names stays the same tensor. Without
+    `theta0` the terms are models with the same parameters; their counters and masks (no
+    floating-point numbers) stay those of the first one.
 
     >>> merged([{"w": torch.tensor(1.0)}, {"w": torch.tensor(3.0)}], [0.5, 0.5])
     {'w': tensor(2.)}
@@ -134,19 +126,15 @@ def _add_at_once(
     weight: float,
     theta0: Mapping[str, Tensor] | None,
 ) -> None:
-    """Add a term as `merged` does, in one kernel."""
-    there = [name for name in term if name in total]
-    if there:
+    if there := [name for name in term if name in total]:
         torch._foreach_add_([total[n] for n in there], [term[n] for n in there], alpha=weight)
-    fresh = [name for name in term if name not in total]
-    if not fresh:
-        return
-    tensors = [term[name] for name in fresh]
-    if theta0 is None:
-        made = torch._foreach_mul(tensors, weight)
-    else:
-        made = torch._foreach_add([theta0[name] for name in fresh], tensors, alpha=weight)
-    total.update(zip(fresh, made, strict=True))
+    if fresh := [name for name in term if name not in total]:
+        tensors = [term[name] for name in fresh]
+        if theta0 is None:
+            made = torch._foreach_mul(tensors, weight)
+        else:
+            made = torch._foreach_add([theta0[n] for n in fresh], tensors, alpha=weight)
+        total.update(zip(fresh, made, strict=True))
 
 
 def add_into(
@@ -155,14 +143,7 @@ def add_into(
     vector: Mapping[str, Tensor],
     weight: float,
 ) -> None:
-    """Write start + weight vector over tensors.
-
-    Args:
-        total: What is written over, by name.
-        start: Tensors of these names, and others.
-        vector: Tensors of these names.
-        weight: Its coefficient.
-    """
+    """Write start + weight vector over the tensors of `total`, whose names both others have."""
     if not _fused(vector, start):
         for name, out in total.items():
             torch.add(start[name], vector[name].to(start[name]), alpha=weight, out=out)
@@ -191,13 +172,7 @@ def check_finite(tensors: Mapping[str, Tensor], subject: str) -> None:
 
 
 def check_present(names: Iterable[str], params: Mapping[str, Tensor], side: str) -> None:
-    """Raise if parameters lack names.
-
-    Args:
-        names: What must be there.
-        params: Parameters by name.
-        side: Whose they are, for the message.
-    """
+    """Raise if parameters lack names; `side` is whose they are, for the message."""
     if missing := [name for name in names if name not in params]:
         raise TasklabError(f"{side} lack {listed(missing)}: is it a vector of another model?")
 
@@ -205,13 +180,7 @@ def check_present(names: Iterable[str], params: Mapping[str, Tensor], side: str)
 def check_shapes(
     names: Iterable[str], one: Mapping[str, Tensor], two: Mapping[str, Tensor]
 ) -> None:
-    """Raise if shapes differ.
-
-    Args:
-        names: Of the tensors to compare.
-        one: Tensors by name.
-        two: Tensors by name.
-    """
+    """Raise if shapes of tensors of some names differ."""
     if wrong := [
         f"{name} {tuple(one[name].shape)} and {tuple(two[name].shape)}"
         for name in sorted(names)

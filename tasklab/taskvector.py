@@ -20,15 +20,8 @@ from torch import Tensor
 
 from tasklab.errors import TasklabError, shown
 from tasklab.errors import path as checked_path
-from tasklab.storage import atomic, checksums
-from tasklab.storage.tensors import (
-    OnDisk,
-    canonical,
-    explained,
-    load_checkpoint,
-    read_tensors,
-    write_tensors,
-)
+from tasklab.storage import checksums
+from tasklab.storage.tensors import OnDisk, load_checkpoint, read_tensors, save_checkpoint
 from tasklab.sums import (
     check_finite,
     check_present,
@@ -68,9 +61,6 @@ class TaskVector(Mapping[str, Tensor]):
     Args:
         tensors: Change of each parameter, in the parameter's shape: tensors, arrays or lists.
         base: What it starts from; `None` if that is not known.
-
-    Attributes:
-        base: Likewise.
 
     >>> a, b = TaskVector({"w": torch.ones(2)}), TaskVector({"b": torch.ones(1)})
     >>> (a / 2 - b)["w"].tolist(), (a / 2 - b)["b"].tolist()
@@ -112,9 +102,7 @@ class TaskVector(Mapping[str, Tensor]):
     ) -> TaskVector:
         """Return theta - theta_0, without the counters and masks that a state dict has.
 
-        Args:
-            names: Parameters to compare; by default all floating-point ones, and both must then
-                have the same names.
+        The `names` are by default all floating-point ones, which both must then have.
         """
         if odd := next((x for x in (theta0, theta) if not isinstance(x, Mapping)), None):
             raise TasklabError(
@@ -164,18 +152,10 @@ class TaskVector(Mapping[str, Tensor]):
         return cls(tensors, base)
 
     def save(self, path: Path | str) -> Path:
-        """Write vector, base and checksum to a safetensors file, in one step, and return its path.
-
-        Raises:
-            TasklabError: If it cannot be written; a file that was there before is still there.
-        """
+        """Write vector, base and checksum to a safetensors file in one step; return its path."""
         path = checked_path("the file of a task vector", path)
         known = {} if self.base is None else {"base": self.base._asdict()}
-        with (
-            explained(path.parent, "write to", "path"),
-            atomic.replacing(path, alone=True) as draft,
-        ):
-            write_tensors(self, draft, {"meta": canonical(_FORMAT | known)})
+        save_checkpoint(path, self, _FORMAT | known, "write to", "path")
         return path
 
     @classmethod
@@ -184,8 +164,7 @@ class TaskVector(Mapping[str, Tensor]):
     ) -> TaskVector:
         """Return a vector of a file's tensors, checked for NaN and infinity once a process.
 
-        Args:
-            file: The file; of one file always the same tensors. `None` if it is not written yet.
+        The `file` is `None` if it is not written yet.
         """
         made = cls._trusted({name: tensor.detach() for name, tensor in tensors.items()}, base)
         if file is None:
@@ -322,11 +301,9 @@ class TaskVector(Mapping[str, Tensor]):
     ) -> Iterator[dict[str, Tensor]]: ...
 
     def apply(self, theta0, alpha=1.0):
-        """Return theta_0 + alpha tau, with the parameters that tau does not name as they are.
+        """Return theta_0 + alpha tau, in the device and type of theta_0.
 
-        Args:
-            theta0: Parameters; they keep their device and type.
-            alpha: Scale of the vector; for several scales the models come one after another.
+        For several alpha the models come one after another.
         """
         if number(alpha) is None and isinstance(alpha, Iterable) and not isinstance(alpha, str):
             return (self.apply(theta0, one) for one in list(alpha))

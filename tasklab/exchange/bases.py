@@ -29,12 +29,7 @@ _IMAGES = "visual."  # before the image tower's names
 def clip_of(
     base: Path | str, model: str, *, texts: bool = True, device: torch.device | str = "cpu"
 ) -> Clip:
-    """Return a model with the weights of a checkpoint.
-
-    Args:
-        texts: Whether a CLIP needs its text tower.
-        device: Where to compute.
-    """
+    """Return a model with the weights of a checkpoint; `texts` as of `network`."""
     made = network(base, model, texts=texts)
     entry = dataclasses.replace(spec(model), text=hasattr(made, "token_embedding"))
     return loading.as_clip(entry, made, device=device)
@@ -43,12 +38,7 @@ def clip_of(
 def network(base: Path | str, model: str, *, texts: bool = True) -> nn.Module:
     """Return a model's network with the weights of a checkpoint.
 
-    Args:
-        texts: Whether a CLIP needs its text tower; without, it is the image tower alone.
-
-    Raises:
-        TasklabError: If the checkpoint cannot be had or does not fit the model, or lacks what the
-            published weights, which are not here either, would have.
+    Without `texts`, a CLIP is its image tower alone.
     """
     texts, found = texts and bool(reading.text_shapes(model)), completed(base, model, texts=texts)
     with torch.random.fork_rng(devices=[]):  # the caller's random numbers stay as they were
@@ -62,11 +52,7 @@ def network(base: Path | str, model: str, *, texts: bool = True) -> nn.Module:
 
 
 def completed(base: Path | str, model: str, *, texts: bool = True) -> Checkpoint:
-    """Return a checkpoint with what it lacks from the published weights, if they are here.
-
-    Args:
-        texts: Whether a CLIP needs its text tower.
-    """
+    """Return a checkpoint with what it lacks from the published weights, if they are here."""
     found = importing.base_of(base, model)
     names = [name for name in reading.text_shapes(model) if name not in found.text] if texts else []
     if not names and not found.lacking:

@@ -23,13 +23,7 @@ _WEIGHTS = "AWB.pt"
 def recovered(file: Path, stored: Any, task: str | None) -> dict[str, Tensor] | None:
     """Return a task's vector under the names of the file; `None` if the file is no basis.
 
-    Args:
-        file: Of the basis.
-        stored: Its contents.
-        task: Which vector; needed.
-
-    Raises:
-        TasklabError: If the matrix is not beside the file, or the task is not in it.
+    `stored` is what the file holds; `task` is needed of a basis.
     """
     basis = stored.get("basis_vectors") if isinstance(stored, Mapping) else None
     if not isinstance(basis, list | tuple) or not basis:

@@ -74,15 +74,11 @@ def vectors(
     """Return the published vectors of a model.
 
     Args:
-        source: Name of an entry in `published.json`.
-        model: Short name.
         tasks: Of suite `paper`; `None` is all.
         methods: As the source offers them; `None` is all.
-
-    Raises:
-        TasklabError: If the source does not have one of these; names those that it has.
     """
     about = entry(source)
+    told = {name: about[name] for name in ("licence", "recipe")}
     choose(f"model with vectors of {source},", model, about["models"])
     offered = offers(source, model)
     named = suite("paper").names if tasks is None else texts("tasks", tasks, suite("paper").names)
@@ -97,20 +93,9 @@ def vectors(
             }
             files = tuple(file.format(**words) for file in one["files"])
             repository = about["repository"].format(**words)
-            found.append(
-                Published(
-                    source=source,
-                    repository=repository,
-                    files=files,
-                    model=model,
-                    task=task,
-                    mode=mode,
-                    method=one["method"],
-                    licence=about["licence"],
-                    recipe=about["recipe"],
-                    sha256=about.get("sha256", {}).get(f"{repository}/{files[0]}"),
-                )  # fmt: skip
-            )
+            told["sha256"] = about.get("sha256", {}).get(f"{repository}/{files[0]}")
+            told |= {"source": source, "repository": repository, "files": files, "model": model}
+            found.append(Published(**told, task=task, mode=mode, method=one["method"]))
     return found
 
 

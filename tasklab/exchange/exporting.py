@@ -22,7 +22,7 @@ from typing import Any
 
 from tasklab import __version__
 from tasklab.errors import TasklabError
-from tasklab.exchange.naming import inert
+from tasklab.exchange.naming import filled, inert
 from tasklab.exchange.sources import VECTOR_FILE
 from tasklab.models.encoder import Encoder
 from tasklab.models.zoo import spec
@@ -62,25 +62,19 @@ def write(
     """Write a fine-tuning run to a folder of its own, and return the folder.
 
     Where the folder holds the same run, its files are replaced one by one. The tensors are the same
-    bits, so that it is whole at every moment; files of other names stay.
+    bits, so that it is whole at every moment; files of other names stay, and so does theta_0.
 
     Args:
-        run: Of kind `finetune`.
-        encoder: The model that it started from.
-        folder: Must not be there yet, or hold the same run.
         accuracies: As `accuracies_of` gives them, for the card.
-        base: Whether to write theta_0 as well; if it is there already, it stays.
-
-    Raises:
-        TasklabError: If the run starts from other weights, the folder holds something else, or it
-            cannot be written.
+        base: Whether to write theta_0 as well.
     """
     if run.config["weights"] != encoder.weights_hash:
         raise TasklabError(
             f"the run starts from the weights {run.config['weights'][:12]}, and {encoder.name} has "
             f"{encoder.weights_hash[:12]}."
         )
-    about = _about(run)
+    names = ("model", "init", "task", "method", "seed", "weights")
+    about = {name: run.config[name] for name in names} | {"run": run.key, "sha256": run.sha256}
     content = {
         **about,
         "config": run.config,
@@ -115,14 +109,8 @@ def accuracies_of(store: Store, runs: Iterable[Artifact]) -> dict[str, list[dict
     """Return the test accuracies on its own task that the store has of each run, by its key.
 
     They are those of the chapters' single-task tables: of the run itself, used as it was trained
-    and, of non-linear runs, in the linearized model (post-hoc), and of the pre-trained model.
-
-    Args:
-        store: Where records of kind `records` are.
-        runs: Of kind `finetune`.
-
-    Returns:
-        Rows with method, value (in %), n (images) and split.
+    and, of non-linear runs, in the linearized model (post-hoc), and of the pre-trained model. A row
+    has method, value (in %), n (images) and split.
     """
     runs = list(runs)
     rows: dict[str, list[dict[str, Any]]] = {run.key: [] for run in runs}
@@ -151,14 +139,7 @@ def _is_of(config: Mapping[str, Any], run: Artifact, configs: Sequence[Mapping[s
     return config["runs"].get(task) == own
 
 
-def _about(run: Artifact) -> dict[str, Any]:
-    config = run.config
-    names = ("model", "init", "task", "method", "seed", "weights")
-    return {name: config[name] for name in names} | {"run": run.key, "sha256": run.sha256}
-
-
 def _free(folder: Path, content: Mapping[str, Any]) -> None:
-    """Raise a `TasklabError` if a folder holds anything but the same run."""
     if not folder.exists() or not any(folder.iterdir()):
         return
     try:
@@ -173,114 +154,25 @@ def card(
     run: Artifact, accuracies: Sequence[Mapping[str, Any]], *, head: bool, base: bool
 ) -> str:  # fmt: skip
     """Return the model card: what it is, how to use it, how it was made, how good it is."""
-    config = run.config
-    linear = config["method"] in LINEAR
-    kind = "Tangent task vector" if linear else "Task vector"
-    tags = ["task-arithmetic", "task-vector", *(["tangent", "linearized"] if linear else [])]
-    parts = [
-        "\n".join(["---", "library_name: tasklab", "tags:", *(f"- {t}" for t in tags), "---"]),
-        f"# {kind}: {inert(config['model'])}, {inert(config['task'])}, {inert(config['method'])}",
-        _what(config, linear),
-        _use(config, linear, base),
-        "## Files\n\n" + _files(head, base),
-        "## Training\n\n" + _training(run),
-    ]
-    if accuracies:
-        parts.append("## Accuracy\n\n" + _table(accuracies, config["task"]))
-    parts.append(
-        "## Terms\n\nThis card states no licence. Whoever publishes the folder adds the one that "
-        "the pre-trained weights and the data allow."
-    )
-    return "\n\n".join(parts) + "\n"
-
-
-def _what(config: Mapping[str, Any], linear: bool) -> str:
+    config, linear = run.config, run.config["method"] in LINEAR
     entry = spec(config["model"])
-    weights = entry.source if entry.shipped else f"weights {entry.pretrained} ({entry.source})"
-    text = (
-        "A task vector is what fine-tuning changed, tau = theta - theta_0, with a tensor for each "
-        f"parameter of the encoder that was trained. The model is `{config['model']}`: "
-        f"{entry.arch}, {weights}"
-        f"{'' if config['init'] == 'pretrained' else ', with a random encoder'}. The SHA-256 of "
-        f"theta_0 is `{config['weights']}`: tau means nothing for other weights."
+    source = entry.source if entry.shipped else f"weights {entry.pretrained} ({entry.source})"
+    usual = config["init"] == "pretrained"
+    parts = {"linear": linear, "plain": not linear, "base": base, "head": head}
+    parts |= {"measured": bool(accuracies)}
+    return filled(
+        "card.md",
+        parts,
+        **{name: inert(config[name]) for name in ("model", "task", "method")},
+        kind="Tangent task vector" if linear else "Task vector",
+        plain_model=config["model"],
+        arch=entry.arch,
+        source=f"{source}{'' if usual else ', with a random encoder'}",
+        start="" if usual else f', init="{config["init"]}"',
+        weights=config["weights"],
+        training=_training(run),
+        accuracies=_table(accuracies),
     )
-    if linear:
-        text += (
-            "\n\n**The encoder was fine-tuned in its tangent space, and tau belongs there.** Its "
-            "features are\n\n```\nf_lin(x; theta_0 + tau) = f(x; theta_0) + J(x; theta_0) tau\n"
-            "```\n\nwhere J is the Jacobian of the features with respect to the parameters, at "
-            "theta_0. theta_0 + tau in the ordinary network is another function, which was never "
-            "trained."
-        )
-    return text
-
-
-def _use(config: Mapping[str, Any], linear: bool, base: bool) -> str:
-    model = config["model"]
-    start = "" if config["init"] == "pretrained" else f', init="{config["init"]}"'
-    lines = [
-        f"from tasklab import checkpoints, models{', tangent' if linear else ''}",
-        "",
-        f'encoder = models.load("{model}"{start}).encoder',
-        f'tau = checkpoints.load("{VECTOR_FILE}", encoder)',
-        "x = encoder.preprocess(images)  # uint8, (B, 3, H, W)",
-        "alpha = 1.0",
-    ]
-    if linear:
-        lines += [
-            "f0, jtau = tangent.jvp(encoder, encoder.params, tau, x)",
-            "features = f0 + alpha * jtau",
-        ]
-    else:
-        lines += ["features = encoder(tau.apply(encoder.params, alpha), x)"]
-    text = "## Use\n\n```python\n" + "\n".join(lines) + "\n```\n\n"
-    text += (
-        "Sums of such vectors, each times a coefficient, edit the model for several tasks; "
-        "a negative coefficient takes a task away."
-    )
-    return text + (_without_tasklab(linear) if base else "")
-
-
-def _without_tasklab(linear: bool) -> str:
-    text = (
-        f"\n\n### Without tasklab\n\n`{BASE_FILE}` holds theta_0. `network` is the encoder as a "
-        "`torch.nn.Module` in eval mode, whose parameters have the names in that file, and `x` its "
-        "input, prepared as it was for the pre-training.\n\n"
-    )
-    lines = [
-        "import torch",
-        "from safetensors.torch import load_file",
-        f"from torch.func import functional_call{', jvp' if linear else ''}",
-        *(["from torch.nn.attention import SDPBackend, sdpa_kernel"] if linear else []),
-        "",
-        f'theta_0, tau = load_file("{BASE_FILE}"), load_file("{VECTOR_FILE}")',
-        "alpha = 1.0",
-    ]
-    if linear:
-        lines += [
-            "tau = {name: tau.get(name, torch.zeros_like(p)) for name, p in theta_0.items()}",
-            "torch.backends.mha.set_fastpath_enabled(False)  # it has no derivatives",
-            "with torch.no_grad(), sdpa_kernel(SDPBackend.MATH):",
-            "    f0, jtau = jvp(",
-            "        lambda theta: functional_call(network, theta, (x,)), (theta_0,), (tau,)",
-            "    )",
-            "features = f0 + alpha * jtau",
-        ]
-    else:
-        lines += [
-            "theta = theta_0 | {name: theta_0[name] + alpha * tau[name] for name in tau}",
-            "with torch.no_grad():",
-            "    features = functional_call(network, theta, (x,))",
-        ]
-    return text + "```python\n" + "\n".join(lines) + "\n```"
-
-
-def _files(head: bool, base: bool) -> str:
-    rows = [(VECTOR_FILE, "tau, by the names of the encoder's parameters")]
-    rows += [(HEAD_FILE, "the head that was trained with the encoder")] if head else []
-    rows += [(BASE_FILE, "theta_0")] if base else []
-    rows += [(CONFIG_FILE, "the run: configuration, losses, machine, accuracies, checksums")]
-    return "\n".join(["| file | holds |", "|---|---|", *(f"| `{a}` | {b} |" for a, b in rows)])
 
 
 def _training(run: Artifact) -> str:
@@ -303,18 +195,13 @@ def _training(run: Artifact) -> str:
         rows.append(("seconds (device, torch)", f"{record['seconds']:.0f} ({machine})"))
     if "parameters" in record:
         rows.append(("parameters trained", f"{record['parameters']:,}"))
-    return "\n".join(["| | |", "|---|---|", *(f"| {a} | {inert(b)} |" for a, b in rows)])
+    return "\n".join(f"| {a} | {inert(b)} |" for a, b in rows)
 
 
-def _table(accuracies: Sequence[Mapping[str, Any]], task: str) -> str:
-    lines = [
-        f"On {inert(task)}, in %, of the images named; alpha is 1.",
-        "",
-        "| model | split | images | accuracy |",
-        "|---|---|---|---|",
-    ]
+def _table(accuracies: Sequence[Mapping[str, Any]]) -> str:
     words = {"pretrained": "pre-trained, theta_0 alone"}
     words |= {name: f"theta_0 + tau in the linearized model ({name})" for name in POSTHOC}
+    lines = []
     for row in accuracies:
         what = words.get(row["method"], f"as it was trained ({inert(row['method'])})")
         lines.append(f"| {what} | {row['split']} | {row['n']} | {row['value']:.2f} |")

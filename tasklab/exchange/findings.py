@@ -104,13 +104,8 @@ def difference(
 ) -> tuple[TaskVector, list[str]]:
     """Return theta - theta_0, and what to tell of rounding.
 
-    What rounding alone made of theta_0 counts as unchanged.
-
-    Args:
-        theta: Of the checkpoint.
-        kinds: To which types its parameters are rounded.
-        start: theta_0.
-        start_kinds: To which types theta_0 is, if it is from a file.
+    What rounding alone made of theta_0, `start`, counts as unchanged. `kinds` are the types that
+    parameters of a file are rounded to.
     """
     vector = TaskVector.between(start, theta)
     same = [

@@ -20,16 +20,18 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from tasklab.errors import TasklabError, unknown
-from tasklab.exchange import findings, moved, places, reading, sources
+from tasklab.exchange import findings, places, precision, reading, sources
 from tasklab.exchange.reading import Checkpoint
 from tasklab.models import loading
 from tasklab.models.encoder import Encoder
 from tasklab.models.zoo import spec
 from tasklab.storage.store import Artifact, Store
 from tasklab.taskvector import Base, TaskVector
+from tasklab.tuning import finetune
 from tasklab.tuning.methods import METHODS, TABLE
 
 _log = logging.getLogger(__name__)
@@ -39,6 +41,7 @@ _BASES: weakref.WeakValueDictionary[tuple[str, Path, int], Checkpoint] = (
 _CLOSE = 1e-3  # relative distance of two theta_0: half precision rounds by up to 5e-4
 KIND = places.IMPORTED
 AWAY = "norms of theta_0 away"  # in the note of a vector that is too long
+_PARTIAL = tuple(name for name, one in TABLE.items() if one.parts and not one.vectors)
 _FAR = 0.5  # from here on the norm of a task vector, relative to theta_0's, is worth a word
 
 
@@ -60,9 +63,6 @@ def read(path: Path | str, model: str) -> dict[str, Tensor]:
     Of a linearized encoder these are theta_0 + tau, which belong in the linearized model. The
     checkpoint may lack the projection to the features that are compared with texts (transformers'
     `CLIPVisionModel`): then it is the pre-trained one.
-
-    Raises:
-        TasklabError: If the checkpoint cannot be had, or does not fit the model.
     """
     checkpoint = reading.inspect(path, model)
     if checkpoint.theta is None:
@@ -77,13 +77,8 @@ def read(path: Path | str, model: str) -> dict[str, Tensor]:
 def vector_of(path: Path | str, model: str, *, base: Path | str | None = None) -> TaskVector:
     """Return a checkpoint's task vector: what fine-tuning changed.
 
-    Args:
-        base: The checkpoint that it starts from (the papers' `zeroshot.pt`); `None` is the model's
-            pre-trained one.
-
-    Raises:
-        TasklabError: If one of the two cannot be had or does not fit the model, they are the same,
-            or a linearized encoder was linearized around other weights.
+    `base` is the checkpoint that it starts from (the papers' `zeroshot.pt`); `None` is the model's
+    pre-trained one.
     """
     made = compare(path, model, base=base)
     _tell(path, made.checkpoint.notes)
@@ -91,15 +86,7 @@ def vector_of(path: Path | str, model: str, *, base: Path | str | None = None) -
 
 
 def load(path: Path | str, encoder: Encoder) -> TaskVector:
-    """Return a task vector that `tasklab export` wrote, for an encoder that is loaded already.
-
-    Args:
-        path: Its file, its folder, or a repository on the hub.
-        encoder: The model that the vector starts from.
-
-    Raises:
-        TasklabError: If it is of another model, or starts from other weights.
-    """
+    """Return a task vector that `tasklab export` wrote, which must start from an encoder."""
     checkpoint = reading.contents(path, encoder.name)
     if checkpoint.vector is None:
         raise TasklabError(
@@ -116,9 +103,7 @@ def compare(
 ) -> Comparison:
     """Return a checkpoint, its task vector, and what is known of the weights it starts from.
 
-    Args:
-        base: As of `vector_of`.
-        task: Whose vector is meant, in a file that holds those of several.
+    `base` is that of `vector_of`; `task` says whose vector is meant, in a file of several.
     """
     # a wrong file is told first
     checkpoint = reading.contents(path, model, lambda: _known(model, base), task=task)
@@ -202,13 +187,13 @@ def add(
         )
     if method == "linearized" and checkpoint.method is None:
         notes.append("nothing in it tells that it is linearized: it is taken for theta_0 + tau")
-    told = method or checkpoint.method or moved.method_of(made.vector, model, checkpoint)
+    told = method or checkpoint.method or _method_of(made.vector, model, checkpoint)
     if called is not None and told != (TABLE[called].rates if TABLE[called].penalty else called):
         raise TasklabError(
             f"{source or path} is called {called}; by what moved in it, it is {told}."
         )
     method = called or told
-    vector = moved.by_method(made.vector, method, model, checkpoint)
+    vector = _by_method(made.vector, method, model, checkpoint)
     name = name or f"{task}_{method}"
     notes += far(made.distance)
     record = {
@@ -235,6 +220,43 @@ def add(
     return {"model": model, "name": name, **kept.record}
 
 
+def _method_of(vector: TaskVector, model: str, checkpoint: Checkpoint) -> str:
+    """Return the method that trains all parameters that moved, and the fewest others."""
+    for method in _PARTIAL:
+        with contextlib.suppress(TasklabError):  # a model without attention
+            if not _others(vector, _trained(method, model), checkpoint):
+                return method
+    return "nonlinear"
+
+
+def _by_method(vector: TaskVector, method: str, model: str, checkpoint: Checkpoint) -> TaskVector:
+    """Return a vector of those parameters alone that a method trains; no other may have moved."""
+    trained = _trained(method, model)
+    if changed := _others(vector, trained, checkpoint):
+        more = " by more than rounding" if checkpoint.kinds else ""
+        raise TasklabError(
+            f"{checkpoint.path} has changed {len(changed)} parameters that {method!r} does not "
+            f"train{more}, such as {changed[0]}: give the method that it was fine-tuned by."
+        )
+    return TaskVector({name: x for name, x in vector.items() if name in trained}, vector.base)
+
+
+def _trained(method: str, model: str) -> set[str]:
+    own = {name: torch.empty(shape, device="meta") for name, shape in reading.shapes(model).items()}
+    return set(finetune.trainable(own, method, model))
+
+
+def _others(vector: TaskVector, trained: set[str], checkpoint: Checkpoint) -> list[str]:
+    theta, kinds = checkpoint.theta or {}, checkpoint.kinds  # one step of rounding is no change
+    return [
+        name
+        for name, x in vector.items()
+        if name not in trained
+        and x.any()
+        and not (name in kinds and precision.within_a_step(x, theta[name], kinds[name]))
+    ]
+
+
 def far(distance: float | None) -> list[str]:
     """Describe a vector that is too long to come from fine-tuning."""
     if distance is None or distance <= _FAR:
@@ -249,10 +271,6 @@ def imported(store: Store, model: str, name: str) -> TaskVector:
 
         cars, svhn = (imported(store, "vitb32", f"{task}_nonlinear") for task in ("Cars", "SVHN"))
         theta = ((cars + svhn) / 3).apply(encoder.params)
-
-    Args:
-        store: Where it was imported to.
-        name: As `tasklab import --list` shows it.
     """
     found = _kept(store, model, name)
     _tell(name, found.record["notes"])
@@ -314,7 +332,6 @@ def _tell(name: Path | str, notes: Iterable[str]) -> None:
 
 
 def _known(model: str, base: Path | str | None) -> Mapping[str, Tensor]:
-    """Return theta_0 for a checkpoint of which nothing is known yet."""
     return loading.load(model).encoder.params if base is None else base_of(base, model).theta or {}
 
 
@@ -342,9 +359,9 @@ def _start(
         if checkpoint.theta0 is not None:
             return None, f"the theta_0 in {checkpoint.path.name}", nothing
         raise
-    kept = {} if checkpoint.vector is not None else dict(encoder.module.named_buffers())
-    kept = {name: x for name, x in kept.items() if name in encoder.module.state_dict()}
-    return encoder.params, source, dataclasses.replace(nothing, buffers=kept)
+    buffers = {} if checkpoint.vector is not None else dict(encoder.module.named_buffers())
+    buffers = {name: x for name, x in buffers.items() if name in encoder.module.state_dict()}
+    return encoder.params, source, dataclasses.replace(nothing, buffers=buffers)
 
 
 def _pretrained(

@@ -80,13 +80,9 @@ def recognise(
     """Return a checkpoint's parameters under our names.
 
     Args:
-        tensors: By the names of the checkpoint.
         own: Shapes of the encoder's parameters by our names, in the encoder's order.
         theta0: The pre-trained parameters, or what returns them; they tell apart two ways to name
             a list.
-
-    Raises:
-        TasklabError: If the layout is none of those above.
     """
     tensors = naming.unwrapped(tensors)
     adapters = naming.adapters(tensors)
@@ -244,7 +240,6 @@ def in_transformers(name: str) -> str:
 
 
 def _in_transformers(name: str) -> list[str]:
-    """Return transformers' name of one of our parameters: three for queries, keys and values."""
     if name == "proj":
         return [_PROJECTION]
     name = in_transformers(name)
@@ -263,7 +258,6 @@ def _joined(parts: Tensors) -> Tensor:
 
 
 def _lists(tensors: Tensors) -> tuple[list[Tensor], list[Tensor]] | None:
-    """Return the lists theta and theta_0, or `None` if there are none."""
     lists: dict[str, dict[int, Tensor]] = {"params": {}, "params0": {}}
     prefixes = set()
     for name, tensor in tensors.items():

@@ -128,12 +128,7 @@ def _is_light(vector: TaskVector) -> bool:
 
 
 def together(sources: Sequence[Source]) -> str:
-    """Return the hash of the theta_0 that all vectors start from.
-
-    Raises:
-        TasklabError: If they are of several models, start from several theta_0, pre-trained or
-            random ones, or only some belong in the linearized model.
-    """
+    """Return the hash of the theta_0 of all vectors, which must be of one model and one kind."""
     first, *rest = sources
     for one in rest:
         if one.model != first.model:
@@ -208,17 +203,12 @@ def write(
     made: Mapping[str, Any],
     model: AbstractContextManager | None = None,
 ) -> None:
-    """Write a merged vector to one file, in one step.
+    """Write a merged vector to one file, in one step; one that is there must be of a vector.
 
     Args:
-        path: The file; one that is there already must be of a task vector.
-        vector: What was made.
-        sources: Of what it was made.
+        sources: Of what the vector was made.
         made: How, for whoever reads the file.
         model: Writes the edited model, as `publishing.written` does: both are there, or neither.
-
-    Raises:
-        TasklabError: If the file holds something else, or cannot be written.
     """
     tasks = ", ".join(dict.fromkeys(one.task for one in sources))
     about = {

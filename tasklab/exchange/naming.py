@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+import string
 from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 
@@ -44,6 +47,19 @@ def inert(text: object) -> str:
     return re.sub(r"([\\`*\[\]<>|&#!$~]|(?<![^\W_])_|_(?![^\W_]))", r"\\\1", plain)
 
 
+def filled(card: str, parts: Mapping[str, bool], **values: Any) -> str:
+    """Return a card of this folder with its values, and those of its parts that are wanted.
+
+    A line that begins with `one,other::` is there if both parts are wanted.
+    """
+    lines = []
+    for line in Path(__file__).with_name(card).read_text("utf-8").splitlines():
+        marks, _, text = line.rpartition("::")
+        if all(parts[one] for one in marks.split(",") if one):
+            lines.append(text.removeprefix(" ") if marks else line)
+    return string.Template("\n".join(lines) + "\n").substitute(values)
+
+
 def bare(name: str) -> str:
     """Return a name without the words that wrappers of modules put into it.
 
@@ -54,11 +70,7 @@ def bare(name: str) -> str:
 
 
 def unwrapped(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return tensors under their names without wrappers' words.
-
-    Raises:
-        TasklabError: If two of them have then the same name, or what they hold is no weights.
-    """
+    """Return tensors under their names without wrappers' words, which must differ."""
     plain: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
         for pattern, what in _OTHERS:
@@ -79,11 +91,7 @@ def adapters(names: Iterable[str]) -> list[str]:
 
 
 def refusal(names: Iterable[str]) -> TasklabError:
-    """Return the error for adapters in place of weights.
-
-    Args:
-        names: Some of their tensors.
-    """
+    """Return the error for adapters in place of weights, with the names of some."""
     return TasklabError(
         f"it holds adapters, alone or beside their model (low-rank adapters, LoRA, or others: "
         f"{abridged(names, 2)}): merge them into it first (peft's merge_and_unload), and save that."

@@ -43,8 +43,7 @@ class Target:
 def target(place: Path, model: str | None = None) -> Target:
     """Return the format to write to a place, or raise unless nothing is there.
 
-    Args:
-        model: Short name of what will be written, if it is known.
+    `model` is what will be written; `None` if that is not known.
     """
     if model:
         check_clip(model)
@@ -109,11 +108,7 @@ def imported(name: str, store: Store, model: str | None) -> Artifact:
 
 
 def check_free(path: Path, vectors: Iterable[str] = ()) -> None:
-    """Raise unless a file can be written: nothing is there, or a task vector of no other use.
-
-    Args:
-        vectors: What is read for it, which it must not replace.
-    """
+    """Raise unless a file can be written: nothing is there, or a vector that is none of these."""
     if path.is_dir():
         raise TasklabError(f"{path} is a folder: give --out a file, e.g. merged.safetensors.")
     if not path.parent.is_dir():

@@ -48,9 +48,7 @@ def share(
 ) -> tuple[float, list[torch.dtype]]:
     """Return the expected norm of rounding relative to a vector's, and to which types.
 
-    Args:
-        vector: theta - theta_0.
-        sides: theta, and theta_0 if it is from a file, each with the types of its tensors.
+    The sides are theta, and theta_0 if it is from a file, each with the types of its tensors.
     """
     error, kinds = 0.0, []
     for theta, types in sides:

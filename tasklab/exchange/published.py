@@ -18,19 +18,15 @@ from typing import Any, Literal
 
 from tasklab.errors import TasklabError
 from tasklab.exchange import importing
-from tasklab.exchange.catalogue import PREFIX as PREFIX
-from tasklab.exchange.catalogue import Published as Published
-from tasklab.exchange.catalogue import entry as entry
-from tasklab.exchange.catalogue import offers as offers
-from tasklab.exchange.catalogue import source_of as source_of
-from tasklab.exchange.catalogue import table as table
-from tasklab.exchange.catalogue import vectors as vectors
+from tasklab.exchange.catalogue import PREFIX, Published, entry, offers, source_of, table, vectors
 from tasklab.models.zoo import spec
 from tasklab.progress import bar
 from tasklab.storage import fetching
 from tasklab.storage.checksums import file_sha256
 from tasklab.storage.store import Store
 
+__all__ = ["PREFIX", "Published", "Status", "entry", "fetch", "imported", "offers", "source_of"]
+__all__ += ["status", "table", "vectors"]
 _TENSOR_FILE = 1.001  # bytes of a file over those of its numbers: names and shapes
 
 
@@ -55,11 +51,8 @@ def status(
     """Return which vectors are in the store, which files are here, and the bytes to fetch.
 
     Args:
-        wanted: As `vectors` returns them.
-        store: Where imported vectors are.
-        folder: A mirror on this machine in place of the hub.
-        ask: Whether to ask the hub for sizes; without, or where it does not answer, they follow
-            from the model's size.
+        folder: A mirror on this machine in place of the hub; `None` for the hub.
+        ask: Whether to ask the hub for sizes; else they follow from the model's size.
     """
     wanted, found, counted = list(wanted), [], set[tuple[str, str]]()
     here = {one: _here(one, folder) for one in wanted}
@@ -121,13 +114,8 @@ def fetch(
 
     One that cannot be had, or is not what it is called, has a `problem` in place of the rest, and
     the others go on. What is imported is not fetched again; an interrupted file goes on where it
-    stopped; a file enters the hub's cache only after its checksum was compared.
-
-    Args:
-        wanted: As `vectors` returns them.
-        store: Where imported vectors are kept.
-        folder: A mirror on this machine in place of the hub.
-        progress: Whether to show it.
+    stopped; a file enters the hub's cache only after its checksum was compared. A `folder` is a
+    mirror on this machine in place of the hub.
     """
     wanted = list(wanted)
     with bar(len(wanted), "importing", unit="vector", on=progress) as shown:
@@ -144,11 +132,7 @@ def fetch(
 
 
 def _import(one: Published, store: Store, folder: Path | None, progress: bool) -> None:
-    """Fetch and import one vector.
-
-    Raises:
-        TasklabError: If it cannot be had, is that of another task, or of another method.
-    """
+    """Fetch and import one vector, which must be of its task and its method."""
     files = [_fetched(one, file, folder, progress) for file in one.files]
     sha256, source = file_sha256(files[0]), f"{one.repository}/{one.files[0]}"
     for other in importing.listed(store) if len(files) == 1 else ():  # else it holds all tasks'
@@ -168,7 +152,6 @@ def imported(store: Store, one: Published) -> bool:
 
 
 def _here(one: Published, folder: Path | None) -> Path | None:
-    """Return a vector's checkpoint if all of its files are on this machine."""
     if folder is None:
         places = [fetching.cached(one.repository, file) for file in one.files]
     else:

@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from tasklab import __version__
 from tasklab.errors import TasklabError
 from tasklab.exchange import bases, layouts, places
-from tasklab.exchange.naming import inert
+from tasklab.exchange.naming import filled, inert
 from tasklab.mini import clip as shipped
 from tasklab.models import loading
 from tasklab.models.encoder import Encoder
@@ -42,13 +42,7 @@ _WEIGHTS, _SETTINGS, _IMAGES = "model.safetensors", "config.json", "preprocessor
 def check_model(into: places.Target, model: str, init: str, base: Path | str | None = None) -> None:
     """Raise unless a model can be written, before any vector of it is read.
 
-    Args:
-        init: `"pretrained"` or `"random"`.
-        base: The checkpoint whose weights stand in for the published ones.
-
-    Raises:
-        TasklabError: If it is no CLIP with a text tower, its weights are not on this machine, or
-            transformers has no such network.
+    Its weights, or those of a checkpoint `base` in their place, must be here and have a text tower.
     """
     places.check_clip(model)
     entry = spec(model)
@@ -106,7 +100,9 @@ def written(
                 write_tensors(tensors, draft, _header(about))
             beside = {"card": card(into, encoder, about, file_sha256(draft))}
             if spec(encoder.name).shipped:
-                beside["settings"] = json.dumps(_open_clip_settings(encoder), indent=1)
+                beside["settings"] = json.dumps(
+                    shipped.config(spec(encoder.name).shipped_as), indent=1
+                )
             for what, text in beside.items():
                 one = drafts.enter_context(atomic.replacing(into.beside[what]))
                 one.write_text(text, "utf-8")
@@ -116,45 +112,37 @@ def written(
 def card(into: places.Target, encoder: Encoder, about: Mapping[str, Any], digest: str) -> str:
     """Return the card of a merged model: how to load it, what was merged, and the same as JSON.
 
-    Args:
-        into: Where the model is written.
-        encoder: Whose image tower was edited.
-        about: `method`, `title`, `paper`, `options`, `weights`, `base`, and of each of `vectors`
-            its `vector`, `task`, `method`, `sha256` and `notes`.
-        digest: SHA-256 of the file of weights.
+    `about` has method, title, paper, options, weights, base, and of each of its vectors the vector,
+    task, method, sha256 and notes; `digest` is the SHA-256 of the file of weights.
     """
     facts = {
         **about, "model": encoder.name, "init": encoder.init, "file_sha256": digest,
         "tasklab": __version__,
     }  # fmt: skip
-    options = ", ".join(f"{name} {value}" for name, value in about["options"].items())
-    rows = [
-        f"| {inert(one['vector'])} | {inert(one['task'])} | {one['method']} | `{one['sha256']}` |"
-        for one in about["vectors"]
-    ]
-    notes = [
-        f"- {inert(one['vector'])}: {inert(note)}"
-        for one in about["vectors"]
-        for note in one.get("notes", ())
-    ]
-    notes += [""] if notes else []
+    rows, notes = [], []
+    for one in about["vectors"]:
+        name, task = inert(one["vector"]), inert(one["task"])
+        rows.append(f"| {name} | {task} | {one['method']} | `{one['sha256']}` |")
+        notes += [f"- {name}: {inert(note)}" for note in one.get("notes", ())]
     buffers = any(name.endswith("running_var") for name, _ in encoder.module.named_buffers())
-    return "\n".join(
-        [
-            "---", "library_name: " + ("transformers" if into.folder else "open_clip"),
-            "tags: [model-merging, task-arithmetic, clip]", "---", "",
-            f"# {encoder.name}, merged of {len(rows)} task vectors", "",
-            f"Image tower: theta_0 + tau, where tau was merged by {about['title']} "
-            f"(arXiv:{about['paper']}; {options or 'no options'}). Text tower: as pre-trained.", "",
-            f"theta_0 is {inert(about['base'])}, with the weights `{about['weights']}`.", "",
-            *(["Running statistics of batch normalisation are those of theta_0.", ""] * buffers),
-            "| vector | task | fine-tuned by | SHA-256 |", "|---|---|---|---|", *rows, "", *notes,
-            "```python", *_loading(into, encoder), "```", "",
-            f"Images: {encoder.image_size} x {encoder.image_size} pixels, mean "
-            f"{[*encoder.mean]}, standard deviation {[*encoder.std]}.", "",
-            "## All of it", "", "```json", canonical(facts, indent=1), "```", "",
-        ]
-    )  # fmt: skip
+    options = ", ".join(f"{name} {value}" for name, value in about["options"].items())
+    return filled(
+        "merged_card.md",
+        {"statistics": buffers, "noted": bool(notes)},
+        library="transformers" if into.folder else "open_clip",
+        model=encoder.name,
+        count=len(rows),
+        options=options or "no options",
+        base=inert(about["base"]),
+        rows="\n".join(rows),
+        notes="\n".join(notes),
+        loading="\n".join(_loading(into, encoder)),
+        size=encoder.image_size,
+        mean=[*encoder.mean],
+        std=[*encoder.std],
+        facts=canonical(facts, indent=1),
+        **{name: about[name] for name in ("title", "paper", "weights")},
+    )
 
 
 def in_transformers(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -228,11 +216,6 @@ def _images(encoder: Encoder) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _open_clip_settings(encoder: Encoder) -> dict[str, Any]:
-    """Return open_clip's configuration of one of the package's own models."""
-    return shipped.config(spec(encoder.name).shipped_as)
-
-
 def _loading(into: places.Target, encoder: Encoder) -> list[str]:
     place = into.place.name
     if into.folder:
@@ -243,7 +226,7 @@ def _loading(into: places.Target, encoder: Encoder) -> list[str]:
         settings = into.beside["settings"]
         arch = settings.stem
         lines.append(f"open_clip.add_model_config({settings.name!r})")
-        if "timm_model_name" in _open_clip_settings(encoder)["vision_cfg"]:
+        if "timm_model_name" in shipped.config(entry.shipped_as)["vision_cfg"]:
             lines.append("tasklab.mini.clip.register_convnext()  # timm does not know it")
     more = f", image_mean={tuple(encoder.mean)}, image_std={tuple(encoder.std)}"
     return [*lines, f"open_clip.create_model_and_transforms({arch!r}, pretrained={place!r}{more})"]

@@ -76,11 +76,7 @@ def inspect(
 ) -> Checkpoint:
     """Return what is in a checkpoint, with the pre-trained projection if it has none.
 
-    Args:
-        theta0: Pre-trained parameters; `None` loads the model's if they are needed.
-
-    Raises:
-        TasklabError: If the checkpoint cannot be had, or does not fit the model.
+    `theta0` are the pre-trained parameters; `None` loads the model's if they are needed.
     """
     checkpoint = contents(path, model, None if theta0 is None else lambda: theta0)
     if not checkpoint.lacking:
@@ -102,9 +98,6 @@ def contents(
         start: Returns the pre-trained parameters: asked if there are two ways to name a list.
         text: Whether its text tower is read as well, if it has one.
         task: Whose vector is meant, in a file that holds those of several.
-
-    Raises:
-        TasklabError: If the checkpoint cannot be had, or does not fit the model.
     """
     entry = spec(model)
     file, settings = sources.locate(path)
@@ -188,7 +181,6 @@ def text_shapes(model: str) -> dict[str, Size]:
 def _text_tower(
     tensors: Mapping[str, Tensor], named: layouts.Weights, file: Path, model: str
 ) -> dict[str, Tensor]:
-    """Return what a checkpoint has of a text tower, of the model's shapes and finite."""
     own = text_shapes(model)
     found = layouts.text_tower(tensors, named, list(own))
     found |= {name: x.reshape(own[name]) for name, x in found.items() if x.numel() == 1}
@@ -204,11 +196,7 @@ def _text_tower(
 
 
 def export_facts(file: Path) -> dict[str, Any]:
-    """Return the metadata of an exported or merged vector; empty for any other file.
-
-    Raises:
-        TasklabError: If it says too little, or what no export says.
-    """
+    """Return the metadata of an exported or merged vector; empty for any other file."""
     header = sources.header(file).get("tasklab")
     if header is None:
         return {}
@@ -234,54 +222,31 @@ def is_plain(text: str) -> bool:
 def _exported(
     file: Path, settings: Path | None, about: Mapping[str, Any], model: str
 ) -> Checkpoint:
-    """Return a task vector that `tasklab export` wrote."""
-    owner = about["model"]
+    owner, task, method = about["model"], about["task"], about["method"]
     if owner != model:
         raise TasklabError(f"{file} is a task vector of model {owner!r}, not of {model!r}.")
-    tensors = read_tensors(file)
-    _check_vector(tensors, file, model)
-    digest = file_sha256(file)
-    if file.name != sources.VECTOR_FILE:
-        settings = None
-    if settings is not None and _recorded(settings, file.name) not in (None, digest):
-        raise TasklabError(
-            f"{file} is damaged: its checksum is not the one in {settings.name}. Export it again, "
-            "or fetch it again."
-        )
-    base = Base(owner, about["init"], about["weights"], about["method"])
-    vector = TaskVector({name: x.float() for name, x in tensors.items()}, base)
-    return Checkpoint(
-        path=file,
-        sha256=digest,
-        layout=f"task vector exported by tasklab ({about['task']})",
-        notes=about["notes"],
-        task=about["task"],
-        method=about["method"],
-        init=about["init"],
-        vector=vector,
-        weights=about["weights"],
-    )
+    layout = f"task vector exported by tasklab ({task})"
+    base = Base(owner, about["init"], about["weights"], method)
+    more: dict[str, Any] = {"notes": about["notes"], "task": task, "method": method}
+    made = _vector(file, model, read_tensors(file), base, layout=layout, **more)
+    if settings is not None and file.name == sources.VECTOR_FILE:
+        if _recorded(settings, file.name) not in (None, made.sha256):
+            raise TasklabError(
+                f"{file} is damaged: its checksum is not the one in {settings.name}. Export it "
+                "again, or fetch it again."
+            )
+    return made
 
 
 def _saved(file: Path, model: str) -> Checkpoint:
     """Return a task vector that `TaskVector.save` wrote, with its base if that was known."""
     vector = TaskVector.load(file)
     base = vector.base
-    unknown = "it does not tell from which weights it starts: the model's own are taken"
     if base is not None and not (base.init in INITS and all(map(is_plain, base[:3]))):
         raise TasklabError(f"{file} does not say what it is: save it again.")
     if base is not None and base.model != model:
         raise TasklabError(f"{file} is a task vector of model {base.model!r}, not of {model!r}.")
-    _check_vector(vector, file, model)
-    return Checkpoint(
-        path=file,
-        sha256=file_sha256(file),
-        layout="task vector of TaskVector.save",
-        notes=(unknown,) if base is None else (),
-        init="pretrained" if base is None else base.init,
-        vector=TaskVector({name: x.float() for name, x in vector.items()}, base),
-        weights=None if base is None else base.weights,
-    )
+    return _vector(file, model, vector, base, layout="task vector of TaskVector.save")
 
 
 def _of_others(file: Path, changes: Mapping[str, Tensor], model: str) -> Checkpoint:
@@ -289,25 +254,28 @@ def _of_others(file: Path, changes: Mapping[str, Tensor], model: str) -> Checkpo
     own, buffers = shapes(model), dict(_tower(model).named_buffers())
     named = layouts.recognise(changes, own)
     tensors = {name: x for name, x in named.theta.items() if name not in buffers}
-    _check_vector(tensors, file, model)
-    unknown = "it does not tell from which weights it starts: the model's own are taken"
-    absent = f"{len(own) - len(tensors)} parameters are not in it: they do not change"
-    return Checkpoint(
-        path=file,
-        sha256=file_sha256(file),
-        layout=f"task vector of other code ({named.layout})",
-        notes=(unknown, absent) if len(tensors) < len(own) else (unknown,),
-        vector=TaskVector({name: x.float() for name, x in tensors.items()}),
-    )
+    absent = len(own) - len(tensors)
+    notes = (f"{absent} parameters are not in it: they do not change",) if absent > 0 else ()
+    layout = f"task vector of other code ({named.layout})"
+    return _vector(file, model, tensors, None, layout=layout, notes=notes)
 
 
-def _check_vector(tensors: Mapping[str, Tensor], file: Path, model: str) -> None:
-    """Raise a `TasklabError` for what is no change of this model's parameters."""
+def _vector(
+    file: Path, model: str, tensors: Mapping[str, Tensor], base: Base | None, **about: Any
+) -> Checkpoint:
+    """Return a checkpoint that is a task vector, after comparing names and shapes with a model."""
     own = shapes(model)
     if wrong := [name for name, x in tensors.items() if own.get(name) != x.shape]:
         raise TasklabError(f"{file} does not fit model {model!r}: {abridged(wrong)}.")
     _check_kind(tensors, file)
     _check_finite(tensors, file)
+    vector = TaskVector({name: x.float() for name, x in tensors.items()}, base)
+    if base is None:
+        unknown = "it does not tell from which weights it starts: the model's own are taken"
+        about["notes"] = (unknown, *about.get("notes", ()))
+    else:
+        about |= {"init": base.init, "weights": base.weights}
+    return Checkpoint(path=file, sha256=file_sha256(file), vector=vector, **about)
 
 
 def _recorded(settings: Path, name: str) -> str | None:
@@ -322,7 +290,6 @@ def _recorded(settings: Path, name: str) -> str | None:
 
 
 def _tower(model: str) -> nn.Module:
-    """Return the encoder's module without memory: its names and shapes."""
     entry = spec(model)
     with torch.device("meta"):
         built = loading.build(entry)
@@ -330,7 +297,6 @@ def _tower(model: str) -> nn.Module:
 
 
 def _check_size(parts: Sequence[Path], own: Mapping[str, Size]) -> None:
-    """Raise a `TasklabError` for files that no checkpoint of a network this small needs."""
     size = sum(part.stat().st_size for part in parts)
     most = _MOST_TIMES * sum(4 * shape.numel() for shape in own.values()) + _ROOM
     if size > most:
@@ -341,7 +307,6 @@ def _check_size(parts: Sequence[Path], own: Mapping[str, Size]) -> None:
 
 
 def _check_whole(named: layouts.Weights, own: Mapping[str, Size]) -> None:
-    """Raise a `TasklabError` if all that is wrong is that something is missing."""
     theta = named.theta
     if named.missing and all(name in own and x.shape == own[name] for name, x in theta.items()):
         raise TasklabError(

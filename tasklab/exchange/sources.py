@@ -49,9 +49,6 @@ def locate(path: Path | str) -> tuple[Path, Path | None]:
     Of a checkpoint that is split over several files it is their index; see `parts`. The settings
     are the `config.json` of transformers or of an export, whatever the file is called, or the
     `open_clip_config.json`, which alone describes open_clip's own files.
-
-    Raises:
-        TasklabError: If there is no such file, or it cannot be fetched (within five seconds).
     """
     try:
         return _locate(str(path))
@@ -61,11 +58,7 @@ def locate(path: Path | str) -> tuple[Path, Path | None]:
 
 
 def parts(file: Path) -> list[Path]:
-    """Return the files that a checkpoint consists of: those that its index names, or itself.
-
-    Raises:
-        TasklabError: If one of them is not there, or the index is damaged.
-    """
+    """Return the files that a checkpoint consists of: those that its index names, or itself."""
     if not file.name.endswith(_INDEX):
         return [file]
     files = [file.parent / name for name in _shards(file)]
@@ -79,11 +72,7 @@ def parts(file: Path) -> list[Path]:
 
 
 def settings_in(file: Path) -> Any:
-    """Return what is in a file of JSON.
-
-    Raises:
-        ValueError: If it is none, or far too long.
-    """
+    """Return what is in a file of JSON; what is none, or far too long, is a `ValueError`."""
     if file.stat().st_size > _MOST_TEXT:
         raise ValueError(f"{file.name} is longer than {_MOST_TEXT >> 20} MB")
     try:
@@ -145,7 +134,6 @@ def _locate(text: str) -> tuple[Path, Path | None]:
 
 
 def _in_folder(folder: Path) -> str:
-    """Return the name of a folder's checkpoint."""
     there = sorted(one.name for one in folder.iterdir() if one.is_file())
     names = [name for name in FILES if name in there]
     if names:

@@ -38,14 +38,15 @@ _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _IN_THE_WAY = {errno.ENOTDIR, errno.EEXIST}
 
 
-def save_checkpoint(path: Path, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
+def save_checkpoint(
+    path: Path, tensors: Mapping[str, Tensor], meta: Mapping[str, Any], *explanation: str
+) -> None:
     """Write tensors and a JSON-able `meta` to one safetensors file, replacing it atomically.
 
-    Raises:
-        TasklabError: If the disk is full or read-only; an earlier checkpoint is then still there.
+    What cannot be written is one error, as `explained` words it; an earlier file is still there.
     """
     text = canonical(meta, "meta")
-    with explained(path.parent), atomic.replacing(path, alone=True) as draft:
+    with explained(path.parent, *explanation), atomic.replacing(path, alone=True) as draft:
         write_tensors(tensors, draft, {"meta": text})
 
 
