@@ -87,7 +87,6 @@ def unpaired(present: Mapping[str, str | None], wanted: list[str] | None) -> str
     """Return why torch and torchvision do not fit each other, or `None` if they may.
 
     Args:
-        present: Of `versions`.
         wanted: Requirements of torchvision, as in its metadata.
 
     >>> unpaired({"torch": "2.5.0+cpu", "torchvision": "0.20.1+cpu"}, ["torch==2.5.1"])

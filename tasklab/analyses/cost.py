@@ -212,7 +212,6 @@ def measure(
         model: Its image encoder is measured, with a small random task vector.
         images: Before preprocessing, which is not measured.
         variants: Of `VARIANTS`; one that adds nothing to a run (`RUNS`) is left out there.
-        batch_sizes: The first that many images are taken.
         rounds: Of the timing; see `turns`. A pass that counts comes before and warms up.
         optimiser: Whether a training step clips gradients and takes a step of AdamW.
 

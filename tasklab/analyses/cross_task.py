@@ -212,11 +212,7 @@ def _metrics(weights: Mapping[str, float], uu: Tensor, uf: Mapping[str, Tensor],
 
 
 class Spread:
-    """Mean and quartiles of the metrics of one merge at each layer, from a histogram.
-
-    Args:
-        layers: How many there are.
-    """
+    """Mean and quartiles of the metrics of one merge at each layer, from a histogram."""
 
     # Distances on a logarithmic scale, coefficients on a linear one; ends take what lies beyond.
     EDGES = dict.fromkeys(METRICS, np.geomspace(1e-9, 2, 1200)) | {"coef": np.linspace(-1, 3, 4001)}

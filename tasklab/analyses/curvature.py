@@ -179,7 +179,6 @@ def bound(curvature: float, distance: float, alpha: float = 0.5) -> float:
     """Return alpha (1 - alpha) / 2 lambda_max |theta_i - theta_j|^2 (theorem 5.1).
 
     Args:
-        curvature: lambda_max, the Hessian's norm.
         distance: The squared distance.
 
     >>> bound(8.0, 0.5)

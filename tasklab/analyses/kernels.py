@@ -59,7 +59,6 @@ def gram(
         control: Further inputs, the other columns; `None` for none (M = N).
         classes: Rows of the head's weight; all of them by default.
         trainable: Names of the parameters that would train; all of them by default.
-        chunk: B, inputs in one pass.
         memory: Bytes for the gradients of a group of parameters; the largest parameter needs N + B
             times its size in any case.
         vectorised: `False` makes one backward pass after the other, for models that
@@ -189,9 +188,7 @@ def localization(kernels: Float[Tensor, "C N M"], own: int, *, power: float = 0.
     where `gram`'s control images begin with held-out images of the task.
 
     Args:
-        kernels: As `gram` gives them; the task's columns first.
         own: How many columns are the task's.
-        power: Weight of the singular values.
 
     >>> kernel = torch.tensor([[[2.0, 0.0, 0.0], [0.0, 1.0, 0.0]]])  # zero on the control image
     >>> localization(kernel, own=2)

@@ -240,11 +240,6 @@ def ascend(
     Each step takes the best value of one coefficient, the others fixed: the middle of the widest
     interval where the exact curve is highest. It stops when no coefficient improves. That is a
     local maximum: moving two coefficients at once may find more.
-
-    Args:
-        tasks: Scores of each task's images, affine in the coefficients.
-        single: Single-task accuracies (T,) in %.
-        start: Coefficients (T,).
     """
 
     def objective(alphas: np.ndarray) -> float:

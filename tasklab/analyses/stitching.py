@@ -52,8 +52,6 @@ def sums(
     """Yield the accuracies of stitched addition (figure 9).
 
     Args:
-        own: The task's vector.
-        other: Another task's.
         blocks: Last blocks of the front, each taken in turn.
 
     Yields:

@@ -159,9 +159,6 @@ class Canvas:
     """A stack of n images of one class, painted in place.
 
     Args:
-        u: Horizontal coordinates (n, S, S).
-        v: Vertical coordinates (n, S, S).
-        scale: Size of each (n,), as a share of half the image.
         jitter: Standard deviation of what is added to a colour.
 
     Attributes:
@@ -200,12 +197,7 @@ class Canvas:
         self.image = self.image * factor[:, None]
 
     def paint(self, colour: Tensor, where: Tensor, opacity: float | Tensor = 1.0) -> None:
-        """Lay a colour over a distance, a boolean mask, or an opacity in [0, 1] (`alpha`).
-
-        Args:
-            where: A distance, a mask or an opacity (n, S, S).
-            opacity: Of the whole, one for all or (n, 1, 1).
-        """
+        """Lay a colour over a distance, a boolean mask, or an opacity in [0, 1] (`alpha`)."""
         alpha = where.float() if where.dtype == torch.bool else coverage(where, self.scale)
         self.image = blend(self.image, colour, alpha * opacity)
 
@@ -227,7 +219,6 @@ def render(
 
     Args:
         painters: A function of a canvas for each class.
-        index: The class of each image (n,).
         at: u, v (n, S, S) and scale (n,) of the canvases.
         **own: Further attributes of the canvases, (n,) each.
     """

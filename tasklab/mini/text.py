@@ -114,13 +114,7 @@ def clues(rng: Rng, animal: str, forms: tuple[tuple[str, ...], ...], n: int) -> 
 
 
 def choices(rng: Rng, right: str, pool: tuple[str, ...], at: int, n: int, near: tuple = ()) -> str:
-    """Return n lettered options with the right one at place `at`; `near` ones are always there.
-
-    Args:
-        pool: Where the others are from.
-        at: Place of the right one, from 0.
-        near: Options that are always there.
-    """
+    """Return n lettered options with the right one at place `at`; `near` ones are always there."""
     others = [x for x in near if x != right][: n - 1]
     rest = [x for x in pool if x != right and x not in others]
     others += rng.sample(rest, n - 1 - len(others))

@@ -64,7 +64,6 @@ def vit(width: int, depth: int, patch: int, *, side: int = 224, embed: int = 0) 
     """Return an image tower, and the text tower that goes with it in CLIP.
 
     Args:
-        width: Of the residual stream; a head has 64 of it.
         embed: Width of CLIP's features and of its text tower; 0 for a tower of timm's.
     """
     tokens = (side // patch) ** 2 + 1

@@ -106,11 +106,8 @@ def fetch(
     """Return a file of the hub from its cache, where it is fetched to if need be.
 
     Args:
-        repository: `owner/name`.
-        file: Its path there.
         revision: Commit; `None` is the newest.
         sha256: Its checksum, where it is known beforehand.
-        progress: Whether to show it.
 
     Raises:
         TasklabError: If it cannot be had, or is not what the hub, or `sha256`, says that it is.

@@ -133,11 +133,6 @@ def replaced(one: Images, other: Images, ratio: float, seed: int = 0) -> Images:
     A measure of the similarity of two tasks (section 5 and figure 12): at 0 it is `one`, at 1 all
     samples are of `other`. With the same seed, what is replaced at a ratio is replaced at every
     larger one too, by the same samples.
-
-    Args:
-        one: N samples.
-        other: At least as many as are replaced, of the same shape.
-        ratio: Share of `one` to replace, 0 to 1.
     """
     if not 0 <= ratio <= 1:
         raise TasklabError(f"a share of samples is from 0 to 1, not {ratio}.")

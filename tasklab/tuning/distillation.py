@@ -107,12 +107,8 @@ def distance(
     The student's gradients are those of the distance alone, the teacher's those of its own loss.
 
     Args:
-        model: The student.
         encoder: The teacher before it is linearized.
         recompute: Whether the teacher's blocks are computed twice.
-        teacher: The teacher's change.
-        x: Preprocessed images.
-        y: Their classes.
     """
     config, head, theta0, delta, _ = problem
     weight = TABLE[config.method].teacher

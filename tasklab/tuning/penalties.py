@@ -175,11 +175,7 @@ def turns(
     seed: int,
     device: drawn.Device,
 ) -> Iterator[Tensor | None]:
-    """Yield each step's images of other tasks, one task a step; `None` where there are none.
-
-    Args:
-        steps: The steps that are left, in order: a resumed run sees what another one does.
-    """
+    """Yield each step's images of other tasks, one task a step; `None` where there are none."""
     streams = {}
     for place, task in enumerate(others):
         first = steps.start + (place - steps.start) % len(others)

@@ -151,7 +151,6 @@ def train(
     Args:
         lr: Learning rate. C.1.1: 0.1 for the MLP, 0.05 for the ResNet.
         epochs: Passes over the data, the last batch of each being what is left.
-        momentum: 0 is plain SGD.
         classes: Labels of the task; `None` is all.
         log: Called with every step (from 0) and its loss.
     """

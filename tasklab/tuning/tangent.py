@@ -153,7 +153,6 @@ def features(
 
     Args:
         encoder: The model to linearize; its `preprocess`, if it has one, is applied to each batch.
-        images: (N, 3, H, W), e.g. uint8.
         batch_size: Images in one pass; fewer where memory does not suffice.
     """
     prepare = getattr(encoder, "preprocess", lambda x: x)

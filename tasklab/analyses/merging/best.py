@@ -92,9 +92,7 @@ def metrics(name: str, own: Sequence[TangentFeatures], heads: Sequence[Head]) ->
     """Return the metric of each task's images.
 
     Args:
-        name: One of `METRICS`.
         own: Tangent features of each task's own vector on them.
-        heads: Of each task.
     """
     choose("metric", name, METRICS)
     if name == "logits":

@@ -84,11 +84,7 @@ def essential(
 
 
 def pooled_directions(vectors: Vectors, grams: PerTask | Directions | None) -> Directions:
-    """Collect all tasks' essential directions, from Gram matrices of one task at a time.
-
-    Args:
-        grams: As of `pooled_grams`. Directions are only moved.
-    """
+    """Collect all tasks' essential directions, from Gram matrices of one task at a time."""
     each = listed(vectors, 2)
     if isinstance(grams, Directions):
         return Directions(**placed(vars(grams), each[0].device))

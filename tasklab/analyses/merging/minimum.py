@@ -79,12 +79,9 @@ def minimum(
     """Minimise E over all weights that a vector changes.
 
     Args:
-        parts: Of each task.
-        start: Where to begin.
         checks: Parts of other images of each task, for early stopping; none for the minimum itself.
         rounds: Images of each task, at most, and steps, at most, of each round.
         patience: Steps without a lower E on `checks` that end a round.
-        tolerance: A residual that ends a round.
         factors: Images of each task behind the preconditioner, at most.
     """
     if not parts or not all(len(part.images) for part in (*parts, *checks)):

@@ -148,8 +148,6 @@ def regmean_plusplus(
     Args:
         readers: Of each task, in the vectors' order, a function of a vector and names that returns
             these parameters' Gram matrices at theta_0 + the vector (`images.of_images`).
-        ratio: As of `regmean`.
-        ridge: As of `regmean`.
     """
     each = listed(vectors, 2)
     given = [] if readers is None else list(readers)

@@ -60,7 +60,6 @@ def choose(
         place: The vector -> its best coefficient in the tangent model, and E there.
         look: The vector, a coefficient and the best score so far -> what is to be as large as
             possible on validation images; anything below the best stands for all that is.
-        budget: How many looks there are, of all values together.
 
     >>> one = TaskVector({})
     >>> score = lambda _, alpha, least: -abs(alpha - 3.0)
