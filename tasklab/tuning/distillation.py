@@ -78,7 +78,8 @@ class Distilled(Step):
     ) -> tuple[Tensor, Gradients]:
         value, gradients = super()._attempt(images, labels, others, plan)
         a = coefficient(self.config.seed, self._next)
-        models = self._models[plan.recompute], self.encoder, plan.recompute
+        taught = memory.Recomputed(self.encoder) if plan.recompute else self.encoder
+        models = self._models[plan.recompute], taught
         part = functools.partial(distance, self._problem, *models, self._teacher, a)
         far, more = memory.accumulated(
             lambda x, y: part(self.encoder.preprocess(x), y), images, labels, plan.size
@@ -95,8 +96,7 @@ class Distilled(Step):
 def distance(
     problem: Problem,
     model: Model,
-    encoder: Encoder,
-    recompute: bool,
+    taught: Model,
     teacher: Mapping[str, Tensor],
     a: float,
     x: Tensor,
@@ -107,8 +107,7 @@ def distance(
     The student's gradients are those of the distance alone, the teacher's those of its own loss.
 
     Args:
-        encoder: The teacher before it is linearized.
-        recompute: Whether the teacher's blocks are computed twice.
+        taught: The teacher's network, of which `teacher` is the change.
     """
     config, head, theta0, delta, _ = problem
     weight = TABLE[config.method].teacher
@@ -118,8 +117,7 @@ def distance(
             return F.cross_entropy(head(features), y)
 
     with precision(config, x):
-        recorded = memory.Recomputed(encoder) if recompute else None
-        known, _, own = tangent.lesson(encoder, encoder.params, teacher, x, loss, recorded=recorded)
+        known, _, own = tangent.lesson(taught, taught.params, teacher, x, loss)
         aim = known.at(a)
 
         def far(features: Tensor) -> Tensor:

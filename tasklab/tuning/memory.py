@@ -155,6 +155,7 @@ class Recomputed:
 
     def __init__(self, encoder: Encoder) -> None:
         self.encoder, self.params = encoder, encoder.params
+        self.preprocess = encoder.preprocess
 
     def __call__(self, params: Mapping[str, Tensor], x: Tensor) -> Tensor:
         """Return features (B, D), as the encoder does."""

@@ -72,13 +72,11 @@ def tangent_change(
     """Return E|J(x) delta|^2 and its gradient (tau Jp)."""
     if len(images) == 0:
         raise TasklabError("the penalty of tau Jp needs at least one image of another task.")
-    recorded = model if isinstance(model, memory.Recomputed) else None
-    encoder = model.encoder if isinstance(model, memory.Recomputed) else model
     total: dict[str, Tensor] = {}
     values = []
     for part in images.split(size or len(images)):
-        x = encoder.preprocess(part)
-        jtau, products = tangent.normal(encoder, encoder.params, delta, x, recorded=recorded)
+        x = model.preprocess(part)
+        jtau, products = tangent.normal(model, model.params, delta, x)
         values.append(jtau.square().sum())
         for name, product in products.items():
             total[name] = total[name] + product if name in total else product

@@ -162,9 +162,6 @@ def tangent_gradient(
     model: Model, theta0: Mapping[str, Tensor], delta: Mapping[str, Tensor], x: Tensor, loss: Loss
 ) -> tuple[Tensor, Gradients]:
     """Return the loss of f(x; theta_0) + J(x; theta_0) delta, and its gradient in delta."""
-    if isinstance(model, memory.Recomputed):
-        plain = model.encoder
-        return tangent.value_and_grad(plain, plain.params, delta, x, loss, recorded=model)
     return tangent.value_and_grad(model, model.params, delta, x, loss)
 
 

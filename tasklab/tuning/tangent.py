@@ -73,50 +73,30 @@ def jvp(encoder: Model, params: Params, tau: Params, x: Tensor) -> TangentFeatur
 
 
 def value_and_grad(
-    encoder: Model,
-    params: Params,
-    tau: Params,
-    x: Tensor,
-    loss: Loss,
-    *,
-    recorded: Model | None = None,
+    encoder: Model, params: Params, tau: Params, x: Tensor, loss: Loss
 ) -> tuple[Float[Tensor, ""], dict[str, Tensor]]:
     """Return L = loss(f_lin(x; theta_0 + tau)) and dL/dtau, from one forward and one backward pass.
 
     With c = dL/df_lin at f0 + J tau, the gradient is J' c: the backward pass of <f(x; theta), c> at
-    theta_0. The forward pass is shared by the values, the tangents and that backward pass.
+    theta_0. The forward pass is shared by the values, the tangents and that backward pass; an
+    encoder that records less (`memory.Recomputed`) gets one of its own for the backward pass.
 
     Args:
         tau: The task vector; its names are those that train.
         loss: Features (B, D) -> scalar.
-        recorded: The encoder in a form that records less (`memory.Recomputed`). It then gets a
-            forward pass of its own, for the backward pass, and the one with tangents keeps nothing.
 
     Returns:
         The loss, and gradients with the names, shapes and types of `tau`.
     """
-    return lesson(encoder, params, tau, x, loss, recorded=recorded)[1:]
+    return lesson(encoder, params, tau, x, loss)[1:]
 
 
 def lesson(
-    encoder: Model,
-    params: Params,
-    tau: Params,
-    x: Tensor,
-    loss: Loss,
-    *,
-    recorded: Model | None = None,
+    encoder: Model, params: Params, tau: Params, x: Tensor, loss: Loss
 ) -> tuple[TangentFeatures, Float[Tensor, ""], dict[str, Tensor]]:
-    """Return the tangent features, and what `value_and_grad` returns.
-
-    Args:
-        tau: The task vector; its names are those that train.
-        loss: Features (B, D) -> scalar.
-        recorded: As for `value_and_grad`.
-    """
+    """Return the tangent features, and what `value_and_grad` returns of a `loss`."""
     with torch.enable_grad():
-        leaves = {name: params[name].detach().requires_grad_() for name in tau if name in params}
-        f0, jtau = _recorded_pass(encoder, params, leaves, tau, x, recorded)
+        f0, jtau, leaves = _recorded_pass(encoder, params, tau, x)
         known = TangentFeatures(_precise(f0.detach()), _precise(jtau))
         linear = known.at(1.0).requires_grad_()
         value = loss(linear)
@@ -130,19 +110,15 @@ def normal(
     tau: Params,
     x: Tensor,
     metric: Callable[[Tensor], Tensor] = lambda v: v,
-    *,
-    recorded: Model | None = None,
 ) -> tuple[Float[Tensor, "B D"], dict[str, Tensor]]:
     """Return J tau and J' G J tau, summed over images, from one forward and one backward pass.
 
     Args:
         tau: The direction; J' is of the parameters that it names.
         metric: G, J tau (B, D) -> (B, D); by default the identity.
-        recorded: As for `value_and_grad`.
     """
     with torch.enable_grad():
-        leaves = {name: params[name].detach().requires_grad_() for name in tau if name in params}
-        f0, jtau = _recorded_pass(encoder, params, leaves, tau, x, recorded)
+        f0, jtau, leaves = _recorded_pass(encoder, params, tau, x)
         return _precise(jtau), pullback(f0, leaves, metric(_precise(jtau)))
 
 
@@ -162,14 +138,15 @@ def features(
 
 
 def _recorded_pass(
-    encoder: Model, params: Params, leaves: Params, tau: Params, x: Tensor, recorded: Model | None
-) -> tuple[Tensor, Tensor]:
-    """Return f0, recorded for a backward pass to the leaves, and J tau."""
-    if recorded is None:
-        return _dual_pass(encoder, {**params, **leaves}, tau, x)
+    encoder: Model, params: Params, tau: Params, x: Tensor
+) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+    """Return f0, recorded for a backward pass to the parameters of tau, J tau, and these leaves."""
+    leaves = {name: params[name].detach().requires_grad_() for name in tau if name in params}
+    if not isinstance(encoder, memory.Recomputed):
+        return *_dual_pass(encoder, {**params, **leaves}, tau, x), leaves
     with torch.no_grad():
-        _, jtau = _dual_pass(encoder, params, tau, x)
-    return recorded({**params, **leaves}, x), jtau
+        _, jtau = _dual_pass(encoder.encoder, params, tau, x)
+    return encoder({**params, **leaves}, x), jtau, leaves
 
 
 def _dual_pass(encoder: Model, params: Params, tau: Params, x: Tensor) -> tuple[Tensor, Tensor]:
