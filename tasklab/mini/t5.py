@@ -8,26 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 from transformers import T5Config, T5ForConditionalGeneration
 
 from tasklab.architectures import FirstToken
 from tasklab.errors import TasklabError
-from tasklab.mini.lexicon import EOS, LENGTH, PAD, encode, vocabulary
+from tasklab.mini.lexicon import EOS, PAD, vocabulary
 
 NAME = "mini_t5"
-BLOCK = r"(encoder|decoder)\.block\.\d+"  # matches each block, the encoder's first
-
-
-def tokenize(texts: Sequence[str]) -> Int[Tensor, "n 48"]:
-    """Return token ids (n, 48): one a word, the end mark, zeros."""
-    ids = torch.full((len(texts), LENGTH), PAD)
-    for row, text in zip(ids, texts, strict=True):
-        tokens = encode(text)
-        row[: len(tokens)] = torch.tensor(tokens)
-    return ids
 
 
 def t5_config() -> T5Config:

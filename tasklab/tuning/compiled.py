@@ -58,11 +58,6 @@ def records(config: FineTune, encoder: Encoder) -> bool:
     return 6 * entry.tower.products * config.batch_size <= _BOUND
 
 
-def passes(encoder: Encoder) -> dual.Plain | None:
-    """Return an encoder whose blocks are compiled, or `None` where they are of another kind."""
-    return dual.passes(encoder, block)
-
-
 @functools.cache
 def block(kind: Kind, dtype: torch.dtype) -> dual.Run:
     """Return the compiled function of a block; it is compiled when it is called."""

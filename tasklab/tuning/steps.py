@@ -23,7 +23,7 @@ from torch.nn.functional import cross_entropy
 
 from tasklab.models import heads, training
 from tasklab.models.encoder import Encoder
-from tasklab.tuning import compiled, footprint, kronecker, memory, penalties, tangent
+from tasklab.tuning import compiled, dual, footprint, kronecker, memory, penalties, tangent
 from tasklab.tuning.memory import Plan
 from tasklab.tuning.methods import LINEAR
 from tasklab.tuning.recipe import FineTune
@@ -122,7 +122,7 @@ class Step:
         return value, gradients
 
     def _compile(self) -> bool:
-        if (once := compiled.passes(self.encoder)) is None:
+        if (once := dual.passes(self.encoder, compiled.block)) is None:
             return False
         said = f"the blocks of {self.encoder.name} could not be compiled"
         for again, usual in self._parts.items():
