@@ -240,9 +240,8 @@ def test_padding_changes_nothing(small):
 
 def test_blocks_are_named_in_order():
     model = t5.build_t5()
-    names = [
-        name for name, _ in model.named_modules() if re.fullmatch(zoo.spec("mini_t5").block, name)
-    ]
+    pattern = zoo.spec("mini_t5").block
+    names = [name for name, _ in model.named_modules() if re.fullmatch(pattern, name)]
     assert names == [f"encoder.block.{i}" for i in range(3)] + [
         f"decoder.block.{i}" for i in range(2)
     ]
