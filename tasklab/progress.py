@@ -121,6 +121,7 @@ class Bar:
         self.screen, self.clock, self.note = screen, clock, ""
         self.start = clock()
         self.last, self.soon = self.start + soon - (screen.every if screen else 0), soon
+        self.first: tuple[float, float] | None = None  # when a step was done, and the share then
         self.closed, self.cell = screen is None, _cell()
         if not self.closed:
             if _open and _open[0].cell != self.cell:  # an error in that cell left them open
@@ -145,6 +146,8 @@ class Bar:
 
     def refresh(self) -> None:
         """Show the line, unless it was shown a moment ago."""
+        if self.first is None and (share := self.share()) > self._before:
+            self.first = self.clock(), share
         if self.screen is not None and self.clock() - self.last >= self.screen.every:
             self._show()
 
@@ -165,11 +168,23 @@ class Bar:
         for bar in _open[_open.index(self) :] if self in _open else [self]:
             parts.append(f"{bar.desc}: {bar.unit} {min(bar.done + 1, bar.total)} of {bar.total}")
             note = bar.note or note
-        before = self.initial / self.total if self.total else 0.0
-        if (new := self.share() - before) > 0:
-            left = (self.clock() - self.start) / new * (1 - self.share())
-            parts.append(f"about {duration(left)} left")
+        if (left := self._left()) is not None:  # first: a terminal cuts long lines
+            parts.insert(1, f"about {duration(left)} left")
         return ", ".join([*parts, note] if note else parts)
+
+    @property
+    def _before(self) -> float:
+        return self.initial / self.total if self.total else 0.0
+
+    def _left(self) -> float | None:
+        """Return the seconds left at the pace since the first step, which imports and compiles."""
+        now, share = self.clock(), self.share()
+        began, before = self.first or (self.start, self._before)
+        if share <= before:  # only the first step is done: it tells if it is no small one
+            began, before = self.start, self._before
+            if share - before < 0.05:
+                return None
+        return (now - began) / (share - before) * (1 - share)
 
     def close(self, failed: bool = False) -> None:
         """Show how long it took, unless an error ended it: that has its own line."""

@@ -91,6 +91,17 @@ def test_a_resumed_run_counts_its_own_time_only():
     assert run(15.0, initial=50).splitlines()[1].startswith("Cars: step 89 of 100, about 4 s")
 
 
+def test_a_slow_first_step_does_not_count_for_the_time_left():
+    clock, screen = Clock(), Seen()
+    with progress.Bar(400, "train", screen=screen, clock=clock) as shown:
+        for seconds in (40, 10, 10):  # the first imports
+            clock.now += seconds
+            shown.update()
+    texts = [text for text, _ in screen.lines]
+    assert texts[0] == "train: step 2 of 400"
+    assert texts[-1] == "train: step 4 of 400, about 66 min left"
+
+
 def test_nothing_for_what_takes_no_time():
     assert run(0.5) == ""
 
@@ -107,8 +118,8 @@ def test_what_is_inside_is_told_in_one_line_and_counts_for_the_time_left():
                 assert unused.lines == [] and unused.last is None
             outer.update()
     assert screen.lines == [
-        ("train: run 2 of 4, Cars: step 2 of 2, about 50 s left", 0.375),
-        ("train: run 3 of 4, Cars: step 2 of 2, about 36 s left", 0.625),
+        ("train: run 2 of 4, about 2 min left, Cars: step 2 of 2", 0.375),
+        ("train: run 3 of 4, about 60 s left, Cars: step 2 of 2", 0.625),
     ]
     assert screen.last == "train: 3 of 4 runs in 60 s"
 

@@ -17,8 +17,8 @@ _DECOMPOSED = ("tsv_m", "boosting", "iso_c", "iso_cts", "wudi", "wudi_exact", "w
 def seconds(vectors: Mapping[Hashable, TaskVector], name: str) -> float:
     """Return about how long a merge is made with each value of its option, without images.
 
-    A corner of a matrix of every vector is merged, and its time scaled: by the products that a
-    decomposition takes, or else by the count of numbers.
+    A corner of a matrix of every vector is merged, as two blocks' since some rules go by depth, and
+    its time scaled: by the products that a decomposition takes, or else by the count of numbers.
     """
     rule, first = METHODS[name], next(iter(vectors.values()))
     matrices = {n: x.shape for n, x in first.items() if is_matrix(n, x)}
@@ -26,12 +26,13 @@ def seconds(vectors: Mapping[Hashable, TaskVector], name: str) -> float:
         return 0.0
     largest = max(matrices, key=lambda n: min(matrices[n]))
     side = min(_SIDE, *matrices[largest])
-    corner = [TaskVector({largest: v[largest][:side, :side]}) for v in vectors.values()]
+    parts = ((v[largest][:side, :side] for _ in range(2)) for v in vectors.values())
+    corner = [TaskVector({f"blocks.{i}.weight": x for i, x in enumerate(two)}) for two in parts]
     spent: list[float] = []
     while len(spent) < 2 and sum(spent) < _ENOUGH:  # the first imports
         began = time.perf_counter()
         merge(name, corner, **rule.fixed)
         spent.append(time.perf_counter() - began)
-    products = sum(min(shape) * shape.numel() for shape in matrices.values()) / side**3
-    numbers = sum(x.numel() for x in first.values()) / side**2
+    products = sum(min(shape) * shape.numel() for shape in matrices.values()) / (2 * side**3)
+    numbers = sum(x.numel() for x in first.values()) / (2 * side**2)
     return min(spent) * (products if name in _DECOMPOSED else numbers) * max(1, len(rule.values))

@@ -29,10 +29,16 @@ def vectors(width):
 def test_an_estimate_is_a_corners_time_scaled(name, width, times, monkeypatch):
     clock = [0.0]
 
-    def merge(*_, **__):
-        clock[0] += 2.0
+    def merge(_, corner, **__):
+        clock[0] += 2.0 * len(corner[0])
 
     monkeypatch.setattr(timing, "merge", merge)
     monkeypatch.setattr(timing.time, "perf_counter", lambda: clock[0])
     tried = max(1, len(METHODS[name].values))
     assert timing.seconds(vectors(width), name) == pytest.approx(2.0 * times * tried)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_merge_is_timed_where_the_largest_matrix_is_in_no_block(name):
+    each = {task: TaskVector({"proj": torch.randn(8, 8), "b": torch.ones(8)}) for task in "ab"}
+    assert (timing.seconds(each, name) > 0) is not bool(METHODS[name].needs)
