@@ -13,9 +13,9 @@ import operator
 import os
 import re
 import reprlib
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 LONGEST = 10_000  # characters of a message
 MOST_WHOLE = 2**63 - 1  # what a tensor's integers and the seeds of torch's generators can hold
@@ -52,6 +52,23 @@ class LeftOutError(TasklabError):
     """Something needs training or files that `vectors="published:..."` does without; names it."""
 
 
+class Advised:
+    """A class that answers guesses at its attributes with the right call."""
+
+    __slots__ = ()
+    _advice: ClassVar[Mapping[str, str]] = {}  # guesses, with spaces between -> what to write
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name):
+            """Raise, with the right call if the guess is a known one."""
+            found = [told for guesses, told in self._advice.items() if name in guesses.split()]
+            advice = f": {found[0].format(name=name)}" if found else ""
+            raise AttributeError(
+                f"{type(self).__name__} has no {name!r}{advice}", name=name, obj=self
+            )
+
+
 def is_out_of_memory(error: BaseException) -> bool:
     """Return whether an error says that memory did not suffice, on any device.
 
@@ -75,11 +92,15 @@ def unknown(kind: str, name: object, choices: Iterable[str]) -> TasklabError:
     unknown model 'vitb23': did you mean 'vitb32'? Choices: mini, vitb32.
     >>> print(unknown("model", "ViT-B-32", ["mini", "vitb32"]))
     unknown model 'ViT-B-32': did you mean 'vitb32'? Choices: mini, vitb32.
+    >>> print(unknown("method", "linear", ["nonlinear", "linearized"]))
+    unknown method 'linear': did you mean 'linearized'? Choices: nonlinear, linearized.
     """
     choices = list(choices)
     text = name[:_TOO_LONG] if isinstance(name, str) else shown(name)
     near = [choice for choice in choices if _folded(choice) == _folded(text)]
+    near = near or [one for one in choices if len(text) > 2 and one.startswith(text)]
     near = near or difflib.get_close_matches(text, choices, n=1, cutoff=0.5)
+    near = near or [one for one in choices if len(one) > 2 and text.startswith(one)]
     hint = f"did you mean {near[0]!r}? " if near else ""
     return TasklabError(f"unknown {kind} {shown(name)}: {hint}Choices: {', '.join(choices)}.")
 
@@ -201,7 +222,8 @@ def texts(name: str, value: object, choices: Collection[str] | None = None) -> t
         if not isinstance(one, str) or not one.strip():
             raise TasklabError(f"each of {name} must be a name, not {shown(one)}.")
         if choices is not None:
-            choose(f"one of {name}", one, choices)
+            kind = name.removesuffix("s") if name.isidentifier() else f"one of {name}"
+            choose(kind, one, choices)
     return listed
 
 

@@ -18,7 +18,7 @@ import safetensors
 import torch
 from torch import Tensor
 
-from tasklab.errors import TasklabError, shown
+from tasklab.errors import Advised, TasklabError, shown
 from tasklab.errors import path as checked_path
 from tasklab.storage import checksums
 from tasklab.storage.tensors import OnDisk, load_checkpoint, read_tensors, save_checkpoint
@@ -48,7 +48,7 @@ class Base(NamedTuple):
     method: str = ""
 
 
-class TaskVector(Mapping[str, Tensor]):
+class TaskVector(Advised, Mapping[str, Tensor]):
     """The vector tau = theta - theta_0, one tensor per parameter that differs.
 
     A parameter that a vector does not name has the value 0 in it. Vectors add, subtract and scale
@@ -67,6 +67,18 @@ class TaskVector(Mapping[str, Tensor]):
     ([0.5, 0.5], [-1.0])
     """
 
+    _advice = MappingProxyType(
+        {
+            "cpu cuda": 'vector.to("{name}")',
+            "cos cosine_similarity": "vector.cosine(other)",
+            "inner": "vector.dot(other), or vector @ other",
+            "tensors params state_dict numel shape flatten numpy": "dict(vector) is {{name: tensor}}",
+            "apply_to": "vector.apply(lab.clip.encoder.params)",
+            "from_models from_checkpoints from_state_dict from_pretrained": (
+                "TaskVector.between(theta, theta0), or lab.vector(path) of a checkpoint"
+            ),
+        }
+    )
     __slots__ = ("_digest", "_tensors", "base")
     __array_ufunc__ = None  # numpy's numbers leave products to this class
 
@@ -140,7 +152,7 @@ class TaskVector(Mapping[str, Tensor]):
         path = checked_path(what, folder / _EXPORT if folder.is_dir() else folder, "file")
         if (base := _told_in(path)) is not None:
             return cls(read_tensors(path), base)
-        tensors, meta = load_checkpoint(path) or ({}, {})
+        tensors, meta = load_checkpoint(path, quiet=True) or ({}, {})
         base = _base_in(meta)
         if meta != _FORMAT:
             raise TasklabError(
@@ -305,6 +317,11 @@ class TaskVector(Mapping[str, Tensor]):
 
         For several alpha the models come one after another.
         """
+        if not isinstance(theta0, Mapping):
+            raise TasklabError(
+                f"a vector is added to parameters by name, not to a {type(theta0).__name__}: "
+                "vector.apply(lab.clip.encoder.params)."
+            )
         if number(alpha) is None and isinstance(alpha, Iterable) and not isinstance(alpha, str):
             return (self.apply(theta0, one) for one in list(alpha))
         return merged([self], [alpha], theta0)

@@ -27,8 +27,9 @@ th, td { text-align: right; padding: .25rem .5rem; border-bottom: 1px solid var(
 td { white-space: nowrap }
 th:first-child, td:first-child { text-align: left; position: sticky; left: 0;
   background: var(--paper) }
-@media (max-width: 40rem) { td:first-child { white-space: normal; max-width: 8rem } }
-td:first-child, li, .facts td { overflow-wrap: anywhere }
+@media (max-width: 40rem) { .wide td:first-child { white-space: normal; min-width: 7rem;
+  max-width: 8rem; overflow-wrap: anywhere } }
+li, .facts td { overflow-wrap: anywhere }
 .facts td:last-child { text-align: left; white-space: normal }
 thead th { color: var(--soft); font-weight: 600 }
 svg text { fill: var(--ink); font: 13px system-ui, sans-serif }
@@ -161,7 +162,7 @@ def _merges(contest: Contest) -> tuple[list[str], list[list[object]]]:
     first = [contest.start.title, f"{mean:.1f} ± {half:.1f}", *[""] * 5]
     lines.append([*first, _score(contest.start) if contest.labels else "1", "", ""])
     head = ["merge", "test, %", "gain, points", "over the sum", "expected", "coefficient", "option"]
-    return [*head, "validation, %" if contest.labels else "E(τ) / E(0)", "norm", "s"], lines
+    return [*head, "validation, %" if contest.labels else "E(τ) / E(0)", "norm", "seconds"], lines
 
 
 def _score(one: Entry) -> str:
@@ -260,9 +261,9 @@ def _pairs(contest: Contest) -> tuple[list[str], list[list[object]]]:
 
 def _facts(contest: Contest, about: Mapping[str, Any]) -> str:
     notes, machine = about["provenance"], about["provenance"]["machine"]
-    images = {
-        task: ", ".join(f"{n} {k}" for k, n in of.items()) for task, of in about["images"].items()
-    }
+    images: dict[str, list[str]] = {}
+    for task, of in about["images"].items():
+        images.setdefault(", ".join(f"{n} {k}" for k, n in of.items()), []).append(task)
     looks = sorted({one.looks for one in contest.merges})
     facts = [
         ("model", f"{about['model']}, suite {about['suite']}, weights {notes['weights'][:12]}"),
@@ -273,7 +274,7 @@ def _facts(contest: Contest, about: Mapping[str, Any]) -> str:
             if contest.labels
             else "E in closed form, no label",
         ),
-        *((f"images of {task}", text) for task, text in images.items()),
+        *((f"images of {', '.join(names)}", text) for text, names in images.items()),
         ("written", ", ".join(about["written"]) or "this page"),
         ("machine", machine["gpu"] or f"{machine['cpu']}, {machine['cores']} cores"),
         (
@@ -287,7 +288,7 @@ def _facts(contest: Contest, about: Mapping[str, Any]) -> str:
 
 
 def _forest(contest: Contest) -> str:
-    """Return mean accuracies with their intervals as an SVG, best on validation images first."""
+    """Return mean accuracies with their intervals as an SVG, the chosen merge first."""
     entries = [*contest.merges, contest.start]
     ends = [(mean - half, mean + half) for mean, half in (one.mean for one in entries)]
     own = sum(one.accuracy(task) for task, one in contest.alone.items()) / len(contest.alone)
@@ -327,7 +328,8 @@ def _forest(contest: Contest) -> str:
         f'<div class="wide"><svg viewBox="0 0 {left + width + 60} {height}" role="img" '
         f'aria-label="Mean test accuracy: {_text(told)}" style="width: 100%; max-width: 32rem">'
         f"{''.join(parts)}</svg></div>"
-        '<p class="soft">Mean test accuracy in % with 95 % intervals.</p>'
+        '<p class="soft">Mean test accuracy in % with 95 % intervals, in the order of '
+        f"{'validation accuracy' if contest.labels else 'E(τ) / E(0)'}.</p>"
     )
 
 

@@ -8,10 +8,13 @@ from __future__ import annotations
 import dataclasses
 import html
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Bool
+
+from tasklab.errors import Advised, choose
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -46,13 +49,24 @@ def paired(after: Answers, before: Answers) -> tuple[float, float]:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class Evaluation:
+class Evaluation(Advised):
     """What an edit does to the accuracy on each task: a table, in a notebook with bars."""
 
+    _advice = MappingProxyType(
+        {
+            "df to_frame to_df frame dataframe accuracy results": "evaluation.table()",
+            "to_dict json": "evaluation.rows",
+        }
+    )
     title: str  #: The model and the images
     before: Answers  #: Answers of the unedited model
     after: Answers  #: Answers of the edited one; the same as `before` where nothing was edited
     control: str = ""  #: Name of the control task, which the means leave out
+
+    def __getitem__(self, task: str) -> dict[str, Any]:
+        """Return the row of a task."""
+        choose("task", task, self.after)
+        return next(row for row in self.rows if row["task"] == task)
 
     @property
     def edited(self) -> bool:

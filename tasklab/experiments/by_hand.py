@@ -5,11 +5,12 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from tasklab.errors import TasklabError, choose, texts
+from tasklab.errors import Advised, TasklabError, choose, texts
 from tasklab.exchange import merged
 from tasklab.experiments.answers import Evaluation
 from tasklab.progress import track
@@ -24,8 +25,25 @@ if TYPE_CHECKING:
 SPLITS = ("test", "val", "train")
 
 
-class ByHand:  # `self` is a `Lab`, which is made of this
+class ByHand(Advised):  # `self` is a `Lab`, which is made of this
     """The part of a `Lab` for edits one at a time."""
+
+    _advice = MappingProxyType(
+        {
+            "model network encoder": "lab.clip is the model, lab.clip.encoder its image tower",
+            "init preset seed seeds steps lr precision": "lab.parameters has it",
+            "methods": "`tasklab list methods`; lab.vector(task, method) takes one",
+            "train fit finetune fine_tune": 'lab.vector("TASK") fine-tunes what is not in the store',
+            "accuracy acc test score add apply edit": "lab.evaluate(vector), lab.evaluate(a + b)",
+            "forget negate subtract": 'lab.evaluate(-0.5 * lab.vector("TASK"))',
+            "search compare merges": 'lab.merge("ties", search=True), or `tasklab compare` for all',
+            "xi interference disentanglement": (
+                "tasklab.analyses.pair_errors.pair_errors(lab.evaluator, lab.vectors(), [1.0])"
+            ),
+            "head heads": 'lab.evaluator.head("TASK")',
+            "data dataset load": 'lab.evaluator.images("TASK", "test")',
+        }
+    )
 
     @property
     def tasks(self: Any) -> tuple[str, ...]:
@@ -48,6 +66,8 @@ class ByHand:  # `self` is a `Lab`, which is made of this
             method: How to fine-tune.
             seed: Of fine-tuning; by default the lab's first.
         """
+        if not isinstance(task, str | Path):
+            raise TasklabError("a vector is of one task: lab.vectors(tasks=[...]) has several.")
         if str(task) in self.suite.names:
             return self.vectors(method, seed, [str(task)])[str(task)]
         there = isinstance(task, Path) or "/" in task or "." in task or Path(task).exists()
@@ -167,7 +187,9 @@ class ByHand:  # `self` is a `Lab`, which is made of this
         options = registry.method(name).usual(len(vectors), options) | options
         return merge(name, bench.vectors, **bench.statistics(name), **options)
 
-    def plot(self: Any, what: TaskVector | Evaluation | pd.DataFrame, **options: Any) -> Figure:
+    def plot(
+        self: Any, what: TaskVector | Evaluation | pd.DataFrame | None = None, **options: Any
+    ) -> Figure:
         """Return a figure of what an experiment returned, or of a vector along its coefficient.
 
         Args:

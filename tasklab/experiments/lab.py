@@ -324,7 +324,7 @@ class Lab(ByHand, FromPublished):
             seed: Of fine-tuning; by default the lab's first.
             tasks: Only these; `None` is the whole suite.
         """
-        if not isinstance(method, str):
+        if not isinstance(method, str) or method in self.suite.names:
             raise TasklabError("method is a name; tasks are named by lab.vectors(tasks=[...]).")
         chosen = texts("tasks", tasks) if tasks else self.suite.names
         if self.published is not None:

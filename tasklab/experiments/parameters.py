@@ -123,7 +123,7 @@ class Parameters:
         """Return parameters from what `Lab` got: parameters or a model's name, and single ones."""
         for name in more:
             if name not in cls.names():
-                raise unknown("parameter", name, cls.names())
+                raise unknown("parameter", name, (*cls.names(), "tasks", "own", "base"))
         if isinstance(given, cls):
             if more:
                 raise TasklabError(

@@ -24,7 +24,10 @@ def draw(df: pd.DataFrame, **options: Any) -> Figure:
         TasklabError: If these are no records, or no figure draws them alone.
     """
     if not isinstance(df, pd.DataFrame) or "experiment" not in df:
-        raise TasklabError("a plot is made of records of an experiment, an evaluation or a vector.")
+        raise TasklabError(
+            "a plot is made of records of an experiment, an evaluation or a vector: "
+            "lab.plot(lab.evaluate(a + b)), lab.plot(a)."
+        )
     there = df["experiment"].value_counts().index  # the most rows first
     drawn = [EXPERIMENTS[name].figure for name in there if name in EXPERIMENTS]
     known = [name for name in drawn if name]

@@ -50,10 +50,13 @@ def save_checkpoint(
         write_tensors(tensors, draft, {"meta": text})
 
 
-def load_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+def load_checkpoint(
+    path: Path, *, quiet: bool = False
+) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
     """Return tensors and meta of `save_checkpoint`, or `None` if there is no whole checkpoint.
 
     A half-written or altered file is reported in the log and ignored: the work is then done again.
+    `quiet` leaves the report to the caller.
     """
     if not path.exists():
         return None
@@ -67,7 +70,8 @@ def load_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | No
         reason = "its checksum does not match"
     except (safetensors.SafetensorError, OSError, ValueError, KeyError) as error:
         reason = str(error) or type(error).__name__
-    _log.warning("checkpoint %s is ignored: %s", path, reason)
+    if not quiet:
+        _log.warning("checkpoint %s is ignored: %s", path, reason)
     return None
 
 

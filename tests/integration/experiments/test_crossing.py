@@ -122,5 +122,5 @@ def test_too_few_tasks(lab):
         crossing(Lab(model="mini_xs", steps=1, tasks=TASKS[:2], progress=False), METHODS)
     with pytest.raises(TasklabError, match="did you mean 'posthoc'"):
         crossing(lab, ["posthok"])
-    with pytest.raises(TasklabError, match="one of merges.*did you mean 'ties'"):
+    with pytest.raises(TasklabError, match="merge.*did you mean 'ties'"):
         crossing(lab, METHODS, merges=["tie"])

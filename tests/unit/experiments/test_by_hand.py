@@ -68,7 +68,7 @@ def test_an_evaluation_is_a_table_with_paired_intervals():
     assert both == 0 and half == pytest.approx(1.96 * variance**0.5)
     text, page = repr(found), found._repr_html_()
     assert "b (control)" in text and "+50.0" in text and page.count("<svg") == 2
-    assert list(found.table()["task"]) == ["a", "b"]
+    assert list(found.table()["task"]) == ["a", "b"] and found["a"] == found.rows[0]
     many = {"a": np.ones(100, bool)}, {"a": np.zeros(100, bool)}
     assert Evaluation(title="m", before=many[0], after=many[1]).harmful
     alone = Evaluation(title="m", before=before, after=before)
@@ -145,8 +145,24 @@ def test_more_vectors_than_tasks_are_not_cut_off(lab):
         (lambda lab, a: lab.merge(a, a), 'lab.merge("ties", [a, b])'),
         (lambda lab, a: lab.merge("ties", a), 'lab.merge("ties", [a, b])'),
         (lambda lab, a: lab.vectors(["Textures"]), "lab.vectors(tasks=[...])"),
+        (lambda lab, a: lab.vectors("Textures"), "lab.vectors(tasks=[...])"),
+        (lambda lab, a: lab.vector(["Signs", "Textures"]), "lab.vectors(tasks=[...])"),
+        (lambda lab, a: lab.vector("Signs", "linear"), "did you mean 'linearized'"),
+        (lambda lab, a: lab.evaluate(a, "Texture"), "unknown task 'Texture'"),
+        (lambda lab, a: lab.evaluate(a, split="validation"), "did you mean 'val'"),
+        (lambda lab, a: a.apply(lab.clip), "vector.apply(lab.clip.encoder.params)"),
+        (lambda lab, a: merging.merge([a, a], "ties"), 'merge("ties", [a, b])'),
+        (lambda lab, a: lab.plot(), "lab.plot(a)"),
+        (lambda lab, a: Lab("mini_xs", task="Signs"), "did you mean 'tasks'"),
+        (lambda lab, a: lab.train("Signs"), 'lab.vector("TASK")'),
+        (lambda lab, a: lab.forget("Signs"), "lab.evaluate(-0.5"),
+        (lambda lab, a: lab.encoder, "lab.clip.encoder"),
+        (lambda lab, a: lab.accuracy(a), "lab.evaluate(vector)"),
+        (lambda lab, a: a.cpu(), 'vector.to("cpu")'),
+        (lambda lab, a: a.numel(), "dict(vector) is {name: tensor}"),
+        (lambda lab, a: TaskVector.load(__file__), "Lab(model).vector(path)"),
     ],
 )
 def test_a_wrong_first_guess_is_told_the_right_one(lab, guess, advice):
-    with pytest.raises(TasklabError, match=re.escape(advice)):
+    with pytest.raises((TasklabError, AttributeError), match=re.escape(advice)):
         guess(lab, TaskVector({"w": [1.0]}))

@@ -53,7 +53,7 @@ def test_its_signature_has_every_parameter():
         (("mini",), {"own": "folder"}, "own must be tasks"),
         (("mini",), {"tasks": 3}, "tasks must be a list of names, not 3"),
         (("mini",), {"tasks": "Textuers"}, "did you mean 'Textures'"),
-        (("mini",), {"tasks": ["Objects"]}, "unknown one of tasks 'Objects'"),  # the control
+        (("mini",), {"tasks": ["Objects"]}, "unknown task 'Objects'"),  # the control
         (("mini",), {"lr": 0}, "lr must be above 0"),
     ],
 )
