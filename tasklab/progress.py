@@ -12,7 +12,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol, TextIO, TypeVar
 
 T = TypeVar("T")
@@ -248,6 +248,27 @@ def track(
         for item in items:
             yield item
             shown.update()
+
+
+def columns(rows: Iterable[Sequence[object]], indent: int = 0, *, right: bool = False) -> list[str]:
+    """Return rows as lines with aligned columns.
+
+    Args:
+        rows: Cells, as many in each; of a row of one cell no column is wide.
+        indent: Spaces before each line.
+        right: Whether all columns but the first are aligned at their right ends.
+
+    >>> columns([["a", "1"], ["bcd", "10"]], right=True)
+    ['a     1', 'bcd  10']
+    """
+    cells = [[*map(str, row)] for row in rows]
+    widths = [max(map(len, one)) for one in zip(*(x for x in cells if len(x) > 1), strict=True)]
+    lines = []
+    for first, *rest in cells:
+        parts = [first.ljust(widths[0]) if rest else first]
+        parts += map(str.rjust if right else str.ljust, rest, widths[1:])
+        lines.append((" " * indent + "  ".join(parts)).rstrip())
+    return lines
 
 
 def tell(text: str) -> None:

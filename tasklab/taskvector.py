@@ -72,7 +72,7 @@ class TaskVector(Advised, Mapping[str, Tensor]):
             "cpu cuda": 'vector.to("{name}")',
             "cos cosine_similarity": "vector.cosine(other)",
             "inner": "vector.dot(other), or vector @ other",
-            "tensors params state_dict numel shape flatten numpy": "dict(vector) is {{name: tensor}}",
+            "tensors params state_dict numel shape flatten numpy": "it is a mapping: dict(vector)",
             "apply_to": "vector.apply(lab.clip.encoder.params)",
             "from_models from_checkpoints from_state_dict from_pretrained": (
                 "TaskVector.between(theta, theta0), or lab.vector(path) of a checkpoint"

@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import tyro
 
-from tasklab.cli.parsing import settings
+from tasklab.cli.parsing import Given, settings
 from tasklab.errors import TasklabError, path, whole
 from tasklab.experiments.parameters import Parameters
 
-if TYPE_CHECKING:
-    Quick = dict[str, Any]
-    Full = dict[str, Any]
-else:
-    Quick, Full = settings(live=True), settings(preset="full")
 
-
-def report(given: Quick, *, jobs: int | str | None = None) -> None:
+def report(given: Annotated[Given, settings(live=True)], *, jobs: int | str | None = None) -> None:
     """Execute every chapter with the parameters that are given, and build the site.
 
     Args:
@@ -36,7 +30,7 @@ def report(given: Quick, *, jobs: int | str | None = None) -> None:
 
 
 def record(
-    given: Full,
+    given: Annotated[Given, settings(preset="full")],
     chapter: tyro.conf.Positional[str] = "",
     *,
     part: str = "",

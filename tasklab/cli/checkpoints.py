@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from tasklab.cli.parsing import settings
-from tasklab.cli.vectors import checked, seeds_of, suite_of, what_is_stored
+from tasklab.cli.parsing import Given, settings
+from tasklab.cli.runs import checked, seeds_of, suite_of, what_is_stored
 from tasklab.errors import TasklabError, choose, path
 from tasklab.exchange import sources
 from tasklab.experiments.parameters import Parameters
@@ -22,11 +22,6 @@ from tasklab.tuning.methods import EDITS, METHODS, POSTHOC
 
 if TYPE_CHECKING:
     from tasklab.experiments import Lab
-
-if TYPE_CHECKING:
-    Settings = dict[str, Any]
-else:
-    Settings = settings()
 
 
 def import_(
@@ -175,7 +170,7 @@ def _show(imports: list[dict[str, Any]], store: Store) -> None:
 
 
 def export(
-    given: Settings,
+    given: Annotated[Given, settings()],
     *,
     out: Path | str = "export",
     chapter: str | None = None,

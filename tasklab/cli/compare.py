@@ -9,23 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from tasklab.analyses.merging import registry
-from tasklab.cli.parsing import settings
-from tasklab.cli.vectors import (
-    TOGETHER,
-    check_several,
-    check_target,
-    check_tasks,
-    check_words,
-    lab_of,
-    named,
-    own_tasks,
-    print_notes,
-    row_of,
-    sources_of,
-    tell_time,
-)
+from tasklab.cli import vectors as by_words
+from tasklab.cli.parsing import Given, settings
 from tasklab.errors import TasklabError, path
 from tasklab.exchange import places
+from tasklab.progress import columns, tell
 from tasklab.storage import rooms
 
 if TYPE_CHECKING:
@@ -37,15 +25,10 @@ if TYPE_CHECKING:
     from tasklab.experiments.contest import Contest
     from tasklab.tasks.suites import Task
 
-if TYPE_CHECKING:
-    Settings = dict[str, Any]
-else:
-    Settings = settings()
-
 
 def compare(
     vector: tyro.conf.Positional[tuple[str, ...]],
-    given: Settings,
+    given: Annotated[Given, settings()],
     *,
     data: Annotated[tuple[str, ...], tyro.conf.arg(metavar="TASK=FOLDER")] = (),
     methods: str = "all",
@@ -80,89 +63,77 @@ def compare(
         json: Print JSON: best, model, tasks, merges (merge, mean, half_interval, gain, alpha,
             option, validation, loss, seconds), useless (tasks whose vector does not help), written.
     """
-    check_several("compare", vector)
-    targets = {"--out": path("--out", out)}
-    targets |= {
-        name: path(name, one) for name, one in (("--merged", merged), ("--csv", csv)) if one
-    }
+    by_words.check_several("compare", vector)
+    named = (("--out", out), ("--merged", merged), ("--csv", csv))
+    targets = {name: path(name, one) for name, one in named if one}
     if len({target.resolve() for target in targets.values()}) < len(targets):
         raise TasklabError(f"{' and '.join(targets)} must be different files.")
     for name, target in targets.items():
-        check_target(name, target)
+        by_words.check_target(name, target)
     if merged:
-        places.check_free(targets["--merged"], [named(word)[1] for word in vector])
+        places.check_free(targets["--merged"], [by_words.named(word)[1] for word in vector])
     model = given.get("model")
     into = None if model_out is None else places.target(path("--model-out", model_out), model)
     chosen = registry.several(None if methods == "all" else methods.split(","))
-    own = own_tasks(data, template)
-    check_tasks({task: task for task, _ in map(named, vector) if task}, own, given)
+    own = by_words.own_tasks(data, template)
+    by_words.check_named(vector, own, given)
+    count = f"{len(chosen)} merge{'s'[: len(chosen) != 1]} of {len(vector)} task vectors"
     of = f" of {model}" if model else ""
-    doing = f"comparing {len(chosen)} merges of {len(vector)} task vectors{of}"
-    check_words(doing, vector, given, base)
-    from tasklab.exchange import publishing  # start-up: torch
+    by_words.check_words(f"comparing {count}{of}", vector, given, base)
+    from tasklab.analyses.merging import sums  # start-up: torch
+    from tasklab.exchange import publishing
     from tasklab.experiments import contest as contests
 
-    if into is not None and given.get("model"):  # before vectors are read
-        publishing.check_model(into, given["model"], given.get("init") or "pretrained", base)
-
+    if into is not None and model:  # before vectors are read
+        publishing.check_model(into, model, given.get("init") or "pretrained", base)
     drafts = [*targets.values(), *([into.place, *into.beside.values()] if into else [])]
     with rooms.room(targets["--out"].parent, ".merge-", drafts) as room:
-        sources = sources_of(vector, given, base, room, heads=True)
+        sources = by_words.sources_of(vector, given, base, room, heads=True)
         method = sources[0].method
         of_task = _by_task(sources, own, given)
-        start = {**given, "model": sources[0].model, "init": sources[0].init}
-        lab = lab_of(start, list(of_task), own, base, sources)
-        if into is not None:
-            if sources[0].linear:
-                raise TasklabError(f"{sources[0].name} {TOGETHER}: leave --model-out out.")
-            if not given.get("model"):
-                publishing.check_model(into, sources[0].model, sources[0].init)
+        by_words.check_into(into, sources[0], given, base)
+        lab = by_words.lab_of(given, list(of_task), own, base, sources)
         vectors = {task: one.vector for task, one in of_task.items()}
+        if methods == "all" and not any(sums.depths(next(iter(vectors.values()))).values()):
+            chosen = tuple(name for name in chosen if name != "lines")
+            tell("LiNeS is left out: it needs the parameters of at least two blocks.")
         asked = {"labels": not without_labels}
         about = contests.seconds(lab, vectors, method, chosen, **asked)
-        tell_time(f"{len(chosen)} merges of {len(vectors)} vectors", about, kept=True)
+        by_words.tell_time(count, about, kept=True)
         found = contests.contest(lab, vectors, method, chosen, **asked)
         written = _write(targets, into, found, lab, of_task, method)
-    answer = {
-        "best": found.best.name,
-        "model": lab.parameters.model,
-        "tasks": list(found.tasks),
-        "merges": [
-            {
-                "merge": one.name,
-                "mean": one.mean[0],
-                "half_interval": one.mean[1],
-                "gain": one.gain(found.start)[0],
-                "alpha": one.alpha,
-                "option": one.option,
-                "validation": one.validation,
-                "loss": one.loss,
-                "seconds": one.seconds,
-            }
-            for one in found.merges
-        ],
-        "useless": found.useless(),
-        "written": {name: str(target) for name, target in targets.items()},
-    }
     if json:
-        print(writer.dumps(answer, indent=1))
+        print(writer.dumps(_answer(found, lab, targets), indent=1))
         return
-    width = max(len(one.title) for one in (*found.merges, found.start))
-    print(f"{'merge':<{width}}  test accuracy, %   gain  coefficient")
-    for one in found.merges:
+    rows = [["merge", "test accuracy, %", "gain", "coefficient"]]
+    for one in (*found.merges, found.start):
         (mean, half), (gain, _) = one.mean, one.gain(found.start)
+        more = [f"{gain:+.1f}", f"{one.alpha:.3g}"] if one is not found.start else ["", ""]
+        rows.append([one.title, f"{mean:.1f} +- {half:3.1f}", *more])
+    print(*columns(rows, right=True), sep="\n")
+    by_words.print_notes({one.name: one.notes for one in of_task.values()})
+    if useless := found.useless():
         print(
-            f"{one.title:<{width}}    {mean:5.1f} +- {half:3.1f}    {gain:+6.1f}  {one.alpha:.3g}"
-        )
-    mean, half = found.start.mean
-    print(f"{found.start.title:<{width}}    {mean:5.1f} +- {half:3.1f}")
-    print_notes({one.name: one.notes for one in of_task.values()})
-    for task in found.useless():
-        print(
-            f"the vector of {task} does not surely raise the accuracy on it: is it the right one?"
+            f"not surely better on its task with its vector: {', '.join(useless)}. Is each the "
+            "right vector?"
         )
     rule = "Best on validation images" if found.labels else "Least E on unlabelled images"
     print(f"{rule}: {found.best.title}. Written: {', '.join(written)}.")
+
+
+def _answer(found: Contest, lab: Lab, targets: Mapping[str, Path]) -> dict[str, Any]:
+    plain = ("alpha", "option", "validation", "loss", "seconds")
+    merges = [
+        {"merge": one.name, "mean": one.mean[0], "half_interval": one.mean[1]}
+        | {"gain": one.gain(found.start)[0]}
+        | {name: getattr(one, name) for name in plain}
+        for one in found.merges
+    ]
+    return {
+        **{"best": found.best.name, "model": lab.parameters.model, "tasks": list(found.tasks)},
+        **{"merges": merges, "useless": found.useless()},
+        "written": {name: str(target) for name, target in targets.items()},
+    }
 
 
 def _by_task(
@@ -170,7 +141,8 @@ def _by_task(
 ) -> dict[str, Source]:
     """Return the vectors by the task whose images belong to them."""
     found: dict[str, Source] = {}
-    check_tasks({one.task: one.name for one in sources}, own, {**given, "model": sources[0].model})
+    asked = {**given, "model": sources[0].model}
+    by_words.check_tasks({one.task: one.name for one in sources}, own, asked)
     for one in sources:
         if one.task in found:
             raise TasklabError(
@@ -200,25 +172,17 @@ def _write(
     from tasklab.storage import atomic
     from tasklab.taskvector import TaskVector
 
-    sources, best = list(of_task.values()), found.best
-    vectors = {task: one.vector for task, one in of_task.items()}
-    rows = [row_of(one) for one in sources]
+    sources, best, p = list(of_task.values()), found.best, lab.parameters
+    rule, rows = METHODS[best.name], [by_words.row_of(one) for one in sources]
     asked = into is not None or "--merged" in targets
+    vectors = {task: one.vector for task, one in of_task.items()}
     result = contests.merged(lab, vectors, method, best) if asked else TaskVector({})
-    options = {"alpha": best.alpha}
-    if best.option is not None:
-        options[METHODS[best.name].searched] = best.option
+    options = {"alpha": best.alpha} | ({} if best.option is None else {rule.searched: best.option})
     if into is not None:
-        encoder, p = lab.clip.encoder, lab.parameters
-        about: dict[str, Any] = {
-            "method": best.name,
-            "title": best.title,
-            "paper": METHODS[best.name].paper,
-            "base": str(lab.base or f"{p.model} ({p.init})"),
-            "options": options,
-            "vectors": rows,
-            "weights": encoder.weights_hash,
-        }
+        encoder, base = lab.clip.encoder, str(lab.base or f"{p.model} ({p.init})")
+        about: dict[str, Any] = {"method": best.name, "title": best.title, "paper": rule.paper}
+        about |= {"base": base, "options": options, "vectors": rows}
+        about |= {"weights": encoder.weights_hash}
         with publishing.written(into, result.apply(encoder.params), encoder, about, lab.base):
             pass
     if target := targets.get("--merged"):
@@ -228,16 +192,10 @@ def _write(
 
         text = pd.DataFrame(report.rows(found)).to_csv(index=False, lineterminator="\n")
         atomic.write(target, text)
-    p, splits = lab.parameters, ("val", "test")
-    about = {
-        "model": p.model,
-        "suite": p.suite,
-        "vectors": rows,
-        "images": {t: {s: lab.evaluator.count(t, s) for s in splits} for t in found.tasks},
-        "written": [*map(str, targets.values()), *([str(into.place)] if into else [])],
-        "provenance": lab.provenance(),
-        "memory": gib(_peak(lab.device)),
-    }
+    images = {t: {s: lab.evaluator.count(t, s) for s in ("val", "test")} for t in found.tasks}
+    about = {"model": p.model, "suite": p.suite, "vectors": rows, "images": images}
+    about["written"] = [*map(str, targets.values()), *([str(into.place)] if into else [])]
+    about |= {"provenance": lab.provenance(), "memory": gib(_peak(lab.device))}
     atomic.write(targets["--out"], report.page(found, about))
     return about["written"]
 

@@ -5,20 +5,25 @@ from __future__ import annotations
 import dataclasses
 import sys
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from json import dumps as as_json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tasklab.errors import TasklabError
 from tasklab.experiments.parameters import folder
-from tasklab.progress import begin, duration
+from tasklab.machine import gib
+from tasklab.models.zoo import GROUPS, REGISTRY, group
+from tasklab.progress import begin, columns, duration
 
 if TYPE_CHECKING:
     from tasklab.doctor.inventory import Data
     from tasklab.doctor.readiness import Report
 
-_WIDTH = 98
+_WRAP: dict[str, Any] = {
+    **{"width": 98, "initial_indent": "  ", "subsequent_indent": "  "},
+    **{"break_long_words": False, "break_on_hyphens": False},
+}
 _LEGEND = (
     "lacks N: N models of its family that the chapter compares with are not there. fetches N: N "
     "models come with the first run. quick only: the preset full compares more models than there "
@@ -29,6 +34,14 @@ _LEGEND = (
 _TIMES = (
     "From the device's measured rate and the models' matrix products. Evaluation comes on top: a "
     "chapter that is opened measures this machine and counts both. Runs in the store cost nothing."
+)
+_FETCH = (
+    "`tasklab fetch MODEL` fetches them. Without a network, put the file into a folder as "
+    "MODEL.safetensors (.pt, .bin) and set TASKLAB_WEIGHTS to that folder."
+)
+_DECODE = (
+    "`tasklab decode paper --fetch` gets what is missing from the hub; or put the data sets into a "
+    "folder and name it by --data-root."
 )
 
 
@@ -71,52 +84,36 @@ def doctor(
 
 def text(report: Report) -> Iterator[str]:
     """Yield the lines of a report."""
-    yield "This machine"
-    yield from _columns(_machine(report), indent=2)
-    yield ""
-    yield "Which chapters run with which models"
-    yield from _columns(_chapters(report), indent=2)
-    yield ""
-    yield from _wrapped(_LEGEND, "  ", "  ")
+    for number, (title, rows, notes) in enumerate(_sections(report)):
+        yield from ("", title) if number else (title,)
+        yield from columns(rows, 2) if rows else ()
+        for note in notes:
+            yield from textwrap.wrap(note, **_WRAP) or [""]
+
+
+def _sections(report: Report) -> Iterator[tuple[str, list[tuple[str, ...]], list[str]]]:
+    """Yield the title, the table and the notes of each section."""
+    yield "This machine", [*_machine(report)], []
+    yield "Which chapters run with which models", [*_chapters(report)], ["", _LEGEND]
     if report.speed is not None:
-        yield ""
-        yield "Fine-tuning on cuda:0, by chapter (preset quick, one seed, about)"
-        yield from _columns(_times(report.speed.fine_tuning), indent=2)
-        yield ""
-        yield from _wrapped(_TIMES, "  ", "  ")
-    if others := [one for one in report.weights.values() if one.state != "shipped"]:
-        yield ""
-        yield "Weights that are not shipped"
-        rows = [
-            (one.model, one.state, f"{one.where} ({one.note})" if one.note else one.where)
-            for one in others
-        ]
-        yield from _columns(rows, indent=2)
-        if any(one.state == "missing" for one in others):
-            yield from _wrapped(
-                "`tasklab fetch MODEL` fetches them. Without a network, put the file into a folder "
-                "as MODEL.safetensors (.pt, .bin) and set TASKLAB_WEIGHTS to that folder.",
-                "  ",
-                "  ",
-            )
-    yield ""
-    yield "Data sets of the suite paper (those of the suites mini and mini_text are shipped)"
-    yield from _columns([_data(one) for one in report.data.values()], indent=2)
-    for one in report.data.values():
-        if one.note:
-            yield from _wrapped(one.note, f"  {one.task}: ", "    ")
-    if any(one.state in ("missing", "damaged") for one in report.data.values()):
-        yield from _wrapped(
-            "`tasklab decode paper --fetch` gets what is missing from the hub; or put the data "
-            "sets into a folder and name it by --data-root.",
-            "  ",
-            "  ",
+        rows = [*_times(report.speed.fine_tuning)]
+        yield (
+            "Fine-tuning on cuda:0, by chapter (preset quick, one seed, about)",
+            rows,
+            ["", _TIMES],
         )
+    if others := [one for one in report.weights.values() if one.state != "shipped"]:
+        told = (f"{one.where} ({one.note})" if one.note else one.where for one in others)
+        rows = [(one.model, one.state, text) for one, text in zip(others, told, strict=True)]
+        lacking = any(one.state == "missing" for one in others)
+        yield "Weights that are not shipped", rows, [_FETCH] * lacking
+    title = "Data sets of the suite paper (those of the suites mini and mini_text are shipped)"
+    data = report.data.values()
+    lacking = any(one.state in ("missing", "damaged") for one in data)
+    notes = [f"{one.task}: {one.note}" for one in data if one.note]
+    yield title, [_data(one) for one in data], [*notes, *[_DECODE] * lacking]
     if report.notes or report.blocking:
-        yield ""
-        yield "Notes"
-        for note in (*report.blocking, *report.notes):
-            yield from _wrapped(note, "  - ", "    ")
+        yield "Notes", [], [f"- {note}" for note in (*report.blocking, *report.notes)]
 
 
 def _paper(
@@ -136,8 +133,6 @@ def _paper(
 
 
 def _machine(report: Report) -> Iterator[tuple[str, str]]:
-    from tasklab.machine import gib
-
     shown = [f"{name} {version or 'missing'}" for name, version in report.versions.items()]
     yield "versions", ", ".join(shown[:4])
     yield "", ", ".join(shown[4:])
@@ -173,8 +168,6 @@ def _machine(report: Report) -> Iterator[tuple[str, str]]:
 
 def _chapters(report: Report) -> Iterator[tuple[str, ...]]:
     from tasklab.chapters import CHAPTERS
-    from tasklab.machine import gib
-    from tasklab.models.zoo import GROUPS, REGISTRY, group
 
     yield "model", "weights", "memory", *CHAPTERS
     place = {name: GROUPS.index(group(one)) for name, one in REGISTRY.items()}
@@ -182,7 +175,7 @@ def _chapters(report: Report) -> Iterator[tuple[str, ...]]:
     for name, cells in sorted(report.chapters.items(), key=lambda item: place[item[0]]):
         if place[name] > title:
             title = place[name]
-            yield f"-- {GROUPS[title]}", *[""] * (2 + len(CHAPTERS))
+            yield (f"-- {GROUPS[title]}",)
         one = report.weights[name]
         least, whole = map(gib, one.memory)
         memory = whole if least == whole else f"{least.removesuffix(' GiB')}-{whole}"
@@ -200,23 +193,3 @@ def _times(seconds: Mapping[str, Mapping[str, float]]) -> Iterator[tuple[str, ..
 def _data(one: Data) -> tuple[str, str, str]:
     sides = f"decoded for {', '.join(map(str, one.sides))} px; " if one.sides else ""
     return one.task, one.state, f"{sides}{one.where}"
-
-
-def _columns(rows: Iterable[Sequence[str]], *, indent: int) -> Iterator[str]:
-    """Yield rows with their columns aligned."""
-    rows = list(rows)
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        cells = (f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True))
-        yield " " * indent + "  ".join(cells).rstrip()
-
-
-def _wrapped(line: str, first: str, then: str) -> list[str]:
-    return textwrap.wrap(
-        line,
-        _WIDTH,
-        initial_indent=first,
-        subsequent_indent=then,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )

@@ -3,35 +3,23 @@
 from __future__ import annotations
 
 import json as writer
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import tyro
 
-from tasklab.cli.parsing import settings
-from tasklab.cli.vectors import (
-    check_words,
-    checked,
-    lab_of,
-    own_tasks,
-    print_notes,
-    sources_of,
-    suite_of,
-    tell_time,
-)
+from tasklab.cli import vectors as by_words
+from tasklab.cli.parsing import Given, settings
+from tasklab.cli.runs import checked, suite_of
 from tasklab.errors import choose, real
 from tasklab.progress import tell
 
-if TYPE_CHECKING:
-    Settings = dict[str, Any]
-else:
-    Settings = settings("model")
 Term = Annotated[tuple[str, ...], tyro.conf.arg(metavar="VECTOR[:COEFFICIENT]")]
 SPLITS = ("test", "val")
 
 
 def evaluate(
     model: tyro.conf.Positional[str],
-    given: Settings,
+    given: Annotated[Given, settings("model")],
     *,
     add: Term = (),
     subtract: Term = (),
@@ -61,8 +49,8 @@ def evaluate(
             half the 95 % interval of the gain) and their mean without the control.
     """
     choose("split", split, SPLITS)
-    given = {**given, "model": model}
-    own, terms = own_tasks(data, template), [(*_term(word), 1) for word in add]
+    given |= {"model": model}
+    own, terms = by_words.own_tasks(data, template), [(*_term(word), 1) for word in add]
     terms += [(*_term(word), -1) for word in subtract]
     there, names = suite_of(checked(given)), [name for name, _, _ in terms]
     every = tuple(own) or (*there.names, there.control.name)
@@ -70,19 +58,19 @@ def evaluate(
     for one in chosen:
         choose("task", one, every)
     with_them = f" with {len(names)} task vector{'s'[: len(names) != 1]}" if names else ""
-    check_words(f"evaluating {model}{with_them}", names, given, base)
+    by_words.check_words(f"evaluating {model}{with_them}", names, given, base)
     from tasklab.experiments.estimate import pace  # start-up: these load torch
     from tasklab.taskvector import TaskVector
 
-    sources = sources_of(names, given, base, heads=True)
-    lab = lab_of(given, chosen, own, base, sources)
+    sources = by_words.sources_of(names, given, base, heads=True)
+    lab = by_words.lab_of(given, chosen, own, base, sources)
     linear = linear or any(one.linear for one in sources)
     vector = TaskVector.sum(
         one.vector * (c * sign) for one, (_, c, sign) in zip(sources, terms, strict=True)
     )
     images = sum(lab.evaluator.count(one, split) for one in chosen)
     passes = 2 if sources else 1
-    tell_time(f"{images} images, {passes} passes", passes * images * pace(lab).passed)
+    by_words.tell_time(f"{images} images, {passes} passes", passes * images * pace(lab).passed)
     found = lab.evaluate(vector, chosen, split, linear=linear)
     edits: list[dict[str, Any]] = [
         {"vector": name, "coefficient": c * sign, "notes": [*one.notes]}
@@ -96,7 +84,7 @@ def evaluate(
         print(found)
         for edit in edits:
             print(f"  {edit['coefficient']:+g} {edit['vector']}")
-        print_notes({edit["vector"]: edit["notes"] for edit in edits})
+        by_words.print_notes({edit["vector"]: edit["notes"] for edit in edits})
     if found.harmful:
         tell(
             f"This edit is worse than the pre-trained model: {found.gain:+.1f} points. Give the "

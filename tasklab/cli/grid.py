@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from tasklab.cli.parsing import settings
+from tasklab.cli.parsing import Given, settings
 from tasklab.cluster import names
 from tasklab.errors import TasklabError, texts, whole
 
@@ -16,13 +16,9 @@ if TYPE_CHECKING:
 
     from tasklab.cluster.grid import Grid, Job
 
-    Given = dict[str, Any]
-else:
-    Given = settings("model")
-
 
 def grid(
-    given: Given,
+    given: Annotated[Given, settings("model")],
     *,
     model: tuple[str, ...] = (),
     method: tuple[str, ...] = (),

@@ -10,45 +10,29 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from tasklab.analyses.merging import registry
-from tasklab.cli.parsing import settings
-from tasklab.cli.vectors import (
-    TOGETHER,
-    check_several,
-    check_tasks,
-    check_words,
-    checked,
-    lab_of,
-    named,
-    own_tasks,
-    print_notes,
-    row_of,
-    sources_of,
-    tell_time,
-)
+from tasklab.cli import vectors as by_words
+from tasklab.cli.parsing import Given, settings
+from tasklab.cli.runs import checked
 from tasklab.errors import TasklabError, choose, path, real, shown, whole
 from tasklab.exchange import places
+from tasklab.progress import columns, track
 from tasklab.storage import rooms
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from tasklab.analyses.merging.registry import Method
     from tasklab.exchange.merged import Source
     from tasklab.experiments import Lab
     from tasklab.models.encoder import Encoder
-    from tasklab.tasks.suites import Task
     from tasklab.taskvector import TaskVector
 
-if TYPE_CHECKING:
-    Settings = dict[str, Any]
-else:
-    Settings = settings()
 _OR = ", or choose a --method that needs none"
 
 
 def merge(
     vector: tyro.conf.Positional[tuple[str, ...]],
-    given: Settings,
+    given: Annotated[Given, settings()],
     *,
     method: str = "arithmetic",
     alpha: float | str | None = None,
@@ -83,10 +67,10 @@ def merge(
             and their origin, norm and tensors of the result, and of each of vectors its
             vector, task, method, sha256, notes, norm and cosine.
     """
-    check_several("merge", vector)
+    by_words.check_several("merge", vector)
     # also a parameter that this command has no use for
     checked({name: x for name, x in given.items() if name != "suite" or "model" in given})
-    target, own, model_name = path("--out", out), own_tasks(data), given.get("model")
+    target, own, model_name = path("--out", out), by_words.own_tasks(data), given.get("model")
     chosen, count = registry.method(method), whole("--images", images, 1)
     options = _options(option)
     if alpha is not None:
@@ -95,16 +79,17 @@ def merge(
         options["alpha"] = real("--alpha", alpha, -math.inf)
     if search and options:
         raise TasklabError(f"--search chooses {', '.join(options)}: leave one of the two out.")
-    places.check_free(target, [named(word)[1] for word in vector])
+    places.check_free(target, [by_words.named(word)[1] for word in vector])
     into = None if model_out is None else places.target(path("--model-out", model_out), model_name)
     if into is not None and into.place.absolute() == target.absolute():
         raise TasklabError("--out and --model-out are the same: give each a place of its own.")
     for name in options:  # which imports torch
         choose(f"option of {method}", name, [one for one in chosen.options if one != chosen.needs])
     if search or chosen.needs:
-        check_tasks({task: task for task, _ in map(named, vector) if task}, own, given, _OR)
+        by_words.check_named(vector, own, given, _OR)
     of = f" of {model_name}" if model_name else ""
-    check_words(f"merging {len(vector)} task vectors{of} by {chosen.title}", vector, given, base)
+    doing = f"merging {len(vector)} task vectors{of} by {chosen.title}"
+    by_words.check_words(doing, vector, given, base)
     from tasklab.exchange import merged, publishing  # start-up: these load torch
     from tasklab.models import loading
 
@@ -116,19 +101,19 @@ def merge(
             loading.locate(model_name, init, fetch=False)
     written = [target] if into is None else [target, into.place, *into.beside.values()]
     with rooms.room(target.parent, ".merge-", written) as room:
-        sources = sources_of(vector, given, base, room, heads=search)
+        sources = by_words.sources_of(vector, given, base, room, heads=search)
         weights, first = merged.together(sources), sources[0]
-        if into is not None:
-            if first.linear:
-                raise TasklabError(f"{first.name} {TOGETHER}: leave --model-out out.")
-            if not model_name:
-                publishing.check_model(into, first.model, first.init, base)
-        lab = _lab(sources, given, own, base) if chosen.needs or search else None
+        by_words.check_into(into, first, given, base)
+        lab = None
+        if chosen.needs or search:
+            tasks = {one.task: one.name for one in sources}
+            by_words.check_tasks(tasks, own, {**given, "model": first.model}, _OR)
+            lab = by_words.lab_of(given, [*tasks], own, base, sources)
         if search:
             result, plain, origin = _searched(chosen, method, sources, lab)
         else:
             result, plain, origin = _merged(chosen, method, sources, options, lab, count)
-        rows = [row_of(one, cosine=one.vector.cosine(result)) for one in sources]
+        rows = [by_words.row_of(one, cosine=one.vector.cosine(result)) for one in sources]
         about: dict[str, Any] = {"method": method, "weights": weights, "vectors": rows}
         model = None
         if into is not None:
@@ -146,16 +131,13 @@ def merge(
     if json:
         print(writer.dumps(about, indent=1))
         return
-    print(
-        f"{chosen.title} (arXiv:{chosen.paper}) of {len(sources)} task vectors of {about['model']}"
-    )
-    width = max(len(row["vector"]) for row in rows)
+    listed = f"{len(rows)} task vectors of {first.model}"
+    lines = [[f"{chosen.title} (arXiv:{chosen.paper}) of {listed}"]]
     for row in rows:
-        print(
-            f"  {row['vector']:<{width}}  {row['task']}, {row['method']}, norm {row['norm']:.4g}, "
-            f"cosine with the result {row['cosine']:.3f}"
-        )
-    print_notes({row["vector"]: row["notes"] for row in rows})
+        told = f"{row['task']}, {row['method']}, norm {row['norm']:.4g}"
+        lines.append([f"  {row['vector']}", f"{told}, cosine with the result {row['cosine']:.3f}"])
+    print(*columns(lines), sep="\n")
+    by_words.print_notes({row["vector"]: row["notes"] for row in rows})
     shortened = {name: f"{x:.4g}" if isinstance(x, float) else x for name, x in plain.items()}
     values = ", ".join(f"{name} {x}" for name, x in shortened.items())
     print(f"{values}: {origin}")
@@ -177,7 +159,7 @@ def _searched(
     if len(vectors) < len(sources):
         raise TasklabError("--search takes one vector for each task.")
     about = contest.seconds(lab, vectors, sources[0].method, [method], search=True)
-    tell_time(f"a search of {method} on validation images", about, kept=True)
+    by_words.tell_time(f"a search of {method} on validation images", about, kept=True)
     vector, choice = contest.searched(lab, vectors, sources[0].method, method)
     found = {"alpha": choice["alpha"]}
     if choice["option"] is not None:
@@ -204,16 +186,15 @@ def _merged(
     origin = f"recommended for {len(sources)} vectors, from {merging.registry.RECOMMENDED}"
     if own:
         origin = f"{own} as given" + (f"; the rest {origin}" if usual.keys() - options else "")
-    named = {one.name: one.vector for one in sources}  # for messages
     full = dict(plain)
     every = timing.seconds(dict(enumerate(one.vector for one in sources)), method)
-    tell_time(f"merge by {method}", every / max(1, len(chosen.values)))
+    by_words.tell_time(f"merge by {method}", every / max(1, len(chosen.values)))
     if chosen.needs:
         assert lab is not None, "it looks at images"
         full[chosen.needs] = _of_images(chosen.needs, sources, lab, count)
-    if len(named) == len(sources):
-        return merging.merge(method, named, **full), plain, origin
-    return merging.merge(method, [one.vector for one in sources], **full), plain, origin
+    named = {one.name: one.vector for one in sources}  # for messages
+    each = named if len(named) == len(sources) else [one.vector for one in sources]
+    return merging.merge(method, each, **full), plain, origin
 
 
 def _encoder(lab: Lab | None, first: Source, base: str | None) -> Encoder:
@@ -228,21 +209,10 @@ def _encoder(lab: Lab | None, first: Source, base: str | None) -> Encoder:
     return loading.load(first.model, init=first.init).encoder
 
 
-def _lab(
-    sources: Sequence[Source], given: dict[str, Any], own: Mapping[str, Task], base: str | None
-) -> Lab:
-    """Return the model with the images of the vectors' tasks."""
-    given = {**given, "model": sources[0].model, "init": sources[0].init}
-    tasks = {one.task: one.name for one in sources}
-    check_tasks(tasks, own, given, _OR)
-    return lab_of(given, [*tasks], own, base, sources)
-
-
 def _of_images(needs: str, sources: Sequence[Source], lab: Lab, count: int) -> Iterator[Any]:
     """Yield what training images of each task tell, at the task's own model."""
     from tasklab.analyses.merging import of_images  # start-up: torch
     from tasklab.experiments.runner import Given
-    from tasklab.progress import track
     from tasklab.tasks import drawn
 
     encoder, data = lab.clip.encoder, drawn.images_of(lab.suite)

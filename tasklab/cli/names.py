@@ -6,10 +6,12 @@ from pathlib import Path
 
 import tyro
 
-from tasklab.errors import path, texts, unknown
+from tasklab.analyses.merging.registry import METHODS
+from tasklab.errors import choose, path, texts
 from tasklab.models.zoo import GROUPS, REGISTRY, choose_model, group
-from tasklab.progress import begin
+from tasklab.progress import begin, columns
 from tasklab.tasks.suites import SUITES, suite
+from tasklab.tuning.methods import EDITS, TABLE
 
 
 def list_(what: tyro.conf.Positional[str | None] = None) -> None:
@@ -18,29 +20,19 @@ def list_(what: tyro.conf.Positional[str | None] = None) -> None:
     Args:
         what: models, methods, merges, suites, tasks or chapters. By default all of them.
     """
-    tables = {
-        "models": models,
-        "methods": methods,
-        "merges": merges,
-        "suites": suites,
-        "tasks": tasks,
-        "chapters": chapters,
-    }
-    if what is not None and what not in tables:
-        raise unknown("list", what, tables)
-    for name in [what] if what else tables:
-        rows = list(tables[name]())
-        width = max(len(row) for row, text in rows if text)
-        print(f"{name}:")
-        for row, text in rows:
-            print(f"  {row:<{width}}  {text}".rstrip())
+    tables = (models, methods, merges, suites, tasks, chapters)
+    names = {table.__name__: table for table in tables}
+    if what is not None:
+        choose("list", what, names)
+    for name in [what] if what else names:
+        print(f"{name}:", *columns(names[name](), 2), sep="\n")
 
 
-def models() -> list[tuple[str, str]]:
+def models() -> list[tuple[str, ...]]:
     """Return the models by group, each with where its weights are from."""
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for title in GROUPS:
-        rows.append((f"-- {title}", ""))
+        rows.append((f"-- {title}",))
         for name, spec in REGISTRY.items():
             if group(spec) == title:
                 ships = "not shipped, pre-train it" if spec.extra else spec.pretrained
@@ -49,43 +41,39 @@ def models() -> list[tuple[str, str]]:
     return rows
 
 
-def methods() -> list[tuple[str, str]]:
+def methods() -> list[tuple[str, ...]]:
     """Return the methods, each with what it trains."""
-    from tasklab.tuning.methods import EDITS, TABLE
-
     return [(name, TABLE[name].text) for name in EDITS]
 
 
-def merges() -> list[tuple[str, str]]:
+def merges() -> list[tuple[str, ...]]:
     """Return the ways of merging task vectors, each with what it makes of them."""
-    from tasklab.analyses.merging import METHODS
-
     return [(name, f"{one.title}: {one.text} (arXiv:{one.paper})") for name, one in METHODS.items()]
 
 
-def suites() -> list[tuple[str, str]]:
+def suites() -> list[tuple[str, ...]]:
     """Return the suites, each with how many tasks it has."""
     return [(name, f"{len(suite(name).tasks)} tasks and a control task") for name in SUITES]
 
 
-def tasks() -> list[tuple[str, str]]:
+def tasks() -> list[tuple[str, ...]]:
     """Return the tasks of all suites, each with what it stands in for."""
-    matches = []
-    for name in SUITES:
-        for task in (*suite(name).tasks, suite(name).control):
-            role = "control, stands in for" if task.control else "stands in for"
-            text = f"{name}: {len(task.classes)} classes, {role} {task.stand_in_for}"
-            matches.append((task.name, text))
-    return matches
-
-
-def chapters() -> list[tuple[str, str]]:
-    """Return the chapters, each with its title and the parts that `record` computes."""
-    from tasklab.chapters import CHAPTERS
-
     return [
-        (name, f"{entry.title}; parts {', '.join(entry.parts)}") for name, entry in CHAPTERS.items()
+        (
+            task.name,
+            f"{name}: {len(task.classes)} classes, {'control, ' if task.control else ''}stands in "
+            f"for {task.stand_in_for}",
+        )
+        for name in SUITES
+        for task in (*suite(name).tasks, suite(name).control)
     ]
+
+
+def chapters() -> list[tuple[str, ...]]:
+    """Return the chapters, each with its title and the parts that `record` computes."""
+    from tasklab.chapters import CHAPTERS  # it imports the experiments
+
+    return [(name, f"{one.title}; parts {', '.join(one.parts)}") for name, one in CHAPTERS.items()]
 
 
 def fetch(

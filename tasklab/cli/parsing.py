@@ -32,6 +32,7 @@ CONFIG = (
     tyro.conf.PositionalMetavarFromFieldName,
     tyro.conf.UseAppendAction,
 )
+Given = dict[str, Any]  # notebook parameters, those that are given
 METAVARS = {int: "INT", float: "FLOAT", str: "TEXT"}
 OF_RUNS = ("head", "preset", "seeds", "steps", "lr", "precision")  # apart in help
 _RUNS = "runs"
@@ -39,7 +40,7 @@ _REGISTRY = ConstructorRegistry()
 
 
 def settings(*without: str, live: bool = False, **defaults: str) -> Any:
-    """Return the type of an argument that takes notebook parameters, those that are given.
+    """Return the type by which tyro parses notebook parameters.
 
     Args:
         *without: Names that are no options of this command.
@@ -65,28 +66,39 @@ def settings(*without: str, live: bool = False, **defaults: str) -> Any:
 
 
 def _asked(function: Callable[..., Any]) -> Callable[..., Callable[[], Any]]:
-    """Return the function that tyro parses: grouped parameters, no default of `None` shown."""
-    signature = inspect.signature(function)
-    hints = typing.get_type_hints(function, include_extras=True)
-    quiet = tyro.conf.arg(help_behavior_hint="")
+    """Return the function that tyro parses: grouped parameters, no empty default shown."""
+    signature, hints = inspect.signature(function), _hints(function)
+    texts = {p.arg_name: p.description for p in docstring_parser.parse(function.__doc__).params}
 
-    @functools.wraps(function)
     def bound(*given: Any, **more: Any) -> Callable[[], Any]:
         for one in (*given, *more.values()):
             if isinstance(one, dict):
                 one |= one.pop(_RUNS, {})
         return functools.partial(function, *given, **more)
 
-    shown = {
-        name: Annotated[hints[name], quiet] if one.default in (None, (), False, "") else hints[name]
+    def shown(name: str, default: object) -> Any:
+        about: dict[str, Any] = {"help": " ".join((texts[name] or "").split())}
+        if default in (None, (), False, "", inspect.Parameter.empty):
+            about["help_behavior_hint"] = ""
+        return Annotated[hints[name], tyro.conf.arg(**about)]
+
+    listed = [
+        one.replace(annotation=shown(name, one.default))
         for name, one in signature.parameters.items()
-    }
-    del bound.__wrapped__  # type: ignore[attr-defined]  # whose hints tyro would read
-    bound.__annotations__ = {**hints, **shown}
-    bound.__signature__ = signature.replace(  # type: ignore[attr-defined]
-        parameters=[one.replace(annotation=shown[n]) for n, one in signature.parameters.items()]
-    )
+    ]
+    bound.__annotations__ = {one.name: one.annotation for one in listed}
+    bound.__signature__ = signature.replace(parameters=listed)  # type: ignore[attr-defined]
     return bound
+
+
+def _hints(function: Callable[..., Any]) -> dict[str, Any]:
+    """Return the types of a function's arguments, notebook parameters as tyro parses them."""
+    hints = typing.get_type_hints(function, include_extras=True)
+    return {
+        name: next((one for one in _extras(hint) if typing.get_origin(one) is Annotated), hint)
+        for name, hint in hints.items()
+        if name != "return"
+    }
 
 
 @_REGISTRY.primitive_rule
@@ -159,10 +171,9 @@ def completion(shell: str) -> int:
 def _declared(function: Callable) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the types of a command's options, by their names with dashes, and of its words."""
     hints: dict[str, Any] = {}
-    for name, hint in typing.get_type_hints(function, include_extras=True).items():
+    for name, hint in _hints(function).items():
         hints |= getattr(_plain(hint), "__annotations__", {name: hint})  # settings: each an option
     hints |= getattr(_plain(hints.pop(_RUNS, None)), "__annotations__", {})
-    hints.pop("return", None)
     positional = {n: h for n, h in hints.items() if tyro.conf.Positional in _extras(h)}
     return {f"--{_written(n, h)}": h for n, h in hints.items() if n not in positional}, positional
 

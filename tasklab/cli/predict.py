@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from tasklab.cli.parsing import settings
+from tasklab.cli.parsing import Given, settings
 from tasklab.experiments.parameters import Parameters
 from tasklab.models.zoo import shipped
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    Given = dict[str, Any]
-else:
-    Given = settings("model", "lr", preset="full")
 
-
-def predict(model: tyro.conf.Positional[str], given: Given, *, check: bool = False) -> int:
+def predict(
+    model: tyro.conf.Positional[str],
+    given: Annotated[Given, settings("model", "lr", preset="full")],
+    *,
+    check: bool = False,
+) -> int:
     """Print frozen predictions for ViT-B/32 and their grades by the papers' printed numbers.
 
     Args:

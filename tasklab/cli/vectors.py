@@ -11,42 +11,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tasklab import machine
-from tasklab.errors import TasklabError, choose, path, shown, whole
+from tasklab.cli import runs
+from tasklab.cli.parsing import Given
+from tasklab.cli.runs import checked, suite_of
+from tasklab.errors import TasklabError, path, shown
 from tasklab.exchange import places
 from tasklab.exchange import sources as located
-from tasklab.experiments.parameters import PRESETS, Parameters
+from tasklab.experiments.parameters import Parameters
 from tasklab.models.zoo import closed, spec
 from tasklab.progress import LATER, bar, begin, duration, tell
 from tasklab.storage.store import Store
-from tasklab.tasks.suites import Suite, Task, suite
-from tasklab.tuning.methods import METHODS, TABLE
+from tasklab.tasks.suites import Task
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tasklab.exchange.merged import Source
+    from tasklab.exchange.places import Target
     from tasklab.experiments import Lab
 
-Given = dict[str, Any]  # notebook parameters, those that are given
 _ALIKE = 0.8  # cosine of two vectors that mostly lead to a common start
-TOGETHER = "belongs in the linearized model, which no checkpoint of open_clip or transformers is"
-
-
-def checked(given: Given) -> Parameters:
-    """Return the parameters of a command, checked without torch: the device is looked at later."""
-    return Parameters(**{"device": "cpu", **given})
-
-
-def suite_of(parameters: Parameters) -> Suite:
-    """Return the suite of some parameters."""
-    assert parameters.suite is not None, "it has a default"
-    return suite(parameters.suite)
-
-
-def seeds_of(parameters: Parameters) -> tuple[int, ...]:
-    """Return the seeds of some parameters."""
-    assert isinstance(parameters.seeds, tuple), "they are a tuple once they are checked"
-    return parameters.seeds
 
 
 def check_target(option: str, target: Path) -> None:
@@ -80,8 +64,8 @@ def check_words(doing: str, words: Sequence[str], given: Given, base: str | None
     store, model = Store(given.get("store_root")), given.get("model")
     sizes: list[int] = []
     for _, name in map(named, words):
-        if _names_run(name):
-            _run_of(name, given)
+        if runs.is_named(name):
+            runs.of_name(name, given)
         else:
             places.check_there(name, store, model)
             if Path(name).exists():
@@ -176,6 +160,26 @@ def check_tasks(
             )
 
 
+def check_named(
+    words: Sequence[str], own: Mapping[str, Task], given: Given, instead: str = ""
+) -> None:
+    """Raise unless there are images of the tasks that words give to vectors."""
+    check_tasks({task: task for task, _ in map(named, words) if task}, own, given, instead)
+
+
+def check_into(into: Target | None, one: Source, given: Given, base: str | None) -> None:
+    """Raise unless the model that a vector belongs to can be written."""
+    from tasklab.exchange import publishing  # start-up: torch
+
+    if into is not None and one.linear:
+        raise TasklabError(
+            f"{one.name} belongs in the linearized model, which no checkpoint of open_clip or "
+            "transformers is: leave --model-out out."
+        )
+    if into is not None and not given.get("model"):  # else it was checked before
+        publishing.check_model(into, one.model, one.init, base)
+
+
 def lab_of(
     given: Given,
     tasks: Sequence[str] | None,
@@ -192,11 +196,13 @@ def lab_of(
         tasks: Names; `None` for all.
         own: Tasks in place of the suite's, by name; empty for the suite's.
         base: The checkpoint whose weights are the model's.
-        sources: Task vectors, which must start from these weights.
+        sources: Task vectors, whose model it is, and which must start from its weights.
     """
     from tasklab.exchange import merged  # start-up: torch
     from tasklab.experiments.lab import Lab
 
+    if sources:
+        given = {**given, "model": sources[0].model, "init": sources[0].init}
     if closed(given.get("model") or "mini") and not given.get("head"):
         given = {**given, "head": "probe"}
     parameters = Parameters(**given)
@@ -250,13 +256,12 @@ def sources_of(
                 bases.completed(base, model, texts=Parameters(**given).vocabulary == "open")
     elif model:
         _check_start(names, model, given.get("init") or "pretrained")
-    runs = {name: _run_of(name, given) for name in names if _names_run(name)}
     store = Store(given.get("store_root"))
     found: list[Source] = []
 
     def read(name: str) -> Source:
-        if name in runs:
-            return _run(name, given, *runs[name])
+        if runs.is_named(name):
+            return runs.source(name, given)
         about = {"base": base, "init": given.get("init")}
         return merged.find(name, store, given.get("model"), room=room, **about)
 
@@ -320,88 +325,3 @@ def _has_start(file: Path) -> bool:
     with zipfile.ZipFile(file) as parts:
         listed = [one for one in parts.namelist() if one.endswith("data.pkl")]
         return any(b"params0" in parts.read(one) for one in listed)
-
-
-def _names_run(name: str) -> bool:
-    return "@" in name and not path("VECTOR", name).exists()
-
-
-def _run_of(name: str, given: Given) -> tuple[str, str, int]:
-    """Return the task, method and seed that TASK@METHOD or TASK@METHOD@SEED stands for."""
-    task, method, *seed = name.split("@")
-    if ":" in method:
-        raise TasklabError(
-            f"{shown(name)} is no vector: TASK@METHOD:COEFFICIENT takes a number after the colon."
-        )
-    choose("method", method, METHODS)
-    if len(seed) > 1:
-        raise TasklabError(f"{shown(name)} is not TASK@METHOD or TASK@METHOD@SEED.")
-    parameters = checked(given)
-    choose("task", task, suite_of(parameters).names)
-    number = whole("SEED", seed[0], 0) if seed else seeds_of(parameters)[0]
-    return task, method, number
-
-
-def _run(name: str, given: Given, task: str, method: str, number: int) -> Source:
-    """Return the vector of a run that is in the store."""
-    from tasklab.exchange import merged  # start-up: torch
-    from tasklab.experiments.lab import Lab
-    from tasklab.storage.tensors import file_sha256
-    from tasklab.taskvector import TaskVector
-
-    parameters = Parameters(**given)
-    # what a run learnt from is part of its identity
-    seen = suite_of(parameters).names if TABLE[method].others else (task,)
-    tasks = None if parameters.vectors is None else (task,)  # others need not be imported
-    lab = Lab(parameters, progress=False, trains=False, images_of=seen, tasks=tasks)
-    if lab.published is None:
-        run = lab.store.find("finetune", lab.identity(task, method, number))
-    else:
-        run = lab.store.find(*lab.published.place(task, method))
-    if run is None:
-        raise TasklabError(
-            f"the run {name} is not in {lab.store.root}: {what_is_stored(lab.store, parameters)}"
-        )
-    names = lab.clip.encoder.params
-    vector = TaskVector({n: x for n, x in run.tensors().items() if n in names})
-    return merged.Source(
-        name=name,
-        vector=merged.read_from(run.file, vector),
-        model=lab.parameters.model,
-        task=task,
-        method=method,
-        init=lab.parameters.init,
-        weights=lab.clip.encoder.weights_hash,
-        sha256=file_sha256(run.file),
-    )
-
-
-def what_is_stored(store: Store, parameters: Parameters) -> str:
-    """Return which fine-tuning runs of a model a store has, and the option that finds them."""
-    model = parameters.model
-    groups: dict[tuple[str, int], dict[str, set]] = {}
-    for one in store.configs("finetune"):
-        if (one["model"], one["init"]) == (model, parameters.init):
-            found = groups.setdefault(
-                (one["method"], one["steps"]), {"tasks": set(), "seeds": set()}
-            )
-            found["tasks"].add(one["task"])
-            found["seeds"].add(one["seed"])
-    if not groups:
-        return f"it has no run of {model}. `tasklab train --model {model}` makes them."
-    listed = [
-        f"{method} of {', '.join(sorted(found['tasks']))} ({_option(parameters, steps)}, seeds "
-        f"{', '.join(map(str, sorted(found['seeds'])))})"
-        for (method, steps), found in sorted(groups.items())
-    ]
-    more = f"; and {len(listed) - 3} more methods or lengths" if len(listed) > 3 else ""
-    return f"of {model} it has {'; '.join(listed[:3])}{more}."
-
-
-def _option(parameters: Parameters, steps: int) -> str:
-    """Return the option by which runs of a number of steps are found."""
-    for preset in PRESETS:
-        usual = Parameters(model=parameters.model, suite=parameters.suite, preset=preset)
-        if usual.recipe(suite_of(usual).names[0], "nonlinear", 0).steps == steps:
-            return f"--preset {preset}"
-    return f"--steps {steps}"

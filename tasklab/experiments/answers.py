@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Bool
 
 from tasklab.errors import Advised, choose
+from tasklab.progress import columns
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -133,13 +134,7 @@ class Evaluation(Advised):
 
     def __str__(self) -> str:
         """Return the table as text."""
-        lines = self._lines()
-        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        rows = [
-            "  ".join([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])])
-            for line in lines
-        ]
-        return "\n".join([f"{self.title}, accuracy in %", *map(str.rstrip, rows)])
+        return "\n".join([f"{self.title}, accuracy in %", *columns(self._lines(), right=True)])
 
     __repr__ = __str__
 

@@ -33,7 +33,7 @@ class ByHand(Advised):  # `self` is a `Lab`, which is made of this
             "model network encoder": "lab.clip is the model, lab.clip.encoder its image tower",
             "init preset seed seeds steps lr precision": "lab.parameters has it",
             "methods": "`tasklab list methods`; lab.vector(task, method) takes one",
-            "train fit finetune fine_tune": 'lab.vector("TASK") fine-tunes what is not in the store',
+            "train fit finetune fine_tune": 'lab.vector("TASK") fine-tunes what is missing',
             "accuracy acc test score add apply edit": "lab.evaluate(vector), lab.evaluate(a + b)",
             "forget negate subtract": 'lab.evaluate(-0.5 * lab.vector("TASK"))',
             "search compare merges": 'lab.merge("ties", search=True), or `tasklab compare` for all',

@@ -16,6 +16,7 @@ import dataclasses
 import functools
 import itertools
 import math
+import statistics
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -27,16 +28,18 @@ from tasklab.analyses.merging import METHODS, timing
 from tasklab.analyses.merging.search import Choice
 from tasklab.analyses.pair_errors import pair_errors
 from tasklab.experiments.answers import Answers, interval, paired
-from tasklab.experiments.estimate import TANGENT, pace
+from tasklab.experiments.estimate import per_image
 from tasklab.experiments.lab import Lab
 from tasklab.experiments.merge_loss import Unlabelled, unlabelled
 from tasklab.experiments.merging import Bench
 from tasklab.experiments.runner import Given, Trial
+from tasklab.models import inference
 from tasklab.progress import bar
 from tasklab.records.images import packed, unpacked
 from tasklab.storage.journal import Journal
 from tasklab.tasks import drawn
 from tasklab.taskvector import TaskVector
+from tasklab.tuning.tangent import jvp
 
 KIND = "contest"  # of artifact
 CACHE_VERSION = 1  # part of every key: raise it when the same configuration gives other results
@@ -133,28 +136,42 @@ def seconds(
     trial, count = Given.of(lab, vectors, method), len(vectors)
     bench, keeper = Bench(trial), _Keeper(trial, labels=labels)
     val, test = (sum(lab.evaluator.count(t, split) for t in vectors) for split in ("val", "test"))
-    once = TANGENT if trial.linear else 1.0  # passes that answers on an image take
-
-    def passes(name: str) -> float:
-        needs = METHODS[name].needs
-        images = len(bench.options(name)) * TANGENT * val
-        images += count * TANGENT * bench.read(needs) if needs else 0
-        read = labels and not trial.linear  # else what is validated follows from tangents
-        images += read * bench.sizes["looks"] * val
-        return images if search else images + once * test + read * val
-
     left = [name for name in merges if not keeper.has(_key(bench, name, search=search))]
-    images = sum(map(passes, left))
-    if left:  # derivatives along each vector, and its accuracy
-        images += (TANGENT + (not trial.linear)) * val
-    if left and not search:
-        pair = min(PAIR_IMAGES, test // count)
-        images += test + val + once * test
-        images += once * pair * count + 2 * TANGENT * pair * count * (count - 1) * trial.linear
-        images += pair * count * (count - 1) * (not trial.linear)
+    if not left:
+        return 0.0
+    passed, tangent = _paces(trial)
+    edited = tangent if trial.linear else passed  # answers of an edited model on an image
+    taken = 0.0
+
+    def images(name: str) -> float:
+        needs = METHODS[name].needs
+        each = tangent * val * len(bench.options(name))
+        each += tangent * count * bench.read(needs) if needs else 0.0
+        read = labels and not trial.linear  # else what is validated follows from tangents
+        each += read * passed * bench.sizes["looks"] * val
+        return each if search else each + edited * test + read * passed * val
+
+    if lab.parameters.vocabulary == "closed":  # features of training images, for probes
+        taken += passed * sum(drawn.images_of(lab.suite).size(task, "train") for task in vectors)
+    # derivatives along each vector, and its accuracy
+    taken += math.fsum(map(images, left)) + (tangent + passed * (not trial.linear)) * val
+    if not search:
+        others = count * (count - 1) * (2 if trial.linear else 1)
+        pairs = min(PAIR_IMAGES, test // count) * (count + others)
+        taken += passed * (test + val) + edited * (test + pairs)
     numbered: dict[Hashable, TaskVector] = dict(enumerate(vectors.values()))
-    made = math.fsum(timing.seconds(numbered, name) for name in left)
-    return made + (pace(lab).passed * images if left else 0.0)
+    return taken + math.fsum(timing.seconds(numbered, name) for name in left)
+
+
+def _paces(trial: Trial) -> tuple[float, float]:
+    """Return the seconds for an image, of a pass and of one with derivatives along a vector."""
+    encoder, tau = trial.lab.clip.encoder, next(iter(trial.vectors_on_device.values()))
+    quick = inference.passes(encoder)
+    each = functools.partial(per_image, trial.lab, typical=statistics.median)
+    return (
+        each(lambda x: float(quick(encoder.params, x).sum())),
+        each(lambda x: float(jvp(encoder, encoder.params, tau, x).jtau.sum())),
+    )
 
 
 class _Keeper:
@@ -268,13 +285,20 @@ def contest(
         told = {key: x for key, x in record.items() if key != "hits"}
         return Entry(name=name, title=title, answers=answers, **told)
 
-    def compared(name: str, keep: Keep) -> dict[str, Any]:
+    def compared(name: str) -> dict[str, Any]:
+        title, key = METHODS[name].title, _key(bench, name)
+        if keeper.has(key):
+            return keeper(key, lambda _: {})
         about, vector = keeper.choice(bench, name)
         norm = abs(about["alpha"]) * vector.norm()
-        return {**measured(keep, vector, about["alpha"], tasks), **about, "norm": norm}
 
-    keys = {name: _key(bench, name) for name in merges}
-    done, count, found = sum(map(keeper.has, keys.values())), len(tasks), []
+        def tested(keep: Keep) -> dict[str, Any]:
+            return {**measured(keep, vector, about["alpha"], tasks), **about, "norm": norm}
+
+        return keeper(key, tested, f"{title}, test images", len(tasks))
+
+    kept = {name: keeper.has(_key(bench, name)) for name in merges}
+    done, count, found = sum(kept.values()), len(tasks), []
     with bar(len(merges) + 2, "compare", done=done, unit="step", on=lab.progress) as shown:
         none, title = TaskVector({}), "pre-trained model"
         start = keeper(
@@ -287,11 +311,9 @@ def contest(
         if labels:
             bench.known["val"] = np.array([alone[task]["validation"] for task in tasks])
         shown.update()
-        for name, key in keys.items():
-            title, new = METHODS[name].title, not keeper.has(key)
-            record = keeper(key, functools.partial(compared, name), title, count)
-            found.append(entry(name, title, record))
-            shown.update(new)
+        for name in merges:
+            found.append(entry(name, METHODS[name].title, compared(name)))
+            shown.update(not kept[name])
         sums = [one.alpha for one in found if one.name == "arithmetic"]
         alpha, count = sums[0] if sums else 1 / count, count * (count - 1) // 2
         asked = functools.partial(_pairs, trial, alpha)

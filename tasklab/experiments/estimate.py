@@ -7,8 +7,9 @@ images.
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
 
 TANGENT = 3.0  # passes that a forward-mode pass stands for
 PROBES = (2, 8, 32)  # images of the measured step and pass: more where it is short
-SHORT = 0.1  # seconds
+SHORT = 0.5  # seconds of a batch after which no larger one is measured
+Typical = Callable[[Sequence[float]], float]
 TRIES, LONG = 6, 2.0  # as many of each, while they take no longer than these seconds
 
 
@@ -111,12 +113,6 @@ def pace(lab: Lab) -> Pace:
     precision = lab.parameters.precision or usual_precision(lab.parameters.device)
     leaves = {name: value.detach().requires_grad_() for name, value in encoder.params.items()}
 
-    def inputs(count: int) -> Tensor:
-        if isinstance(encoder, TextEncoder):
-            texts = lab.evaluator.images(lab.suite.names[0], "test")
-            return encoder.preprocess(texts.x[:count])
-        return torch.randn(count, 3, *[encoder.image_size] * 2, device=encoder.device)
-
     def step(x: Tensor) -> None:
         with torch.autocast(encoder.device.type, torch.bfloat16, enabled=precision == "bfloat16"):
             total = trained(leaves, x).float().square().mean()
@@ -125,19 +121,33 @@ def pace(lab: Lab) -> Pace:
     def passing(x: Tensor) -> None:
         float(quick(encoder.params, x).sum())
 
-    def taken(what: Callable[[Tensor], None]) -> float:
-        for count in PROBES:
-            x = inputs(count)
-            tries = [timed(what, x)]
-            while len(tries) < TRIES and sum(tries) < LONG:
-                tries.append(timed(what, x))
-            if min(tries) > SHORT:  # else most of it is not arithmetic
-                break
-        return min(tries) / len(x)
+    return Pace(per_image(lab, step), per_image(lab, passing))
 
-    def timed(what: Callable[[Tensor], None], x: Tensor) -> float:
-        began = time.perf_counter()
-        what(x)
-        return time.perf_counter() - began
 
-    return Pace(taken(step), taken(passing))
+def per_image(lab: Lab, what: Callable[[Tensor], object], typical: Typical = min) -> float:
+    """Return the seconds that something takes for an image, the least over a few batch sizes.
+
+    Args:
+        what: Is given a batch of inputs.
+        typical: Several tries of one batch -> their time.
+    """
+    encoder, least = lab.clip.encoder, math.inf
+    for count in PROBES:
+        if isinstance(encoder, TextEncoder):
+            texts = lab.evaluator.images(lab.suite.names[0], "test")
+            x = encoder.preprocess(texts.x[:count])
+        else:
+            x = torch.randn(count, 3, *[encoder.image_size] * 2, device=encoder.device)
+        tries = [_timed(what, x)]
+        while len(tries) < TRIES and sum(tries) < LONG:
+            tries.append(_timed(what, x))
+        least = min(least, typical(tries) / len(x))
+        if min(tries) > SHORT:
+            break
+    return least
+
+
+def _timed(what: Callable[[Tensor], object], x: Tensor) -> float:
+    began = time.perf_counter()
+    what(x)
+    return time.perf_counter() - began

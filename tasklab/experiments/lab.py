@@ -177,17 +177,15 @@ class Lab(ByHand, FromPublished):
         p = self.parameters
         images = ", ".join(f"{split} {count}" for split, count in self.images().items())
         kind = "rehearsal" if self.rehearsal else p.preset
-        if self.published is not None:
-            return (
-                f"{p.model} on suite {p.suite}, {kind}: {self.published}\n"
-                f"tasks: {', '.join(self.suite.names)}\nimages per task: {images}\n"
-                f"device {p.device}, no fine-tuning"
-            )
-        run = self.run(self.suite.names[0], "nonlinear", p.seeds[0])
+        if self.published is None:
+            run, start = self.run(self.suite.names[0]), f"{p.model} ({p.init})"
+            about = f"{run.steps} steps, seeds {list(p.seeds)}"
+            training = f"fine-tuning in {run.precision}"
+        else:
+            start, about, training = p.model, str(self.published), "no fine-tuning"
         return (
-            f"{p.model} ({p.init}) on suite {p.suite}, {kind}: {run.steps} steps, seeds "
-            f"{list(p.seeds)}\ntasks: {', '.join(self.suite.names)}\nimages per task: {images}\n"
-            f"device {p.device}, fine-tuning in {run.precision}"
+            f"{start} on suite {p.suite}, {kind}: {about}\ntasks: {', '.join(self.suite.names)}\n"
+            f"images per task: {images}\ndevice {p.device}, {training}"
         )
 
     def images(self) -> dict[str, str]:
@@ -208,13 +206,7 @@ class Lab(ByHand, FromPublished):
         return counts | {"control": range_of([self.suite.control], "test", "control")}
 
     def run(self, task: str, method: str = "nonlinear", seed: int | None = None) -> FineTune:
-        """Return the fine-tuning run behind a method's vector.
-
-        Args:
-            task: Name of the task.
-            method: One of the methods.
-            seed: Of fine-tuning; by default the lab's first.
-        """
+        """Return the fine-tuning run behind a method's vector; by default of the first seed."""
         seed = self.parameters.seeds[0] if seed is None else seed
         method = POSTHOC.get(method, method)
         others = self.suite.names if method_of(method).others else None
@@ -298,8 +290,6 @@ class Lab(ByHand, FromPublished):
         for all. A probe is fitted before its vector, which is not asked for.
 
         Args:
-            method: One of the methods.
-            seed: Of fine-tuning; by default the lab's first.
             tasks: Only their heads; `None` is the whole suite.
         """
         own = {}
@@ -320,8 +310,7 @@ class Lab(ByHand, FromPublished):
         """Return the task vectors of a method, fine-tuning what is not in the store.
 
         Args:
-            method: One of the methods.
-            seed: Of fine-tuning; by default the lab's first.
+            seed: By default the lab's first.
             tasks: Only these; `None` is the whole suite.
         """
         if not isinstance(method, str) or method in self.suite.names:
@@ -338,13 +327,7 @@ class Lab(ByHand, FromPublished):
         return {task: _edited_by(self.tune(task, method, seed).vector, method) for task in chosen}
 
     def tune(self, task: str, method: str = "nonlinear", seed: int | None = None) -> finetune.Run:
-        """Return the run behind a method's vector, from the store if it is there.
-
-        Args:
-            task: Name of the task.
-            method: One of the methods.
-            seed: Of fine-tuning; by default the lab's first.
-        """
+        """Return the run behind a method's vector, from the store if it is there."""
         if self.published is not None:
             raise LeftOutError(
                 f"needs the whole run of {task} ({method}), and only its vector is published"
@@ -356,13 +339,7 @@ class Lab(ByHand, FromPublished):
     def identity(
         self, task: str, method: str = "nonlinear", seed: int | None = None
     ) -> dict[str, Any]:
-        """Return all that determines the run behind a method's vector: its key in the store.
-
-        Args:
-            task: Name of the task.
-            method: One of the methods.
-            seed: Of fine-tuning; by default the lab's first.
-        """
+        """Return all that determines the run behind a method's vector: its key in the store."""
         if self.published is not None:
             return self.published.identity(task, method)
         return self.trainer.identity(self.run(task, method, seed))
@@ -374,10 +351,7 @@ class Lab(ByHand, FromPublished):
         p = self.parameters
         example = self.run(self.suite.names[0], "nonlinear", p.seeds[0])
         extra = {
-            "model": p.model,
-            "init": p.init,
-            "suite": p.suite,
-            "seeds": list(p.seeds),
+            **{"model": p.model, "init": p.init, "suite": p.suite, "seeds": list(p.seeds)},
             "weights": self.clip.encoder.weights_hash,
             "data": drawn.images_of(self.suite).version(self.suite.names[0], "test"),
             "recipe": {k: v for k, v in example.identity().items() if k not in ("task", "seed")}
@@ -385,14 +359,9 @@ class Lab(ByHand, FromPublished):
             else str(self.published),
             "images": dict(self.scale.counts) or "whole splits",
         }
-        seconds = round(time.perf_counter() - self.began, 1)
-        return provenance(
-            extra,
-            gpu=machine.gpu_name(p.device),
-            threads=machine.threads(),
-            preset=p.preset,
-            seconds=seconds,
-        )
+        seconds, gpu = round(time.perf_counter() - self.began, 1), machine.gpu_name(p.device)
+        about: dict[str, Any] = {"gpu": gpu, "threads": machine.threads()}
+        return provenance(extra, **about, preset=p.preset, seconds=seconds)
 
 
 def _edited_by(vector: TaskVector, method: str) -> TaskVector:

@@ -26,6 +26,7 @@ from tasklab.errors import TasklabError
 from tasklab.models import heads
 from tasklab.models.heads import Head
 from tasklab.models.loading import Clip
+from tasklab.progress import bar
 from tasklab.storage.store import Artifact, Store
 from tasklab.tasks import drawn
 from tasklab.tasks.suites import Suite
@@ -200,7 +201,12 @@ def _features(
         began = time.perf_counter()
         parts = memory.Parts(_BATCH)
         rows = parts(lambda x: encoder(encoder.params, encoder.preprocess(x)), images.x)
-        features = torch.cat(list(rows)).float().cpu()
+        found = []
+        with bar(count, f"features of {task}", unit="image") as shown:
+            for row in rows:
+                found.append(row)
+                shown.update(len(row))
+        features = torch.cat(found).float().cpu()
         return {"features": features, "labels": images.y}, {"seconds": time.perf_counter() - began}
 
     config = {

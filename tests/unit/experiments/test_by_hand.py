@@ -159,7 +159,7 @@ def test_more_vectors_than_tasks_are_not_cut_off(lab):
         (lambda lab, a: lab.encoder, "lab.clip.encoder"),
         (lambda lab, a: lab.accuracy(a), "lab.evaluate(vector)"),
         (lambda lab, a: a.cpu(), 'vector.to("cpu")'),
-        (lambda lab, a: a.numel(), "dict(vector) is {name: tensor}"),
+        (lambda lab, a: a.numel(), "dict(vector)"),
         (lambda lab, a: TaskVector.load(__file__), "Lab(model).vector(path)"),
     ],
 )
