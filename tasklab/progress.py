@@ -12,7 +12,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol, TextIO, TypeVar
 
 T = TypeVar("T")
@@ -269,6 +269,22 @@ def columns(rows: Iterable[Sequence[object]], indent: int = 0, *, right: bool = 
         parts += map(str.rjust if right else str.ljust, rest, widths[1:])
         lines.append((" " * indent + "  ".join(parts)).rstrip())
     return lines
+
+
+def shared(notes: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return notes, each once and behind the names that have it.
+
+    >>> shared({"a": ["x", "y"], "b": ["x"]})
+    ['all 2: x', 'a: y']
+    """
+    of: dict[str, list[str]] = {}
+    for name, each in notes.items():
+        for note in each:
+            of.setdefault(note, []).append(name)
+    return [
+        f"{f'all {len(names)}' if len(names) == len(notes) > 1 else ', '.join(names)}: {note}"
+        for note, names in of.items()
+    ]
 
 
 def tell(text: str) -> None:

@@ -8,9 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
+from matplotlib.ticker import MaxNLocator
 
 from tasklab.analyses.merging import METHODS
 from tasklab.experiments.contest import Contest, Entry
+from tasklab.progress import shared
 from tasklab.study import results
 
 _STYLE = """
@@ -50,6 +52,7 @@ def page(contest: Contest, about: Mapping[str, Any]) -> str:
     mean, half = best.mean
     gain, gain_half = best.gain(start)
     better = sum(best.accuracy(task) > start.accuracy(task) for task in tasks)
+    notes = shared({one["task"]: one["notes"] for one in about["vectors"]})
     body = [
         f"<h1>The merge to take: {_text(best.title)}</h1>",
         f'<p class="soft">{_text(about["model"])}, {len(tasks)} tasks, {len(contest.merges)} '
@@ -71,7 +74,7 @@ def page(contest: Contest, about: Mapping[str, Any]) -> str:
         '<p class="soft">"Own vector" is the model with the task\'s own vector alone.</p>',
         "<h2>The vectors</h2>",
         _table(*_vectors(contest, about["vectors"])),
-        *_notes(about["vectors"]),
+        f"<ul>{''.join(f'<li>{_text(one)}</li>' for one in notes)}</ul>" if notes else "",
         "<h2>Interference of pairs</h2>",
         _table(*_pairs(contest)),
         f'<p class="soft">Above the diagonal: ξ, the share of predictions that the other vector '
@@ -218,16 +221,6 @@ def _vectors(
     return ["vector", "task", "method", "norm", "pre-trained, %", "with it, %"], lines
 
 
-def _notes(vectors: Sequence[Mapping[str, Any]]) -> list[str]:
-    of: dict[str, list[str]] = {}
-    for one in vectors:
-        for note in one["notes"]:
-            of.setdefault(note, []).append(one["task"])
-    every = {note: tasks if len(tasks) < len(vectors) else ["all"] for note, tasks in of.items()}
-    notes = [f"<li>{_text(', '.join(tasks))}: {_text(note)}</li>" for note, tasks in every.items()]
-    return [f"<ul>{''.join(notes)}</ul>"] if notes else []
-
-
 def _warnings(contest: Contest) -> list[str]:
     found = []
     if useless := contest.useless():
@@ -261,9 +254,12 @@ def _pairs(contest: Contest) -> tuple[list[str], list[list[object]]]:
 
 def _facts(contest: Contest, about: Mapping[str, Any]) -> str:
     notes, machine = about["provenance"], about["provenance"]["machine"]
-    images: dict[str, list[str]] = {}
-    for task, of in about["images"].items():
-        images.setdefault(", ".join(f"{n} {k}" for k, n in of.items()), []).append(task)
+    images = shared(
+        {
+            task: [", ".join(f"{n} {k}" for k, n in of.items())]
+            for task, of in about["images"].items()
+        }
+    )
     looks = sorted({one.looks for one in contest.merges})
     facts = [
         ("model", f"{about['model']}, suite {about['suite']}, weights {notes['weights'][:12]}"),
@@ -274,7 +270,7 @@ def _facts(contest: Contest, about: Mapping[str, Any]) -> str:
             if contest.labels
             else "E in closed form, no label",
         ),
-        *((f"images of {', '.join(names)}", text) for text, names in images.items()),
+        ("images of the tasks", "; ".join(images)),
         ("written", ", ".join(about["written"]) or "this page"),
         ("machine", machine["gpu"] or f"{machine['cpu']}, {machine['cores']} cores"),
         (
@@ -318,7 +314,7 @@ def _forest(contest: Contest) -> str:
             'stroke="var(--mark)" stroke-width="2"/>'
             f'<circle cx="{x(one.mean[0]):.1f}" cy="{y:.1f}" r="4.5" fill="var(--mark)"/>'
         )
-    for value in _ticks(low, high):
+    for value in (v for v in MaxNLocator(6).tick_values(low, high) if low <= v <= high):
         parts.append(
             f'<text class="soft" x="{x(value):.1f}" y="{height - 8}" text-anchor="middle">'
             f"{value:g}</text>"
@@ -331,17 +327,3 @@ def _forest(contest: Contest) -> str:
         '<p class="soft">Mean test accuracy in % with 95 % intervals, in the order of '
         f"{'validation accuracy' if contest.labels else 'E(τ) / E(0)'}.</p>"
     )
-
-
-def _ticks(low: float, high: float) -> list[float]:
-    """Return three to eight round numbers in a range.
-
-    >>> _ticks(51.3, 88.0)
-    [60.0, 70.0, 80.0]
-    """
-    for size in (20.0, 10.0, 5.0, 2.0, 1.0, 0.5, 0.2):
-        first = -(-low // size) * size
-        found = [round(first + size * i, 6) for i in range(int((high - first) // size) + 1)]
-        if len(found) >= 3:
-            return found
-    return [round(low, 2), round(high, 2)]

@@ -13,7 +13,7 @@ from tasklab.cli import vectors as by_words
 from tasklab.cli.parsing import Given, settings
 from tasklab.errors import TasklabError, path
 from tasklab.exchange import places
-from tasklab.progress import columns, tell
+from tasklab.progress import columns, shared, tell
 from tasklab.storage import rooms
 
 if TYPE_CHECKING:
@@ -111,7 +111,8 @@ def compare(
         more = [f"{gain:+.1f}", f"{one.alpha:.3g}"] if one is not found.start else ["", ""]
         rows.append([one.title, f"{mean:.1f} +- {half:3.1f}", *more])
     print(*columns(rows, right=True), sep="\n")
-    by_words.print_notes({one.name: one.notes for one in of_task.values()})
+    for note in shared({one.name: one.notes for one in of_task.values()}):
+        print(f"  {note}")
     if useless := found.useless():
         print(
             f"not surely better on its task with its vector: {', '.join(useless)}. Is each the "

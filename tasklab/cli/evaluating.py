@@ -11,7 +11,7 @@ from tasklab.cli import vectors as by_words
 from tasklab.cli.parsing import Given, settings
 from tasklab.cli.runs import checked, suite_of
 from tasklab.errors import choose, real
-from tasklab.progress import tell
+from tasklab.progress import shared, tell
 
 Term = Annotated[tuple[str, ...], tyro.conf.arg(metavar="VECTOR[:COEFFICIENT]")]
 SPLITS = ("test", "val")
@@ -84,7 +84,8 @@ def evaluate(
         print(found)
         for edit in edits:
             print(f"  {edit['coefficient']:+g} {edit['vector']}")
-        by_words.print_notes({edit["vector"]: edit["notes"] for edit in edits})
+        for note in shared({edit["vector"]: edit["notes"] for edit in edits}):
+            print(f"  {note}")
     if found.harmful:
         tell(
             f"This edit is worse than the pre-trained model: {found.gain:+.1f} points. Give the "

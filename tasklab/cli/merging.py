@@ -15,7 +15,7 @@ from tasklab.cli.parsing import Given, settings
 from tasklab.cli.runs import checked
 from tasklab.errors import TasklabError, choose, path, real, shown, whole
 from tasklab.exchange import places
-from tasklab.progress import columns, track
+from tasklab.progress import columns, shared, track
 from tasklab.storage import rooms
 
 if TYPE_CHECKING:
@@ -137,7 +137,8 @@ def merge(
         told = f"{row['task']}, {row['method']}, norm {row['norm']:.4g}"
         lines.append([f"  {row['vector']}", f"{told}, cosine with the result {row['cosine']:.3f}"])
     print(*columns(lines), sep="\n")
-    by_words.print_notes({row["vector"]: row["notes"] for row in rows})
+    for note in shared({row["vector"]: row["notes"] for row in rows}):
+        print(f"  {note}")
     shortened = {name: f"{x:.4g}" if isinstance(x, float) else x for name, x in plain.items()}
     values = ", ".join(f"{name} {x}" for name, x in shortened.items())
     print(f"{values}: {origin}")

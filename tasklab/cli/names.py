@@ -20,10 +20,10 @@ def list_(what: tyro.conf.Positional[str | None] = None) -> None:
     Args:
         what: models, methods, merges, suites, tasks or chapters. By default all of them.
     """
-    tables = (models, methods, merges, suites, tasks, chapters)
-    names = {table.__name__: table for table in tables}
+    names = {"models": models, "methods": methods, "merges": merges}
+    names |= {"suites": suites, "tasks": tasks, "chapters": chapters}
     if what is not None:
-        choose("list", what, names)
+        choose("table", what, names)
     for name in [what] if what else names:
         print(f"{name}:", *columns(names[name](), 2), sep="\n")
 

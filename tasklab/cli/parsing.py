@@ -211,7 +211,7 @@ def _mistake(command: str, function: Callable, words: Sequence[str]) -> TasklabE
         elif not expected:
             return TasklabError(f"{command} does not take {shown(word)}: {more}")
         else:
-            (name, hint), value = expected[0], word
+            (_, hint), name, value = expected[0], "word", word
             taken = typing.get_origin(_plain(hint)) is tuple
             if not taken:
                 del expected[0]

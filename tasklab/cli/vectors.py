@@ -92,21 +92,6 @@ def tell_time(what: str, seconds: float, *, kept: bool = False) -> None:
         tell(f"{what}: about {duration(seconds)}{'; what is finished is kept' if kept else ''}.")
 
 
-def print_notes(vectors: Mapping[str, Sequence[str]]) -> None:
-    """Print what is known of vectors, each note once.
-
-    Args:
-        vectors: Name -> its notes.
-    """
-    of: dict[str, list[str]] = {}
-    for name, notes in vectors.items():
-        for note in notes:
-            of.setdefault(note, []).append(name)
-    for note, names in of.items():
-        every = f"all {len(names)}" if len(names) == len(vectors) > 1 else ", ".join(names)
-        print(f"  {every}: {note}")
-
-
 def row_of(one: Source, **more: Any) -> dict[str, Any]:
     """Return a vector's row in JSON, cards and reports."""
     return {
