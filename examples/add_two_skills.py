@@ -6,19 +6,18 @@ Fine-tune the model on two tasks, and add both task vectors to the pre-trained w
 from tasklab import Lab
 
 
-def main(**settings):
+def main(model="mini", **settings):
     """Return the accuracies before and after; `settings` are parameters of the lab."""
-    lab = Lab(**{"model": "mini", "tasks": ["Signs", "Textures"], **settings})
+    lab = Lab(model, tasks=["Signs", "Textures"], **settings)
 
     signs, textures = lab.vector("Signs"), lab.vector("Textures")
-    print(
-        f"norms {signs.norm():.2f} and {textures.norm():.2f}, cosine {signs.cosine(textures):.3f}"
-    )
+    cosine = signs.cosine(textures)
+    print(f"norms {signs.norm():.2f}, {textures.norm():.2f}, cosine {cosine:.3f}")
 
     alone = lab.evaluate(signs)  # one skill; the other task barely changes
     print(alone)
 
-    both = lab.evaluate(0.75 * (signs + textures))  # the coefficient that the book recommends
+    both = lab.evaluate(0.75 * (signs + textures))  # as the book recommends
     print(both)  # in a notebook: a table with bars
     return both
 

@@ -9,14 +9,15 @@ from tasklab import Lab
 from tasklab.__main__ import main as tasklab
 
 
-def main(folder=".", **settings):
+def main(model="mini", folder=".", **settings):
     """Return image features by open_clip; `settings` are parameters of the lab."""
-    lab, folder = Lab(**{"model": "mini", **settings}), Path(folder)
-    files = [lab.vector(task).save(folder / f"{task}.st") for task in ("Signs", "Textures")]
+    lab, folder = Lab(model, **settings), Path(folder)
+    tasks = ("Signs", "Textures")
+    files = [lab.vector(task).save(folder / f"{task}.st") for task in tasks]
 
-    merged = folder / "merged_model.safetensors"
-    words = ["merge", *map(str, files), "--model", lab.parameters.model, "--method", "tsv_m"]
-    words += ["--out", str(folder / "merged.safetensors"), "--model-out", str(merged)]
+    vector, merged = folder / "merged.st", folder / "merged_model.safetensors"
+    words = ["merge", *map(str, files), "--model", model, "--method", "tsv_m"]
+    words += ["--out", str(vector), "--model-out", str(merged)]
     assert tasklab(words) == 0  # writes the model, its configuration and a card
 
     open_clip.add_model_config(merged.with_suffix(".json"))  # of models that open_clip lacks

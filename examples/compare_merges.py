@@ -13,19 +13,20 @@ from tasklab import Lab
 from tasklab.__main__ import main as tasklab
 
 
-def main(folder=".", **settings):
+def main(model="mini", folder=".", **settings):
     """Return the path of the report; `settings` are parameters of the lab."""
-    lab, folder = Lab(**{"model": "mini", **settings}), Path(folder)
-    words = ["compare", "--model", lab.parameters.model, "--out", str(folder / "report.html")]
+    lab, folder = Lab(model, **settings), Path(folder)
+    report, best = str(folder / "report.html"), str(folder / "best.safetensors")
+    words = ["compare", "--model", model, "--out", report, "--merged", best]
     for task in ("Signs", "Textures"):
         theta = lab.vector(task).apply(lab.clip.encoder.params)
         torch.save(theta, folder / f"{task}.pt")
         words.append(f"{task}={folder / task}.pt")
 
     merges = ["--methods", "arithmetic,ties,tsv_m,regmean"]  # leave it out for all
-    assert tasklab([*words, *merges, "--merged", str(folder / "best.safetensors")]) == 0
-    print(json.dumps(lab.evaluate(lab.vector(folder / "best.safetensors")).mean))
-    return folder / "report.html"
+    assert tasklab([*words, *merges]) == 0
+    print(json.dumps(lab.evaluate(lab.vector(best)).mean))
+    return Path(report)
 
 
 if __name__ == "__main__":

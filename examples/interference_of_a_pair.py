@@ -7,9 +7,9 @@ from tasklab import Lab
 from tasklab.analyses.pair_errors import pair_errors
 
 
-def main(**settings):
+def main(model="mini", **settings):
     """Return xi in % by method; `settings` are parameters of the lab."""
-    lab = Lab(**{"model": "mini", "tasks": ["Signs", "Textures"], **settings})
+    lab = Lab(model, tasks=["Signs", "Textures"], **settings)
     found = {}
     for method in ("nonlinear", "linearized"):
         vectors = lab.vectors(method)
