@@ -279,7 +279,7 @@ def check(name: str, options: Iterable[str]) -> Method:
 
 def method(name: str) -> Method:
     """Return a method by its name, or raise a `TasklabError` that suggests the nearest one."""
-    if not isinstance(name, str):
+    if isinstance(name, Iterable) and not isinstance(name, str):
         raise TasklabError('first the method, then vectors: merge("ties", [a, b]).')
     if name in _OTHER:
         raise TasklabError(f"{name} {_OTHER[name]}.")
