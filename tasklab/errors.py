@@ -69,6 +69,18 @@ class Advised:
             )
 
 
+def first_line(error: BaseException, typed: bool = False) -> str:
+    r"""Return the first line of an error's message, or its type; or both.
+
+    >>> first_line(ValueError("no such file.\nSee above")), first_line(KeyError())
+    ('no such file', 'KeyError')
+    >>> first_line(ValueError("no such file"), typed=True)
+    'ValueError: no such file'
+    """
+    kind, line = type(error).__name__, next(iter(str(error).strip().splitlines()), "")
+    return (f"{kind}: {line}" if typed and line else line or kind)[:200].rstrip(".")
+
+
 def is_out_of_memory(error: BaseException) -> bool:
     """Return whether an error says that memory did not suffice, on any device.
 

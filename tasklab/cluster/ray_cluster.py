@@ -21,7 +21,7 @@ import torch
 
 from tasklab import machine
 from tasklab.cluster.shared_store import ClaimedStore, sees_store, shared_folder
-from tasklab.errors import TasklabError
+from tasklab.errors import TasklabError, first_line
 from tasklab.storage.store import Store
 
 Work = Callable[[Any, Store], Any]  # an item and the shared store -> what it gives
@@ -240,7 +240,7 @@ def _connect(ray: ModuleType, address: str) -> bool:
         ray.init(address=address, **quiet, **(local if address == "local" else {}))
     except (OSError, RuntimeError, ValueError, ImportError) as error:
         raise TasklabError(
-            f"cannot join a Ray cluster at {address!r} ({_first_line(error)}). Start one by `ray "
+            f"cannot join a Ray cluster at {address!r} ({first_line(error)}). Start one by `ray "
             "start --head` on one machine and `ray start --address=HOST:6379` on the others, and "
             "run this on one of them; address 'local' needs none."
         ) from error
@@ -303,9 +303,4 @@ def _is_loss(ray: ModuleType, error: Exception) -> bool:
 
 
 def _described(error: Exception) -> str:
-    cause = getattr(error, "cause", None)
-    return f"{type(cause or error).__name__}: {_first_line(cause or error)}"
-
-
-def _first_line(error: Exception) -> str:
-    return next(iter(str(error).strip().splitlines()), "no message")
+    return first_line(getattr(error, "cause", None) or error, typed=True)

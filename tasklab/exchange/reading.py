@@ -24,7 +24,7 @@ import safetensors
 import torch
 from torch import Size, Tensor, nn
 
-from tasklab.errors import TasklabError, abridged, is_out_of_memory
+from tasklab.errors import TasklabError, abridged, first_line, is_out_of_memory
 from tasklab.exchange import basis, findings, layouts, networks, precision, sources
 from tasklab.machine import gib
 from tasklab.models import loading, weights
@@ -369,8 +369,7 @@ def _explained(file: Path) -> Iterator[None]:
                 f"{file} cannot be read: there is not enough memory for what it holds. End other "
                 "programs, or ask for its weights as safetensors."
             ) from error
-        what = (str(error) or type(error).__name__).splitlines()[0][:200]
         raise TasklabError(
-            f"{file} cannot be read as a checkpoint: {what.rstrip('.')}. Fetch it again, or ask "
+            f"{file} cannot be read as a checkpoint: {first_line(error)}. Fetch it again, or ask "
             "for its weights as safetensors."
         ) from error

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, TypeVar
 import filelock
 
 from tasklab import machine
-from tasklab.errors import TasklabError, shown
+from tasklab.errors import TasklabError, first_line, shown
 from tasklab.progress import bar
 from tasklab.storage import hub
 from tasklab.storage.checksums import file_sha256
@@ -74,7 +74,7 @@ def listing(repository: str) -> dict[str, Remote]:
     except TasklabError:
         raise
     except Exception as error:  # the client's errors have no common base
-        raise UnreachableError(repository, _first_line(error)) from error
+        raise UnreachableError(repository, first_line(error, typed=True)) from error
 
 
 def cached(repository: str, file: str, revision: str | None = None) -> Path | None:
@@ -149,7 +149,7 @@ def fetch(
     except TasklabError:
         raise
     except Exception as error:  # the client's errors have no common base
-        raise UnreachableError(f"{repository}/{file}", _first_line(error)) from error
+        raise UnreachableError(f"{repository}/{file}", first_line(error, typed=True)) from error
 
 
 def _patiently(ask: Callable[[], T]) -> T:
@@ -190,7 +190,7 @@ def _transfer(url: str, part: Path, size: int, progress: bool) -> None:
                 if tries == _TRIES:
                     kept = f"; {have:,} of {size:,} bytes are kept for the next time"
                     raise TasklabError(
-                        f"{url} cannot be fetched: {_first_line(error)}{kept}."
+                        f"{url} cannot be fetched: {first_line(error, typed=True)}{kept}."
                     ) from error
                 time.sleep(_PAUSE)
 
@@ -236,9 +236,3 @@ def _is(file: Path, etag: str, sha256: str | None) -> bool:
                 made.update(chunk)
         return made.hexdigest() == etag
     return True
-
-
-def _first_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}".rstrip(
-        ": "
-    )

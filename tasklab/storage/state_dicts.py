@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tasklab.errors import TasklabError, shown
+from tasklab.errors import TasklabError, first_line, shown
 from tasklab.storage.pickles import LONGEST_NAME, Inert
 
 MOST_WORK = 4_000_000  # entries gone through, and characters of names made of them
@@ -294,5 +294,4 @@ def one_error(what: str, todo: str) -> Iterator[None]:
     try:
         yield
     except _WRONG as error:
-        why = (str(error) or type(error).__name__).splitlines()[0][:200]
-        raise TasklabError(f"{what}: {why}. {todo}") from error
+        raise TasklabError(f"{what}: {first_line(error)}. {todo}") from error

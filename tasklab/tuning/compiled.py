@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 
+from tasklab.errors import first_line
 from tasklab.models.encoder import Encoder
 from tasklab.models.towers import Kind
 from tasklab.models.zoo import REGISTRY
@@ -90,7 +91,7 @@ class Quick:
                 if memory.is_out_of_memory(error):
                     raise
                 self.failed.add(self.said)
-                why = f"{type(error).__name__}: {memory.first_line(error)}"
+                why = first_line(error, typed=True)
                 _log.warning("%s (%s). The run goes on without.", self.said, why)
         return self.usual(*args)
 

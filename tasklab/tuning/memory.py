@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from tasklab import machine, placement
-from tasklab.errors import TasklabError, is_out_of_memory
+from tasklab.errors import TasklabError, first_line, is_out_of_memory
 from tasklab.models import intercept
 from tasklab.models.encoder import Encoder, math_attention
 
@@ -230,9 +230,3 @@ def given_back(encoder: Encoder) -> Iterator[None]:
     finally:
         if sum(tensor.nbytes for tensor in encoder.params.values()) >= _LARGE:
             machine.return_freed_memory()
-
-
-def first_line(error: BaseException) -> str:
-    """Return the first line of an error's message, or its type."""
-    lines = str(error).strip().splitlines()
-    return (lines[0] if lines else type(error).__name__)[:200].rstrip(".")
