@@ -95,7 +95,7 @@ def pruned(css: str, words: set[str]) -> str:
     starts = tuple(word for word in words if word.endswith("-") and len(word) > 3)
 
     def named(selector: str) -> bool:
-        classes = re.findall(r"\.(-?[A-Za-z_][\w-]*)", re.sub(r":not\([^()]*\)", "", selector))
+        classes = re.findall(r"\.(-?[A-Za-z_][\w-]*)", re.sub(r":(not|is)\([^()]*\)", "", selector))
         return all(one in words or one.startswith(starts) for one in classes)
 
     def kept(rule: re.Match[str]) -> str:

@@ -8,7 +8,8 @@ from __future__ import annotations
 import functools
 import multiprocessing
 import os
-from typing import Any
+import subprocess
+from typing import Any, cast
 
 from jupyter_client.manager import AsyncKernelManager
 from jupyter_client.provisioning import LocalProvisioner
@@ -23,7 +24,8 @@ class Manager(AsyncKernelManager):
         file = kernel_cmd[kernel_cmd.index("-f") :]  # of the connection, and options
         process = _server().Process(target=_run, args=(file, kw["env"], os.getcwd()))
         process.start()
-        kernel.process, kernel.pid = _Child(process), process.pid
+        kernel.process = cast(subprocess.Popen, _Child(process))
+        kernel.pid = process.pid
         self._reconcile_connection_info(kernel.connection_info)
 
 

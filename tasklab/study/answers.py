@@ -63,7 +63,7 @@ def advice_table(found: Iterable[Answer]) -> str:
     """Return answers as a table in Markdown."""
     lines = ["| if … | then … | effect in points (95 % interval) |", "|---|---|---|"]
     for one in found:
-        note = f" *{one.note}*" if one.note else ""
+        note = f". *{one.note}*" if one.note else ""
         told = ((world, one.numbers(world)) for world in WORLDS)  # two columns are none on a phone
         numbers = "<br>".join(f"*{world}:* {text or 'not recorded'}" for world, text in told)
         lines.append(f"| {one.case} | {one.advice}{note} | {numbers} |")

@@ -228,7 +228,7 @@ def test_executed_chapters_can_be_downloaded(site, chapter):
 def test_a_chapter_is_read_in_ten_minutes(browser, site, chapter):
     page = _opened(browser, site, f"notebooks/{chapter}", 1440)
     _all_loaded(page)
-    assert page.locator("article").bounding_box()["height"] < 19 * 900
+    assert page.locator("article").bounding_box()["height"] <= 18 * 900
     assert page.locator("article figure:not(.tasklab-editor figure)").count() <= 14
     page.close()
 
