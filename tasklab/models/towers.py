@@ -130,11 +130,7 @@ def _open_clip(tower: nn.Module) -> Tower:
         *_norm(tower.ln_post, "ln_post"),
         None if tower.proj is None else "proj",
     )
-    known = (
-        library.LayerNorm,
-        library.LayerNormFp32,
-        nn.Identity,
-    )  # they round to the input's type
+    known = library.LayerNorm, library.LayerNormFp32, nn.Identity  # they round to the input's type
     _require(all(type(norm) in known for norm in norms))
     heads = {block.attn.num_heads for block in tower.transformer.resblocks}
     return Tower(

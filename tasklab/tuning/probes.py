@@ -184,8 +184,8 @@ def _solve(probe: Probe, features: Tensor, labels: Tensor, classes: int, lr: flo
     )
 
 
-def _images(clip: Clip, suite: Suite, task: str) -> dict[str, str]:
-    data = drawn.images_of(suite).version(task, "train")
+def _images(clip: Clip, suite: Suite, task: str, split: str = "train") -> dict[str, str]:
+    data = drawn.images_of(suite).version(task, split)
     return {"weights": clip.encoder.weights_hash, "data": data}
 
 
@@ -209,12 +209,7 @@ def _features(
         features = torch.cat(found).float().cpu()
         return {"features": features, "labels": images.y}, {"seconds": time.perf_counter() - began}
 
-    config = {
-        "weights": encoder.weights_hash,
-        "data": drawn.images_of(suite).version(task, split),
-        "images": count,
-        "algorithm": CACHE_VERSION,
-    }
+    config = {**_images(clip, suite, task, split), "images": count, "algorithm": CACHE_VERSION}
     return store.get("features", config, make)
 
 
