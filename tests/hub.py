@@ -28,6 +28,7 @@ import huggingface_hub
 import torch
 
 COMMIT = "c0ffee" * 6 + "c0ff"  # of every repository
+PAGE = b"<!DOCTYPE html><title>Log in to the network</title>" * 9
 SMALL = 4096  # bytes: smaller files are in git, larger ones in LFS, behind a redirect
 MODEL = "tiny"
 CLASSES, TRAIN, TEST = 4, 40, 8  # of the papers' data sets here
@@ -49,7 +50,8 @@ class Hub:
     url: str = ""
     cdn: str = ""  #: The same server as another host, to which large files are redirected
     files: dict[str, dict[str, bytes]] = dataclasses.field(default_factory=dict)
-    #: By path: wrong, stall, break, slow, long, ignore (the range), 404, 500, escape.
+    #: By path: wrong, stall, break, slow, long, ignore (the range), page, portal (pages), escape;
+    #: an answer such as 404, or cdn-403 of the host to which large files are redirected.
     faults: dict[str, list[str]] = dataclasses.field(default_factory=dict)
     sent: dict[str, list[int]] = dataclasses.field(default_factory=dict)  #: First bytes asked for
     slow: float = 0.0  #: Seconds between two parts of a transfer with the fault `slow`
@@ -66,7 +68,8 @@ class Hub:
     def fault(self, path: str, *kinds: str) -> str:
         """Take the next fault of a path if it is one of some kinds."""
         waiting = self.faults.get(path, [])
-        return waiting.pop(0) if waiting and waiting[0] in kinds else ""
+        own = bool(waiting) and waiting[0].rstrip("0123456789") in kinds
+        return waiting.pop(0) if own else ""
 
 
 def handler(hub: Hub) -> type[http.server.BaseHTTPRequestHandler]:
@@ -125,11 +128,13 @@ def handler(hub: Hub) -> type[http.server.BaseHTTPRequestHandler]:
 
         def resolve(self, repository: str, path: str) -> None:
             content = hub.files.get(repository, {}).get(path)
-            fault = hub.fault(path, "404", "500", "escape")
+            fault = hub.fault(path, "", "portal", "escape")
             if content is None or fault == "404":
                 return self.small(404, X_Error_Code="EntryNotFound")
-            if fault == "500":
-                return self.small(500)
+            if fault.isdigit():
+                return self.small(int(fault))
+            if fault == "portal":
+                return self.small(200, PAGE, ETag='"page"', Content_Type="text/html")
             headers = {"X_Repo_Commit": COMMIT, "Accept_Ranges": "bytes"}
             if fault == "escape":
                 return self.small(200, content, ETag='"../../../../../escaped"', **headers)
@@ -145,7 +150,13 @@ def handler(hub: Hub) -> type[http.server.BaseHTTPRequestHandler]:
         def transfer(self, path: str, content: bytes) -> None:
             if self.command == "HEAD" or self.headers.get("Range") == "bytes=0-0":
                 return self.small(200, content[:1])
-            fault = hub.fault(path, "wrong", "stall", "break", "slow", "long", "ignore")
+            fault = hub.fault(
+                path, "wrong", "stall", "break", "slow", "long", "ignore", "cdn-", "page"
+            )
+            if fault.startswith("cdn-"):
+                return self.small(int(fault[4:]))
+            if fault == "page":
+                return self.small(200, PAGE, Content_Type="text/html")
             asked = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", ""))
             first = int(asked[1]) if asked and fault != "ignore" else 0
             hub.sent.setdefault(path, []).append(first)

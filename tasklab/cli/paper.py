@@ -65,8 +65,9 @@ def paper(
         return 0
     if problem:
         raise TasklabError(problem)
+    left = {one.step for one in needs if not one.done} | {"chapters", "report", "grades"}
     for step, do in work.steps().items():
-        if step in ("report", "grades") or not _done(needs, step):
+        if step in left:
             print(f"{step}:", flush=True)
             do()
     return 0
@@ -87,10 +88,6 @@ def settled(
     return given, parameters
 
 
-def _done(needs: Sequence[Need], step: str) -> bool:
-    return all(one.done for one in needs if one.step == step)
-
-
 def lines(needs: Sequence[Need]) -> Iterator[str]:
     """Yield what the steps take, a line each, and the total."""
     from tasklab.doctor.needs import total  # start-up: torch
@@ -100,9 +97,7 @@ def lines(needs: Sequence[Need]) -> Iterator[str]:
         for one in group:
             size = gib(one.bytes) if one.bytes else ""
             time = f"about {duration(one.seconds)}" if one.seconds >= 1 else ""
-            told = (
-                "done" if one.done else ", ".join(filter(None, (size, time, one.note))) or "to do"
-            )
-            yield f"  {one.what:<44} {told}"
+            left = ", ".join(filter(None, (size, time, one.note))) or "to do"
+            yield f"  {one.what:<44} {'done' if one.done else left}"
     missing, seconds = total(needs)
     yield f"missing: {gib(missing)}, about {duration(seconds)} on this machine"

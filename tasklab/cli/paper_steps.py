@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+
+import nbformat
+from huggingface_hub import constants
 
 from tasklab import chapters, machine
 from tasklab.book import execution, report
@@ -23,6 +26,7 @@ from tasklab.experiments.parameters import Parameters
 from tasklab.models import loading
 from tasklab.models.zoo import spec
 from tasklab.progress import duration
+from tasklab.storage import atomic, folders
 from tasklab.storage.store import Store
 from tasklab.study import predictions
 
@@ -67,18 +71,15 @@ class Work:
         pace = Pace.here(self.parameters.device or "cpu")
         return self._needs(pace, reachable=reachable)
 
-    def elsewhere(self, wanted: Sequence[Need]) -> list[str]:
-        """Return how long a GPU takes, as one line, where a processor takes more than two days."""
-        if (self.parameters.device or "cpu") != "cpu" or needs.total(wanted)[1] < 2 * 86400:
-            return []
-        there = self._needs(Pace(speed.H100, compiled=True), reachable=False)
-        seconds = sum(
-            one.seconds for one in needs.missing(there) if one.step in ("vectors", "chapters")
-        )
-        return [
-            "This is too much for a processor. An H100 computes vectors and chapters in about "
-            f"{duration(seconds)}."
-        ]
+    def elsewhere(self, wanted: Sequence[Need]) -> Iterator[str]:
+        """Yield how long a GPU takes, where a processor takes more than two days."""
+        if (self.parameters.device or "cpu") == "cpu" and needs.total(wanted)[1] >= 2 * 86400:
+            there = self._needs(Pace(speed.H100, compiled=True), reachable=False)
+            computed = [one for one in there if one.step in ("vectors", "chapters")]
+            yield (
+                "This is too much for a processor. An H100 computes vectors and chapters in about "
+                f"{duration(needs.total(computed)[1])}."
+            )
 
     def _needs(self, pace: Pace, *, reachable: bool) -> list[Need]:
         waiting = {
@@ -92,28 +93,26 @@ class Work:
         )  # fmt: skip
 
     def too_full(self, wanted: Sequence[Need]) -> str:
-        """Return why the disk of results does not suffice; empty if it does."""
-        size, _ = needs.total(wanted)
-        free = machine.disk(self.store.root).free
-        if size < free:
-            return ""
-        return (
-            f"{machine.gib(size)} are to be fetched and written, and {self.store.root} has "
-            f"{machine.gib(free)} free: take another disk (--store-root, TASKLAB_DATA, HF_HOME)."
-        )
+        """Return which disk does not suffice; empty if all do."""
+        roots = {"hub": Path(constants.HF_HUB_CACHE), "data": folders.data(),
+                 "store": self.store.root}  # fmt: skip
+        disks = {place: machine.disk(root) for place, root in roots.items()}
+        for disk in disks.values():
+            same = [place for place, one in disks.items() if one.total == disk.total]
+            size, _ = needs.total(one for one in wanted if one.place in same)
+            if size > disk.free:
+                return (
+                    f"{machine.gib(size)} are to be fetched and written, and the disk of "
+                    f"{disk.path} has {machine.gib(disk.free)} free: take another disk "
+                    "(--store-root, TASKLAB_DATA, HF_HOME)."
+                )
+        return ""
 
     def steps(self) -> dict[str, Callable[[], None]]:
         """Return the functions that do the steps, by name."""
-        every: dict[str, Callable[[], None]] = {
-            "weights": self.weights,
-            "images": self.images,
-            "vectors": self.vectors,
-            "chapters": self.chapters,
-            "grades": self.grades,
-        }
-        return (
-            every if len(self.names) < len(chapters.CHAPTERS) else every | {"report": self.report}
-        )
+        every = (self.weights, self.images, self.vectors, self.chapters, self.grades, self.report)
+        whole = len(self.names) == len(chapters.CHAPTERS)
+        return {one.__name__: one for one in (every if whole else every[:-1])}
 
     def weights(self) -> None:
         """Fetch the model's weights."""
@@ -145,7 +144,10 @@ class Work:
         self.folder.mkdir(parents=True, exist_ok=True)
         for source, config in self.notebooks.items():
             target, log = self.folder / f"{source.stem}.ipynb", self.folder / "chapters.log"
-            execution.executed(self.store, config, source, target, parameters=self.given, log=log)
+            made = execution.executed(
+                self.store, config, source, target, parameters=self.given, log=log
+            )
+            atomic.write(target, nbformat.writes(nbformat.from_dict(made.record["notebook"])))
             print(f"  {target}", flush=True)
 
     def grades(self) -> None:
@@ -156,7 +158,7 @@ class Work:
             print("  no prediction has its vectors here (`tasklab predict --help`)")
             return
         self.folder.mkdir(parents=True, exist_ok=True)
-        found.to_csv(self.folder / "grades.csv", index=False)
+        atomic.write(self.folder / "grades.csv", found.to_csv(index=False))
         print(predictions.shown(found).to_string(index=False))
 
     def report(self) -> None:

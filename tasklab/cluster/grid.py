@@ -16,11 +16,12 @@ import contextlib
 import dataclasses
 import functools
 import gc
+import itertools
 import socket
 import time
 from collections.abc import Generator, Iterable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
@@ -112,10 +113,7 @@ class Job:
 
 
 def plan(grid: Grid, address: str | None = None) -> list[Job]:
-    """Return the runs of a grid, each once, after checking all that can be checked beforehand.
-
-    A result counts as kept if it is in the store; its checksum is compared when it is read.
-    """
+    """Return the runs of a grid, each once, after checking all that can be checked beforehand."""
     with _cluster(grid, address) as cluster:
         return laid_out(_settled(grid, cluster), away=cluster is not None)
 
@@ -145,7 +143,7 @@ def laid_out(grid: Grid, *, away: bool) -> list[Job]:
         except TasklabError as error:
             problems.append(str(error))
             continue
-        there, seeds = suite(str(parameters.suite)), _seeds(parameters)
+        there, seeds = suite(str(parameters.suite)), cast("tuple[int, ...]", parameters.seeds)
         tasks = tuple(task for task in grid.tasks or there.names if task in there.names)
         # A probe's learning rate may be searched on another task, whose images it then needs.
         wanted = {*tasks}
@@ -161,41 +159,25 @@ def laid_out(grid: Grid, *, away: bool) -> list[Job]:
         except TasklabError as error:
             problems += str(error).splitlines()
             continue
+        encoder = lab.clip.encoder
         for method in methods:
             try:
-                _suits(lab, tasks[0], method)
+                own = lab.run(tasks[0], method, 0).method
+                finetune.trainable(encoder.params, own, encoder.name)
             except TasklabError as error:
                 problems.append(str(error))
                 continue
-            for task in tasks:
-                for seed in seeds:
-                    key = _key(lab, task, method, seed)
-                    kept = lab.store.has("finetune", lab.identity(task, method, seed))
-                    jobs.setdefault(
-                        key,
-                        Job(
-                            model=model,
-                            method=method,
-                            task=task,
-                            seed=seed,
-                            settings=settings,
-                            tasks=needed,
-                            key=key,
-                            kept=kept,
-                        ),
-                    )
+            for task, seed in itertools.product(tasks, seeds):
+                key = _key(lab, task, method, seed)
+                job = Job(
+                    model=model, method=method, task=task, seed=seed, settings=settings,
+                    tasks=needed, key=key,
+                    kept=lab.store.has("finetune", lab.identity(task, method, seed)),
+                )  # fmt: skip
+                jobs.setdefault(key, job)
     if problems:
         raise TasklabError("\n".join(dict.fromkeys(problems)))
     return list(jobs.values())
-
-
-def _seeds(parameters: Parameters) -> tuple[int, ...]:
-    return parameters.seeds  # type: ignore[return-value]  # a tuple since they were checked
-
-
-def _suits(lab: Lab, task: str, method: str) -> None:
-    encoder = lab.clip.encoder
-    finetune.trainable(encoder.params, lab.run(task, method, 0).method, encoder.name)
 
 
 def _key(lab: Lab, task: str, method: str, seed: int) -> str:
@@ -242,36 +224,23 @@ def run(
 
 
 def _table(
-    jobs: list[Job],
-    waiting: list[Job],
-    outcomes: Generator[ray_cluster.Outcome],
-    progress: bool,
+    jobs: list[Job], waiting: list[Job], outcomes: Generator[ray_cluster.Outcome], progress: bool
 ) -> pd.DataFrame:
     import pandas as pd  # here, for it takes half a second, and a plan needs no table
 
-    rows = {job.key: _row(job, state=KEPT) for job in jobs if job.kept}
+    rows = {job.key: (KEPT, 0.0, "", 0, "") for job in jobs if job.kept}
     failed = 0
     shown = bar(len(jobs), "grid", done=len(rows), unit="run", on=progress)
     with contextlib.closing(outcomes), shown:
         for outcome in outcomes:
             job, (seconds, error) = waiting[outcome.item], outcome.value or (0.0, outcome.error)
-            rows[job.key] = _row(
-                job,
-                state=FAILED if error else DONE,
-                seconds=round(seconds, 1),
-                node=outcome.node,
-                attempts=outcome.attempts,
-                error=error,
-            )
+            state, took = FAILED if error else DONE, round(seconds, 1)
+            rows[job.key] = state, took, outcome.node, outcome.attempts, error
             failed += bool(error)
             shown.set_postfix_str(f"{failed} failed" if failed else "", refresh=False)
             shown.update()
-    return pd.DataFrame([rows[job.key] for job in jobs], columns=list(COLUMNS))
-
-
-def _row(job: Job, **known: Any) -> dict[str, Any]:
-    nothing = {"seconds": 0.0, "node": "", "attempts": 0, "error": ""}
-    return {name: getattr(job, name) for name in COLUMNS[:4]} | nothing | known
+    told = [(one.model, one.method, one.task, one.seed, *rows[one.key]) for one in jobs]
+    return pd.DataFrame(told, columns=list(COLUMNS))
 
 
 def _in_order(jobs: list[Job], progress: bool) -> Generator[ray_cluster.Outcome]:

@@ -33,24 +33,19 @@ _NO_SLOT = 300.0  # seconds to wait for a machine that can do the work
 _POLL = 1.0  # seconds
 _MODE = "RAY_AUTH_MODE"  # Ray's own switch: token or disabled
 _BLIND = "does not see the store"
-_SYSTEM = (  # errors of Ray, not of the work
-    "WorkerCrashedError",
-    "NodeDiedError",
-    "LocalRayletDiedError",
-    "OutOfMemoryError",  # Ray's monitor ended the process, before the system would have
-    "ObjectLostError",
-    "RaySystemError",
-)
+# Errors of Ray, not of the work; OutOfMemoryError: its monitor ended the process.
+_SYSTEM = ("WorkerCrashedError", "NodeDiedError", "LocalRayletDiedError", "OutOfMemoryError",
+           "ObjectLostError", "RaySystemError")  # fmt: skip
 
 
 class Outcome(NamedTuple):
-    """What became of one item."""
+    """The result of one item, or its error."""
 
     item: int  #: Its number
-    value: Any  #: What the work gave, or `None` if it did not end
-    error: str  #: Why it did not end, or nothing
+    value: Any  #: `None` if the work did not end
+    error: str
     node: str  #: Name of the machine; empty if it was lost
-    attempts: int  #: How many times it was begun
+    attempts: int
 
 
 @contextlib.contextmanager
@@ -95,14 +90,10 @@ class Cluster:
     def spread(
         self, items: Sequence[Any], work: Work, *, root: Path, cpus: int = 1, retries: int = 3
     ) -> Generator[Outcome]:
-        """Do `work` on every item, each in a slot, and yield outcomes as they come.
+        """Do `work` on every item, each in a slot of `cpus` cores; yield outcomes as they come.
 
-        An item is begun again if its machine or process was lost, but not if the work itself
-        failed. If the caller stops, by Ctrl-C or otherwise, what is under way is stopped too.
-
-        Args:
-            cpus: Processor cores of a slot, and threads of the work.
-            retries: The most times that an item is begun again.
+        An item is begun again, `retries` times at most, if its machine or process was lost, but not
+        if the work itself failed. If the caller stops, what is under way is stopped too.
 
         Raises:
             TasklabError: If a machine does not see the store, or none is left that could do the
@@ -123,7 +114,7 @@ class Cluster:
             try:
                 for index in range(len(items)):
                     begin(index, 1)
-                watch = _Watch(ray, self.gpus, cpus)
+                last = time.monotonic()  # when a machine could do the work
                 while pending:
                     ready, _ = ray.wait(list(pending), timeout=_POLL)
                     for sent in ready:
@@ -146,28 +137,36 @@ class Cluster:
                         if value == (_BLIND,):
                             raise _unseen([node], folder)
                         yield Outcome(index, value, problem, node, attempt)
-                    watch.check(len(pending))
+                    now, least = time.monotonic(), {"CPU": cpus, "GPU": int(self.gpus)}
+                    able = (one["Resources"] for one in _alive(ray))
+                    if any(all(one.get(k, 0) >= n for k, n in least.items()) for one in able):
+                        last = now
+                    if pending and now - last > _NO_SLOT:
+                        raise TasklabError(
+                            f"no machine of the cluster has had {cpus} CPU"
+                            f"{' and a GPU' * self.gpus} for {_NO_SLOT:g} s, and {len(pending)} "
+                            "items are not done. Add machines by `ray start --address=HOST:6379`; "
+                            "the same command goes on from there."
+                        )
             finally:
                 with contextlib.suppress(Exception):  # the cluster may be what is gone
                     for sent in pending:
                         ray.cancel(sent, force=True)
 
     def _share(self, folder: Path) -> dict[str, str]:
-        names, blind = _names(self.ray), []
+        names = _names(self.ray)
         answers = self._ask(sees_store, folder)
         names |= _names(self.ray)  # with one that came meanwhile
-        for node, (sees, alone) in answers.items():
-            if not sees:
-                blind.append(names[node])
-            elif alone:
+        if blind := [names[node] for node, (sees, _) in answers.items() if not sees]:
+            raise _unseen(blind, folder)
+        for node, (_, alone) in answers.items():
+            if alone:
                 _log.warning(
                     "locks in %s do not hold on node %s: on a network disk without locks (mounted "
                     "with nolock?) two machines may compute the same thing at once",
                     folder.parents[1],
                     names[node],
                 )
-        if blind:
-            raise _unseen(blind, folder)
         return names
 
     def _ask(self, function: Callable[..., Any], *args: Any) -> dict[str, Any]:
@@ -189,9 +188,8 @@ class Cluster:
                 continue
             except ray.exceptions.RayError as error:
                 problem = f"cannot run tasklab: {_described(error)}"
-            raise TasklabError(
-                f"node {names[node]} {problem}. Is the same tasklab installed on it?"
-            )
+            problem += ". Is the same tasklab installed on it?"
+            raise TasklabError(f"node {names[node]} {problem}")
         return answers
 
 
@@ -262,28 +260,6 @@ def _do(folder: Path, attempt: str, work: Work, item: Any, cpus: int) -> tuple[s
         return node, (_BLIND,)
     torch.set_num_threads(cpus)
     return node, work(item, ClaimedStore(folder, attempt))
-
-
-class _Watch:
-    """Stops the wait for a cluster that has no machine left for the work."""
-
-    def __init__(self, ray: ModuleType, gpus: bool, cpus: int) -> None:
-        self.ray, self.slot = ray, {"CPU": cpus, "GPU": int(gpus)}
-        self.last = time.monotonic()  # when there was one
-
-    def check(self, waiting: int) -> None:
-        now = time.monotonic()
-        for node in _alive(self.ray):
-            has = node["Resources"]
-            if all(has.get(name, 0) >= count for name, count in self.slot.items()):
-                self.last = now
-        if waiting and now - self.last > _NO_SLOT:
-            gpu = " and a GPU" if self.slot["GPU"] else ""
-            raise TasklabError(
-                f"no machine of the cluster has had {self.slot['CPU']} CPU{gpu} for "
-                f"{_NO_SLOT:g} s, and {waiting} items are not done. Add machines by `ray start "
-                "--address=HOST:6379`; the same command goes on from there."
-            )
 
 
 def _alive(ray: ModuleType) -> list[dict[str, Any]]:

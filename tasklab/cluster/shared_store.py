@@ -24,7 +24,7 @@ from tasklab.storage.tensors import explained
 
 _log = logging.getLogger(__name__)
 _POLL = 1.0  # seconds
-_CUT_OFF = 120.0  # seconds after which a machine that Ray has lost has stopped by itself
+_CUT_OFF = 120.0  # seconds
 
 
 @contextlib.contextmanager
@@ -60,14 +60,9 @@ def sees_store(folder: Path) -> tuple[bool, bool]:
 class ClaimedStore(Store):
     """A store whose locks say which attempt holds them, so that a lost one's can be broken.
 
-    On one machine a lock ends with its process. On a network disk the server may keep it after the
-    machine died: until the lease ends (NFS 4), or for ever (NFS 3, lock files). Where Ray lost the
-    attempt that holds a lock, the lock is taken from it. A machine that was only cut off has then
-    had time to stop.
-
-    Args:
-        attempt: Who asks.
-        patience: Seconds for which a lock of a lost attempt is waited for.
+    A server of a network disk may keep the lock of a machine that died: until its lease ends (NFS
+    4), or for ever (NFS 3). Where Ray lost the attempt that holds a lock, the lock is taken from it
+    after `patience` seconds, in which a machine that was only cut off has stopped by itself.
     """
 
     def __init__(self, folder: Path, attempt: str, patience: float = _CUT_OFF) -> None:

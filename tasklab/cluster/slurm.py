@@ -9,13 +9,14 @@ job. A preempted job is requeued by SLURM itself. A second job lists what became
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
+import itertools
 import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from tasklab import machine
 from tasklab.cluster.grid import Grid, Job, laid_out
@@ -53,26 +54,18 @@ _SUMMARY = """\
 """
 
 
-@dataclasses.dataclass(frozen=True)
-class Scripts:
+class Scripts(NamedTuple):
     """The two jobs of a grid, before they are submitted."""
 
     jobs: tuple[Job, ...]  #: All runs, those that are kept too
     folder: Path  #: Of the scripts and logs, in the store
+    name: str  #: Of the array in the queue: the same runs have the same name
     array: str
     summary: str
 
-    @property
-    def name(self) -> str:
-        """Name of the array in the queue: the same runs have the same name."""
-        return f"tasklab-{self.folder.name}"
-
 
 def elsewhere(grid: Grid) -> Grid:
-    """Return the grid with the device and precision that all jobs take, whatever this machine has.
-
-    A precision that is not given is bfloat16 on GPUs, and on processors what this one is fast at.
-    """
+    """Return the grid with the device and precision of all jobs, whatever this machine has."""
     device = "cpu" if grid.given.get("device") == "cpu" else "cuda"
     fast = device == "cuda" or machine.fast_in_bfloat16()
     precision = grid.given.get("precision") or ("bfloat16" if fast else "float32")
@@ -90,16 +83,15 @@ def scripts(grid: Grid, *, cpus: int = 1, at_once: int | None = None, sbatch: st
     """
     grid = elsewhere(grid)
     jobs = tuple(laid_out(grid, away=True))
-    words = _words(grid)
-    name = hashlib.sha256("".join(job.key for job in jobs).encode()).hexdigest()[:10]
-    folder = Path(grid.given["store_root"]) / "slurm" / name
+    made_of = hashlib.sha256("".join(job.key for job in jobs).encode()).hexdigest()[:10]
+    folder, name = Path(grid.given["store_root"]) / "slurm" / made_of, f"tasklab-{made_of}"
     try:
         more = shlex.split(sbatch)
     except ValueError as error:
         raise TasklabError(f"--sbatch {sbatch!r} is no list of options ({error}).") from None
     waiting = _ranges([number for number, job in enumerate(jobs) if not job.kept])
     array = [
-        f"--job-name=tasklab-{name}",
+        f"--job-name={name}",
         f"--array={waiting}{'' if at_once is None else f'%{at_once}'}",
         f"--cpus-per-task={cpus}",
         *(["--gres=gpu:1"] if grid.given["device"] == "cuda" else []),
@@ -109,18 +101,11 @@ def scripts(grid: Grid, *, cpus: int = 1, at_once: int | None = None, sbatch: st
         f"--output={folder}/%a.log",
         *more,
     ]
-    last = [f"--job-name=tasklab-{name}-summary", f"--output={folder}/summary.log", *more]
-    command = shlex.join([sys.executable, "-m", "tasklab", "train", *words, "--slurm"])
-    return Scripts(
-        jobs,
-        folder,
-        _ARRAY.format(
-            directives=_directives(array),
-            command=command.removesuffix(" --slurm"),
-            restarts=RESTARTS,
-        ),
-        _SUMMARY.format(directives=_directives(last), command=command),
-    )
+    last = [f"--job-name={name}-summary", f"--output={folder}/summary.log", *more]
+    command = shlex.join([sys.executable, "-m", "tasklab", "train", *_words(grid)])
+    script = _ARRAY.format(directives=_directives(array), command=command, restarts=RESTARTS)
+    summary = _SUMMARY.format(directives=_directives(last), command=f"{command} --slurm")
+    return Scripts(jobs, folder, name, script, summary)
 
 
 def submit(made: Scripts) -> tuple[str, str]:
@@ -138,12 +123,14 @@ def submit(made: Scripts) -> tuple[str, str]:
     made.folder.mkdir(parents=True, exist_ok=True)
     for file, text in {"array.sh": made.array, "summary.sh": made.summary}.items():
         (made.folder / file).write_text(text, "utf-8")
-    array = _sbatch(made.folder / "array.sh")
-    return array, _sbatch(f"--dependency=afterany:{array}", made.folder / "summary.sh")
+    send = ("sbatch", "--parsable")
+    array = _run(*send, f"{made.folder}/array.sh").strip().partition(";")[0]
+    last = _run(*send, f"--dependency=afterany:{array}", f"{made.folder}/summary.sh")
+    return array, last.strip().partition(";")[0]
 
 
 def last_words(made: Scripts, number: int) -> str:
-    """Return the last line that a job wrote, why its run is not there."""
+    """Return the last error in a job's log, or its last line."""
     try:
         log = (made.folder / f"{number}.log").read_text("utf-8", "replace")
     except OSError:
@@ -179,17 +166,9 @@ def _ranges(numbers: Sequence[int]) -> str:
     >>> _ranges([0, 1, 2, 5, 7, 8])
     '0-2,5,7-8'
     """
-    runs: list[list[int]] = []
-    for number in numbers:
-        if runs and number == runs[-1][-1] + 1:
-            runs[-1].append(number)
-        else:
-            runs.append([number])
+    apart = itertools.groupby(enumerate(numbers), lambda pair: pair[1] - pair[0])
+    runs = [[number for _, number in group] for _, group in apart]
     return ",".join(f"{r[0]}-{r[-1]}" if len(r) > 1 else str(r[0]) for r in runs)
-
-
-def _sbatch(*words: str | Path) -> str:
-    return _run("sbatch", "--parsable", *map(str, words)).strip().partition(";")[0]
 
 
 def _run(*words: str) -> str:

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import struct
 import zipfile
 from pathlib import Path
 
-from huggingface_hub import constants, try_to_load_from_cache
+import safetensors
+from huggingface_hub import constants
 
 from tasklab.errors import TasklabError
 from tasklab.mini import shipped
 from tasklab.models import weights
 from tasklab.models.zoo import Spec
-from tasklab.storage import folders
+from tasklab.storage import fetching, folders
 from tasklab.tasks.images import finding
 from tasklab.tasks.suites import paper_data_sets, paper_task
 from tasklab.tuning.footprint import span
@@ -33,8 +33,7 @@ class Weights:
     model: str
     state: str  #: `"shipped"`, `"found"`, `"fetchable"`, `"missing"` or `"damaged"`
     where: str  #: The file that was found, or the repository and file that were looked for
-    #: Bytes that fine-tuning takes, one image at a time and with whole batches.
-    memory: tuple[int, int]
+    memory: tuple[int, int]  #: Bytes of fine-tuning, one image at a time and with whole batches
     note: str = ""  #: What is wrong with them
 
 
@@ -43,9 +42,7 @@ class Data:
     """A data set of the suite `paper`."""
 
     task: str
-    #: `"found"`, `"decoded"` (its originals are gone, or were not looked at), `"missing"`,
-    #: `"damaged"` or `"unknown"`.
-    state: str
+    state: str  #: `"found"`, `"decoded"` (without originals), `"missing"`, `"damaged"`, `"unknown"`
     where: str  #: The folder, or the repository that has it
     sides: tuple[int, ...] = ()  #: Sizes of the models' input that it is decoded for
     note: str = ""  #: What is wrong with it
@@ -66,17 +63,12 @@ def find_weights(entry: Spec, reachable: bool) -> Weights:
     if path := weights.local(entry.name, repository, file):
         if wrong := damage(path):
             return Weights(entry.name, "damaged", str(path), memory, wrong)
-        if entry.kind != "t5" or _cached(repository, "tokenizer.json") or reachable:
+        if entry.kind != "t5" or fetching.cached(repository, "tokenizer.json") or reachable:
             return Weights(entry.name, "found", str(path), memory)
         note = f"the weights are there, tokenizer.json of {repository} is not"
         return Weights(entry.name, "missing", f"{repository} tokenizer.json", memory, note)
     state, note = "fetchable" if reachable else "missing", _interrupted(repository)
     return Weights(entry.name, state, f"{repository} {file}", memory, note)
-
-
-def _cached(repository: str, file: str) -> Path | None:
-    cached = try_to_load_from_cache(repository, file)
-    return Path(cached) if isinstance(cached, str) else None
 
 
 def _interrupted(repository: str) -> str:
@@ -91,25 +83,18 @@ def _interrupted(repository: str) -> str:
 def damage(path: Path) -> str:
     """Return the damage that both ends of a file of weights show; empty if none.
 
-    A safetensors file says in its header how long it is; a file of `torch.save` ends with the list
-    of what is in it, in all but its oldest format, of which only the start is looked at.
+    Of the oldest format of `torch.save` only the start is looked at.
     """
     try:
-        size = path.stat().st_size
+        if path.suffix == ".safetensors":
+            with safetensors.safe_open(path, "np"):
+                return ""
         with path.open("rb") as stream:
-            start = stream.read(8)
-            if path.suffix != ".safetensors":
-                whole = start[:1] == b"\x80" or (start[:2] == b"PK" and zipfile.is_zipfile(path))
-                return "" if whole else "not a whole file of torch.save"
-            length = struct.unpack("<Q", start)[0] if len(start) == 8 else size
-            if length > size - 8:
-                return "not a whole safetensors file"
-            header = json.loads(stream.read(length))
-        ends = [one["data_offsets"][1] for key, one in header.items() if key != "__metadata__"]
-        full = 8 + length + max(ends, default=0)
-        return "" if full == size else f"{size:,} bytes of {full:,}"
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
-        return f"cannot be read: {getattr(error, 'strerror', None) or type(error).__name__}"
+            start = stream.read(2)
+        whole = start[:1] == b"\x80" or (start == b"PK" and zipfile.is_zipfile(path))
+        return "" if whole else "not a whole file of torch.save"
+    except (OSError, safetensors.SafetensorError) as error:
+        return f"cannot be read: {getattr(error, 'strerror', None) or error}"
 
 
 def find_data(name: str, root: Path | None = None, cache: Path | None = None) -> Data:
@@ -145,7 +130,7 @@ def input_side(entry: Spec) -> int:
     if entry.kind == "t5":
         raise TasklabError(f"model {entry.name!r} reads texts: no images are decoded for it.")
     if entry.shipped:
-        from tasklab.mini import vit
+        from tasklab.mini import vit  # start-up: torch
 
         return vit.SIZE
     if entry.kind == "vit":

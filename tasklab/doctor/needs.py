@@ -6,7 +6,9 @@ are estimates: a line of 100 Mbit/s, and the measured rate of this machine's mat
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import types
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -33,9 +35,9 @@ LINE = 12.5e6  # bytes a second of a line of 100 Mbit/s
 DECODING = 150  # images a second and core, of photographs: an estimate
 TRAINED = ("nonlinear", "linearized", "attention")  # what the chapters' headlines compare
 PICTURE = 110_000  # bytes of a photograph in a data set's files: an estimate
-#: Of other images. Those of GTSRB have 15 to 250 pixels a side, those of RESISC45 256; the eight
-#: data sets have 16.7 GB as TianyuZhang/ModelMergingBaseline8Datasets holds them, most in SUN397.
-PICTURES = {"GTSRB": 6_400, "RESISC45": 65_000, "SUN397": 300_000}
+#: Guesses. Images of GTSRB have 15 to 250 pixels a side, those of RESISC45 256; the eight data sets
+#: have 16.7 GB as TianyuZhang/ModelMergingBaseline8Datasets holds them, most in SUN397.
+GUESSED = {"GTSRB": 6_400, "RESISC45": 65_000, "SUN397": 300_000}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -48,6 +50,7 @@ class Need:
     bytes: int = 0  #: To fetch, or to write decoded images and vectors
     seconds: float = 0.0
     note: str = ""
+    place: str = "store"  #: Where the bytes go: the `hub`'s cache, decoded `data` or the `store`
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,7 +111,7 @@ def of(
 
 
 def _fetched(size: int) -> dict[str, Any]:
-    return {"bytes": size, "seconds": size / LINE}
+    return {"bytes": size, "seconds": size / LINE, "place": "hub"}
 
 
 def _weights(parameters: Parameters, reachable: bool) -> Iterator[Need]:
@@ -118,11 +121,8 @@ def _weights(parameters: Parameters, reachable: bool) -> Iterator[Need]:
         yield Need(step="weights", what=entry.name, done=True)
         return
     size = 4 * (entry.tower.parameters + entry.tower.text) if entry.tower else 0
-    if reachable:
-        try:
-            size = fetching.listing(entry.repository)[entry.published].size
-        except (TasklabError, KeyError):
-            pass
+    with contextlib.suppress(TasklabError, KeyError):
+        size = fetching.listing(entry.repository)[entry.published].size if reachable else size
     note = "" if found.state == "fetchable" else found.note or f"{found.state}: {found.where}"
     yield Need(step="weights", what=entry.name, done=False, note=note, **_fetched(size))
 
@@ -140,11 +140,13 @@ def _images(parameters: Parameters, reachable: bool) -> Iterator[Need]:
         count = sum(sizes(name).values())
         if found.state not in ("found", "decoded"):
             size = finding.size(paper_task(paper_data_sets()[name])) if reachable else None
-            note = found.note or ("" if size else f"estimated; from {found.where}")
-            size = size or count * (PICTURES.get(name, PICTURE) if side == own else side**2)
+            known = "a guess" if name in GUESSED else "estimated"
+            note = found.note or ("" if size else f"{known}; from {found.where}")
+            size = size or count * (GUESSED.get(name, PICTURE) if side == own else side**2)
             yield Need(step="images", what=name, done=False, note=note, **_fetched(size))
         yield Need(
-            step="images", what=f"{name}, decoded", done=False, bytes=count * side**2 * 3,
+            step="images", what=f"{name}, decoded", done=False, place="data",
+            bytes=count * side**2 * 3,
             seconds=count / DECODING / cores if side == own else 0.0,
         )  # fmt: skip
 
@@ -168,31 +170,28 @@ def _vectors(
         told = published.status(wanted, store, source, ask=reachable)
         for method in dict.fromkeys(one.vector.method for one in told):
             mine = [one for one in told if one.vector.method == method]
-            lacking = [one for one in mine if one.state != "imported"]
-            gone = [one.vector.task for one in lacking if one.state == "unpublished"]
-            note = f"not in the repository: {', '.join(gone)}" if gone else ""
-            what = f"{method}, {len(mine)} published"
-            size = sum(one.bytes for one in lacking)
-            yield Need(step="vectors", what=what, done=not lacking, note=note, **_fetched(size))
+            gone = ", ".join(one.vector.task for one in mine if one.state == "unpublished")
+            yield Need(
+                step="vectors", what=f"{method}, {len(mine)} published",
+                done=all(one.state == "imported" for one in mine),
+                note=gone and f"not in the repository: {gone}",
+                **_fetched(sum(one.bytes for one in mine)),
+            )  # fmt: skip
+        left = sum(one.state != "imported" for one in told)
+        size = 4 * entry.tower.parameters * left if entry.tower else 0
+        yield Need(step="vectors", what="all, in the store", done=not left, bytes=size)
         return
-    known = [config for config in store.configs("finetune") if config.get("model") == entry.name]
+    known = [one.items() for one in store.configs("finetune") if one.get("model") == entry.name]
     tasks, seeds = suite(str(parameters.suite)).names, cast("tuple[int, ...]", parameters.seeds)
-    for method in TRAINED:
-        if method == "attention" and not has_attention(entry.name):
-            continue
+    for method in TRAINED if has_attention(entry.name) else TRAINED[:-1]:
         runs = [parameters.recipe(task, method, seed) for task in tasks for seed in seeds]
-        left = [run for run in runs if not any(_same(config, run) for config in known)]
-        seconds = sum(pace.tuning(entry, method, run.steps) for run in left)
-        note = f"{len(runs) - len(left)} in the store" if len(left) < len(runs) else ""
-        what = f"{method}, {len(runs)} runs"
-        size = 4 * entry.tower.parameters * len(left) if entry.tower else 0
+        left = [run for run in runs if not any(run.identity().items() <= one for one in known)]
         yield Need(
-            step="vectors", what=what, done=not left, bytes=size, seconds=seconds, note=note
+            step="vectors", what=f"{method}, {len(runs)} runs", done=not left,
+            bytes=4 * entry.tower.parameters * len(left) if entry.tower else 0,
+            seconds=sum(pace.tuning(entry, method, run.steps) for run in left),
+            note=f"{len(runs) - len(left)} in the store" if len(left) < len(runs) else "",
         )  # fmt: skip
-
-
-def _same(config: dict[str, Any], run: Any) -> bool:
-    return all(config.get(name) == value for name, value in run.identity().items())
 
 
 def _chapters(
@@ -203,19 +202,12 @@ def _chapters(
         chapter = CHAPTERS[name]
         if chapter.attention and not has_attention(entry.name):
             continue
-        works = [w for w in chapter.runs(parameters.preset, parameters.live or "all") if not w.role]
-        images = sum(outlook.images_of(lab, work) for work in works)
+        works = chapter.runs(parameters.preset, parameters.live or "all")
+        images = sum(outlook.images_of(lab, work) for work in works if not work.role)
         yield Need(
             step="chapters", what=name, done=name in executed,
             seconds=pace.passing(entry, images), note=f"at most {images:,} images to evaluate",
         )  # fmt: skip
-
-
-class _Sizes:
-    """The numbers of images of the suite `paper`; no image is there."""
-
-    def size(self, task: str, split: str) -> int:
-        return sizes(task)[split]
 
 
 def _planned(parameters: Parameters) -> Lab:
@@ -224,7 +216,8 @@ def _planned(parameters: Parameters) -> Lab:
     lab.parameters, full = parameters, parameters.preset == "full"
     lab.scale = (PAPER if parameters.suite == "paper" else FULL) if full else QUICK
     there: Suite = suite(parameters.suite or "")
-    data: Any = _Sizes() if parameters.suite == "paper" else drawn.images_of(there)
+    counted = types.SimpleNamespace(size=lambda task, split: sizes(task)[split])  # no image
+    data: Any = counted if parameters.suite == "paper" else drawn.images_of(there)
     lab.suite = dataclasses.replace(there, data=data)
     return lab
 

@@ -1,8 +1,5 @@
 """Which chapters run with which models on this machine, and what the others lack, all at once.
 
-    report = examine(data_root, store_root)
-    print(text(report))
-
 Nothing is downloaded, and no weights are loaded: files are looked for, and their sizes compared
 with what their headers tell. What cannot be told in the time there is becomes a line of the report.
 """
@@ -65,12 +62,7 @@ class Report:
 
 
 def examine(data_root: Path | None = None, store_root: Path | None = None) -> Report:
-    """Examine this machine, and which chapters can run on it, within a few seconds.
-
-    Args:
-        data_root: Folder of data sets; the hub's cache is searched too.
-        store_root: Folder of results; `None` is `$TASKLAB_STORE` or the user's cache.
-    """
+    """Examine this machine, and which chapters can run on it, within a few seconds."""
     store, cache = folders.store(store_root), folders.data()
     places = {"store": store, "decoded": cache, "hub cache": Path(constants.HF_HUB_CACHE)}
     if data_root is not None:
@@ -104,20 +96,11 @@ def examine(data_root: Path | None = None, store_root: Path | None = None) -> Re
         )
     chapters = table(files, room)
     pair = machine.unpaired(versions, _requires("torchvision"))
+    causes = tuple(blocking(versions, pair, disks, files, chapters))
     return Report(
-        versions=versions,
-        cores=machine.cores(),
-        memory=memory,
-        devices=devices,
-        speed=answers.get("speed"),
-        disks=disks,
-        network=network,
-        weights=files,
-        data=data,
-        chapters=chapters,
-        notes=tuple(notes),
-        blocking=tuple(blocking(versions, pair, disks, files, chapters)),
-    )
+        versions, machine.cores(), memory, devices, answers.get("speed"), disks, network, files,
+        data, chapters, tuple(notes), causes,
+    )  # fmt: skip
 
 
 def _find_weights(name: str, reachable: bool) -> Weights:
@@ -130,32 +113,24 @@ def _find_weights(name: str, reachable: bool) -> Weights:
 def run_at_once(
     jobs: Mapping[str, Callable[[], Any]], seconds: float
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return the results of jobs that run at once, and why the others have none.
-
-    Args:
-        seconds: For all of them; what takes longer is left behind.
-    """
+    """Return the results of jobs that run at once, and why the others have none in `seconds`."""
     answers, failed, until = {}, {}, time.monotonic() + seconds
 
     def run(name: str, job: Callable[[], Any]) -> None:
         try:
             answers[name] = job()
         except Exception as error:  # whatever is broken is a line of the report
-            lines = str(error).strip().splitlines()
-            short = lines[0].rstrip(".") if lines else ""
+            short = next(iter(str(error).strip().splitlines()), "").rstrip(".")
             own = isinstance(error, TasklabError)
             failed[name] = short if own else f"{type(error).__name__}: {short}".rstrip(": ")
 
-    threads = {
-        name: threading.Thread(target=run, args=item, daemon=True)
-        for name, item in ((name, (name, job)) for name, job in jobs.items())
-    }
-    for thread in threads.values():
+    threads = [threading.Thread(target=run, args=one, daemon=True) for one in jobs.items()]
+    for thread in threads:
         thread.start()
-    for thread in threads.values():
+    for thread in threads:
         thread.join(max(0.0, until - time.monotonic()))
     done, wrong = dict(answers), dict(failed)
-    late = {n: f"no answer within {seconds:g} seconds" for n in threads if n not in done | wrong}
+    late = {n: f"no answer within {seconds:g} seconds" for n in jobs if n not in done | wrong}
     return done, wrong | late
 
 
@@ -173,11 +148,7 @@ def _requires(package: str) -> list[str] | None:
 
 
 def table(files: Mapping[str, Weights], room: int | None) -> dict[str, dict[str, Cell]]:
-    """Return, for each model and chapter, whether it can run.
-
-    Args:
-        room: Free memory of the device in bytes; `None` if nobody knows.
-    """
+    """Return, for each model and chapter, whether it can run in `room` bytes of free memory."""
     return {name: {one: _cell(one, name, files, room) for one in CHAPTERS} for name in files}
 
 
@@ -221,12 +192,7 @@ def blocking(
 ) -> list[str]:
     """List the causes that keep the default model's chapters from running.
 
-    Args:
-        versions: Of the packages that are needed, `None` where one is missing.
-        pair: What is wrong with torch and torchvision together, if anything.
-        disks: By what is kept there: `"store"`, `"decoded"`.
-        files: State of the weights, by model.
-        chapters: What runs, by model and chapter.
+    `pair` is what is wrong with torch and torchvision together, if anything.
     """
     lines = [f"{name} is not installed." for name, version in versions.items() if version is None]
     lines += [pair] if pair else []

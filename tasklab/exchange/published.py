@@ -27,6 +27,7 @@ from tasklab.storage.store import Store
 
 __all__ = ["PREFIX", "Published", "Status", "entry", "fetch", "imported", "offers", "source_of"]
 __all__ += ["status", "table", "vectors"]
+LACKING = (401, 403, 404)  # answers of a hub that has a file not, or not for this user
 _TENSOR_FILE = 1.001  # bytes of a file over those of its numbers: names and shapes
 
 
@@ -125,7 +126,7 @@ def fetch(
                     _import(one, store, folder, progress)
                 yield importing.record(store, one.model, one.name)
             except TasklabError as error:
-                if isinstance(error, fetching.UnreachableError) and not error.answered:
+                if isinstance(error, fetching.UnreachableError) and error.code not in LACKING:
                     raise  # nor would the next one be had
                 yield {"model": one.model, "name": one.name, "problem": str(error)}
             shown.update()
@@ -172,7 +173,9 @@ def _fetched(one: Published, file: str, folder: Path | None, progress: bool) -> 
         try:
             return fetching.fetch(one.repository, file, **more)
         except fetching.UnreachableError as error:
-            place = _place(file, fetching.listing(one.repository)) if error.answered else None
+            place = (
+                _place(file, fetching.listing(one.repository)) if error.code in LACKING else None
+            )
             if place in (None, file):
                 raise
             return fetching.fetch(one.repository, place, **more)

@@ -195,8 +195,8 @@ def _fetch(repository: str) -> tuple[Path, Path | None]:
             return file, _settings_of(repository, _describing(name)[0])
         except fetching.UnreachableError as error:
             problem = error.problem
-        if not problem.startswith("HTTPError: HTTP Error 404"):
-            break  # no network: the next file would not be had either
+            if error.code != 404:
+                break  # no network: the next file would not be had either
     raise TasklabError(
         f"there is no file {repository!r} here, and the hub repository of that name could not be "
         f"fetched ({problem}). With a network, `hf download {repository}` fetches it; without one, "

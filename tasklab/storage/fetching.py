@@ -11,7 +11,8 @@ import hashlib
 import re
 import time
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from http.client import responses
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -27,7 +28,18 @@ T = TypeVar("T")
 PATIENCE = 2.5  # seconds to wait for a first answer of the hub
 _TRIES = 3  # in a row that bring no byte
 _PAUSE = 1.0  # seconds between them
+_LONGEST = 60.0  # seconds: a hub that asks to wait longer ends the command
 _CHUNK = 1 << 16
+_ADVICE = {
+    401: "Log in by `hf auth login`, if the repository is private or has terms to accept.",
+    403: "Accept the terms on the repository's page, and log in by `hf auth login`.",
+    404: "It may have another name by now; --source takes a folder of files that you have.",
+}
+_OFFLINE = (
+    "With a network, ask again; without one, copy the repository's files here and give their "
+    "folder by --source."
+)
+_LATER = "The same command goes on later."  # a busy hub, or one with a fault
 
 
 class Remote(NamedTuple):
@@ -38,15 +50,16 @@ class Remote(NamedTuple):
 
 
 class UnreachableError(TasklabError):
-    """The hub does not answer, or does not have what is asked for."""
+    """The hub does not answer, or does not give what is asked for."""
 
-    def __init__(self, what: str, problem: str) -> None:
-        self.problem = problem
-        self.answered = "HTTP Error 4" in problem  #: Whether the hub answered: it lacks the file
-        super().__init__(
-            f"{what} could not be fetched ({problem}). With a network, ask again; without one, "
-            "copy the repository's files here and give their folder by --source."
-        )
+    def __init__(self, what: str, error: str | Exception) -> None:
+        code = getattr(getattr(error, "response", None), "status_code", 0)
+        self.code = code  #: Of the hub's answer; 0 if there was none
+        self.problem = error if isinstance(error, str) else first_line(error, typed=True)
+        if code:
+            self.problem = f"the hub answers {code} {responses.get(code, '')}".rstrip()
+        advice = _ADVICE.get(code, _LATER if code else _OFFLINE)
+        super().__init__(f"{what} could not be fetched ({self.problem}). {advice}")
 
 
 class _Refused(Exception):  # noqa: N818 (an answer that another try would not change)
@@ -74,24 +87,29 @@ def listing(repository: str) -> dict[str, Remote]:
     except TasklabError:
         raise
     except Exception as error:  # the client's errors have no common base
-        raise UnreachableError(repository, first_line(error, typed=True)) from error
+        raise UnreachableError(repository, error) from error
 
 
-def cached(repository: str, file: str, revision: str | None = None) -> Path | None:
+def cached(
+    repository: str, file: str, revision: str | None = None, kind: str = "model"
+) -> Path | None:
     """Return a file that is in the hub's cache."""
     from huggingface_hub import try_to_load_from_cache
 
-    found = try_to_load_from_cache(repository, file, revision=revision)
+    found = try_to_load_from_cache(repository, file, revision=revision, repo_type=kind)
     return Path(found) if isinstance(found, str) else None
 
 
-def unreachable(repository: str, file: str) -> str | None:
+def unreachable(repository: str, file: str, kind: str = "model") -> str | None:
     """Return why the hub cannot be asked for a file, or `None` if it answers."""
     from huggingface_hub import hf_hub_url
+    from huggingface_hub.utils import build_hf_headers
 
-    # After a redirect urllib asks by GET: for one byte, not for all.
-    headers, url = {"Range": "bytes=0-0"}, hf_hub_url(repository, file)
+    # After a redirect urllib asks by GET: for one byte, not for all, and without the user's token.
+    headers, url = {"Range": "bytes=0-0"}, hf_hub_url(repository, file, repo_type=kind)
     request = urllib.request.Request(url, headers=headers, method="HEAD")
+    if token := build_hf_headers().get("authorization"):
+        request.add_unredirected_header("Authorization", token)
     return hub.unreachable(request, PATIENCE)
 
 
@@ -101,6 +119,7 @@ def fetch(
     *,
     revision: str | None = None,
     sha256: str | None = None,
+    kind: str = "model",
     progress: bool = True,
 ) -> Path:
     """Return a file of the hub from its cache, where it is fetched to if need be.
@@ -108,6 +127,7 @@ def fetch(
     Args:
         revision: Commit; `None` is the newest.
         sha256: Its checksum, where it is known beforehand.
+        kind: Of the repository: model or dataset.
 
     Raises:
         TasklabError: If it cannot be had, or is not what the hub, or `sha256`, says that it is.
@@ -115,53 +135,69 @@ def fetch(
     from huggingface_hub import constants, hf_hub_download, hf_hub_url
     from huggingface_hub.file_download import get_hf_file_metadata, repo_folder_name
 
-    if found := cached(repository, file, revision):
+    if found := cached(repository, file, revision, kind):
         if _is(found, found.resolve().name, sha256):
             return found
         found.resolve().unlink()  # it was damaged since
-    url = hf_hub_url(repository, file, revision=revision)
-    problem = unreachable(repository, file)
-    if problem is not None and "HTTP Error 5" not in problem:  # a server's fault may pass
-        raise UnreachableError(f"{repository}/{file}", problem)
+    place: dict[str, Any] = {"revision": revision, "repo_type": kind}
+    url, what = hf_hub_url(repository, file, **place), f"{repository}/{file}"
+    problem = unreachable(repository, file, kind)
+    if problem is not None and "HTTP Error" not in problem:  # the client has its own way to ask
+        raise UnreachableError(what, problem)
     hub.guard()
-    cache = Path(constants.HF_HUB_CACHE)
-    name = repo_folder_name(repo_id=repository, repo_type="model")
+    cache, name = Path(constants.HF_HUB_CACHE), repo_folder_name(repo_id=repository, repo_type=kind)
     try:
         about = _patiently(lambda: get_hf_file_metadata(url))
-        if not about.etag or not about.size:
-            raise TasklabError(f"the hub tells no size or checksum of {repository}/{file}.")
+        if not (about.etag and about.size and about.commit_hash):
+            raise TasklabError(
+                f"{constants.ENDPOINT} does not answer as a hub does (checksum, size and commit) "
+                f"when {what} is asked for: does this network ask for a login, or is HF_ENDPOINT "
+                "not the address of a hub?"
+            )
         blob, locks = cache / name / "blobs" / about.etag, cache / ".locks" / name
         for folder in (blob.parent, locks):
             folder.mkdir(parents=True, exist_ok=True)
         with filelock.FileLock(locks / f"{about.etag}.tasklab.lock"):
-            if not blob.exists():
-                part = blob.with_name(f"{blob.name}.tasklab.incomplete")
+            part = blob.with_name(f"{blob.name}.tasklab.incomplete")
+            while not blob.exists():
+                continued = part.exists()
                 _transfer(url, part, about.size, progress)
-                if not _is(part, about.etag, sha256):
-                    part.unlink()
+                if _is(part, about.etag, sha256):
+                    part.replace(blob)
+                    break
+                part.unlink()
+                if not continued:  # else what was left from before may be what is wrong
                     raise TasklabError(
-                        f"what was fetched as {repository}/{file} does not have the checksum "
+                        f"what was fetched as {what} does not have the checksum "
                         f"{shown(sha256 or about.etag)}: it was removed. Fetch it again; if that "
                         "does not help, the mirror or the file is damaged."
                     )
-                part.replace(blob)
-        return Path(hf_hub_download(repository, file, revision=revision))
+        return Path(hf_hub_download(repository, file, **place))
     except TasklabError:
         raise
     except Exception as error:  # the client's errors have no common base
-        raise UnreachableError(f"{repository}/{file}", first_line(error, typed=True)) from error
+        raise UnreachableError(what, error) from error
 
 
 def _patiently(ask: Callable[[], T]) -> T:
-    """Return an answer of the hub, asked again after a fault of the server's."""
+    """Return an answer of the hub, asked again where it is busy or fails."""
     for _ in range(_TRIES - 1):
         try:
             return ask()
         except Exception as error:  # the client's errors have no common base
-            if getattr(getattr(error, "response", None), "status_code", 0) < 500:
+            answer = getattr(error, "response", None)
+            code = getattr(answer, "status_code", 0)
+            wait = _wait(answer.headers) if answer is not None else 0.0
+            if not (code >= 500 or code == 429) or wait > _LONGEST:
                 raise
-            time.sleep(_PAUSE)
+            time.sleep(wait)
     return ask()
+
+
+def _wait(headers: Mapping[str, str]) -> float:
+    """Return the seconds that an answer asks to wait, or the usual pause."""
+    told = headers.get("Retry-After", "")
+    return max(_PAUSE, float(told)) if told.isdecimal() else _PAUSE
 
 
 def _transfer(url: str, part: Path, size: int, progress: bool) -> None:
@@ -188,9 +224,9 @@ def _transfer(url: str, part: Path, size: int, progress: bool) -> None:
                 more = part.exists() and part.stat().st_size > have
                 tries = 0 if more else tries + 1
                 if tries == _TRIES:
-                    kept = f"; {have:,} of {size:,} bytes are kept for the next time"
+                    kept = f"; {have:,} of {size:,} bytes are kept for the next time" * (have > 0)
                     raise TasklabError(
-                        f"{url} cannot be fetched: {first_line(error, typed=True)}{kept}."
+                        f"{url} cannot be fetched: {first_line(error, typed=type(error) is not OSError)}{kept}."
                     ) from error
                 time.sleep(_PAUSE)
 
@@ -207,12 +243,18 @@ def _go_on(url: str, part: Path, have: int, size: int, shown: Any) -> None:
         "GET", url, headers=headers, timeout=patience, follow_redirects=True
     ) as answer:
         code = answer.status_code
-        if 400 <= code < 500 and code not in (408, 416, 429):
+        if code in (401, 404):
             raise _Refused(f"the server answers {code}")
-        if code >= 400 and code != 416:
+        if code >= 400 and code != 416:  # 403, too: the address to which it redirects is signed
+            time.sleep(min(_LONGEST, _wait(answer.headers) - _PAUSE))
             raise OSError(f"the server answers {code}")
         told = re.match(r"bytes (\d+)-", answer.headers.get("Content-Range", ""))
         goes_on = code == 206 and told is not None and int(told[1]) == have
+        length, left = answer.headers.get("Content-Length"), size - have if goes_on else size
+        if code != 416 and length not in (None, str(left)):
+            raise OSError(f"the server answers with {length} bytes in place of {left}")
+        if answer.headers.get("Content-Type", "").startswith("text/html"):
+            raise OSError("the server answers with a web page")
         with part.open("ab" if goes_on else "wb") as stream:
             for chunk in answer.iter_bytes(_CHUNK) if code != 416 else ():
                 stream.write(chunk)

@@ -1,7 +1,6 @@
 """What a study has before it: the fine-tuning runs of its parts, those that are kept, and how long.
 
-Only fine-tuning is counted. What is measured with the vectors comes on top; like them it is kept,
-so that a study that was interrupted goes on where it was.
+Measuring comes on top.
 """
 
 from __future__ import annotations
@@ -20,11 +19,7 @@ from tasklab.experiments.registry import Run
 
 
 def outlook(parameters: Parameters, parts: Iterable[tuple[str, str]]) -> pd.DataFrame:
-    """List the fine-tuning runs of each part; shared runs are counted once, in the first.
-
-    Args:
-        parameters: Of the study.
-        parts: Chapters and parts, in the order in which they are recorded.
+    """List the fine-tuning runs of chapters' parts; a shared run counts once, in the first.
 
     Returns:
         Columns chapter, part, runs, kept, steps (of the runs that are not kept) and seconds that
@@ -47,26 +42,13 @@ def outlook(parameters: Parameters, parts: Iterable[tuple[str, str]]) -> pd.Data
             if model not in steps:
                 steps[model] = estimate.pace(run.lab).step
             seconds += steps[model] * estimate.work([(run.recipe, False)], 0).equivalent
-        rows.append(
-            {
-                "chapter": chapter,
-                "part": part,
-                "runs": len(fresh),
-                "kept": len(fresh) - len(waiting),
-                "steps": sum(run.recipe.steps for run in waiting),
-                "seconds": seconds,
-            }
-        )
-    return pd.DataFrame(rows)
+        left = sum(run.recipe.steps for run in waiting)
+        rows.append((chapter, part, len(fresh), len(fresh) - len(waiting), left, seconds))
+    return pd.DataFrame(rows, columns=["chapter", "part", "runs", "kept", "steps", "seconds"])
 
 
 def describe(table: pd.DataFrame, jobs: int) -> str:
-    """Return what `outlook` found, as lines to read.
-
-    Args:
-        table: What `outlook` returned.
-        jobs: Processes that share the work.
-    """
+    """Return what `outlook` found as lines of text, for `jobs` processes that share the work."""
     lines = [
         f"{row.chapter:14} {row.part:12} {row.runs:5} runs, {row.kept:5} kept, "
         f"{row.seconds / 3600:6.2f} h"

@@ -32,7 +32,7 @@ from tasklab.records.claims import CLAIMS, Claim
 from tasklab.records.judgement import verdict
 from tasklab.records.matched import ONE_RATE
 from tasklab.records.papers import beside, papers
-from tasklab.records.table import combine
+from tasklab.records.table import combine, select
 from tasklab.study.judged import judged
 from tasklab.study.results import recorded
 from tasklab.tuning.methods import POSTHOC
@@ -40,7 +40,13 @@ from tasklab.tuning.methods import POSTHOC
 FROZEN = Path(__file__).with_name("predictions.csv")
 RATES = {1e-4: 1.25e-6, 2e-4: 2.5e-6, 4e-4: 5e-6, 8e-4: 1e-5, 1.6e-3: 2e-5}  # mini's: ViT-B/32's
 PAPERS = 1e-5  # the rate of the papers and of published vectors
-SIZES = ("vitb32", "vitb16", "vitl14")
+SIZES = {"vitb32": "ViT-B/32", "vitb16": "ViT-B/16", "vitl14": "ViT-L/14"}
+_KEY = ["claim", "rate"]
+_NAMED = {
+    "tangent": "tangent space",
+    "linear_layers": "linear layers",
+    "closed_vocab": "closed vocabulary",
+}
 COLUMNS = ["claim", "sides", "metric", "unit", "rate", "effect", "low", "high", "day"]
 _MEASURES: Mapping[str, Callable[..., pd.DataFrame]] = {
     "single": single,
@@ -61,17 +67,15 @@ _WORDS = {
 
 
 def predicted() -> pd.DataFrame:
-    """Return the predictions that follow from the present records, without a day.
+    """Return the predictions that follow from the present records: `COLUMNS` without a day.
 
-    Returns:
-        A row a headline's claim and rate: `COLUMNS`. The effect is positive as claimed; `rate` is
-        that of ViT-B/32. What is recorded at one rate for both sides is predicted at `RATES`, other
-        headlines at the rate of the papers.
+    The effect is positive as claimed, `rate` is that of ViT-B/32. What is recorded at one rate for
+    both sides is predicted at `RATES`, other headlines at the rate of the papers.
     """
-    verdicts = [one for chapter in CHAPTERS for one in judged(chapter)]
     predictable = [
         one
-        for one in verdicts
+        for chapter in CHAPTERS
+        for one in judged(chapter)
         if one.claim.headline
         and one.claim.experiment in _MEASURES
         and not one.claim.grows
@@ -102,8 +106,10 @@ def _sides(claim: Claim) -> tuple[str, str]:
 
 
 def freeze(day: str | None = None) -> None:
-    """Write the present predictions to `predictions.csv`, with their day; done once, in public."""
+    """Add predictions of new claims and rates, with their day; what is written down stays."""
     table = predicted().assign(day=day or datetime.datetime.now(datetime.UTC).date().isoformat())
+    if FROZEN.exists():
+        table = pd.concat([frozen(), table]).drop_duplicates(_KEY, ignore_index=True)
     table.to_csv(FROZEN, index=False)
 
 
@@ -115,26 +121,19 @@ def frozen() -> pd.DataFrame:
 def moved() -> pd.DataFrame:
     """Return the frozen predictions whose records say something else by now.
 
-    Returns:
-        `COLUMNS`, and `now`: the effect by the present records, NaN where there is none any more.
+    Their column `now` is the effect by the present records, NaN where there is none any more.
     """
-    keys = ["claim", "rate"]
-    both = frozen().merge(predicted()[[*keys, "effect"]], "left", keys, suffixes=("", "_now"))
+    both = frozen().merge(predicted()[[*_KEY, "effect"]], "left", _KEY, suffixes=("", "_now"))
     both = both.rename(columns={"effect_now": "now"})
     return both[~((both["now"] - both["effect"]).abs() < 0.0015)]
 
 
 def graded(measured: pd.DataFrame) -> pd.DataFrame:
-    """Return frozen predictions beside measured effects.
+    """Return frozen predictions beside measured effects: columns claim, rate, value and any others.
 
-    Args:
-        measured: Columns claim, rate and value, and any that tell where it comes from.
-
-    Returns:
-        A row a measured effect: `COLUMNS`, its own columns, and two grades: `sign`, whether its
-        sign is as predicted, and `size`, whether it lies in the interval.
+    `sign` is whether the sign is as predicted, `size` whether the value lies in the interval.
     """
-    both = frozen().merge(measured, on=["claim", "rate"])
+    both = frozen().merge(measured, on=_KEY)
     return both.assign(
         sign=both["value"] * both["effect"] > 0,
         size=both["value"].between(both["low"], both["high"]),
@@ -142,11 +141,7 @@ def graded(measured: pd.DataFrame) -> pd.DataFrame:
 
 
 def printed() -> pd.DataFrame:
-    """Return the effects that the papers print for the predicted claims, at their own rate.
-
-    Returns:
-        Columns claim, rate, model and value; one row for each of `SIZES` that is printed.
-    """
+    """Return the effects of the predicted claims in the papers: claim, rate, model and value."""
     rows = []
     for name in dict.fromkeys(frozen()["claim"]):
         claim = _CLAIMS[name]
@@ -156,9 +151,8 @@ def printed() -> pd.DataFrame:
             values = table[table["model"] == model].groupby("method")["value"].first()
             first, second = (values.get(side, math.nan) for side in _sides(claim))
             if not math.isnan(first - second):
-                value = round(first - second, 2)
-                rows.append({"claim": name, "rate": PAPERS, "model": model, "value": value})
-    return pd.DataFrame(rows)
+                rows.append((name, PAPERS, model, round(first - second, 2)))
+    return pd.DataFrame(rows, columns=[*_KEY, "model", "value"])
 
 
 def orders() -> pd.DataFrame:
@@ -168,39 +162,35 @@ def orders() -> pd.DataFrame:
         Columns what, source, model, n (of ranked accuracies), rank (Spearman's correlation), low
         and high: a bootstrap over what is ranked.
     """
-    rows = []
-    merging = recorded("merging")[0]
+    rows, merging, tangent = [], recorded("merging")[0], recorded("tangent")[0]
     for model in ("vitb32", "vitl14"):
         table = merge_table(merging, model)
-        table = table[table["merge"] != "one model a task"]
-        for source in table.columns[2:]:
-            rows.append(_ranked("merges", source, model, table["merge"], table, source))
-    ours = {
-        "tangent": recorded("tangent")[0],
-        "linear_layers": combine(recorded("tangent")[0], recorded("linear_layers")[0]),
-    }
-    for paper, number, metric in (("tangent", "1", "absolute"), ("linear_layers", "1", "absolute"),
-                                  ("tangent", "2", "target")):  # fmt: skip
+        table = table[table["merge"] != "one model a task"].set_index("merge")
+        for source in table.columns[1:]:
+            rows.append(_ranked("merges", source, model, table, source))
+    layers = combine(tangent, recorded("linear_layers")[0])
+    for what, ours, paper, number, metric in (
+        ("sums", tangent, "tangent", "1", "absolute"),
+        ("sums", layers, "linear_layers", "1", "absolute"),
+        ("negations", tangent, "tangent", "2", "target"),
+    ):
         for model in SIZES:
-            table = beside(ours[paper], paper, number, model)
-            table = table[table["metric"] == metric]
-            what = "negations" if metric == "target" else "sums"
-            rows.append(_ranked(what, f"{paper}, table {number}", model, table["called"], table))
-    for table in ("1", "3"):
-        encoders = _encoders(table)
-        rows.append(_ranked("encoders", f"closed_vocab, table {table}", "", encoders.index,
-                            encoders))  # fmt: skip
+            table = beside(ours, paper, number, model)
+            table = table[table["metric"] == metric].set_index("called")
+            rows.append(_ranked(what, f"{_NAMED[paper]}, table {number}", model, table))
+    for number in ("1", "3"):
+        source = f"{_NAMED['closed_vocab']}, table {number}"
+        rows.append(_ranked("encoders", source, "", _encoders(number)))
     return pd.DataFrame([row for row in rows if row])
 
 
 def _ranked(
-    what: str, source: str, model: str, names: Any, table: pd.DataFrame, column: str = "paper"
+    what: str, source: str, model: str, table: pd.DataFrame, column: str = "paper"
 ) -> dict[str, Any] | None:
-    pairs = pd.DataFrame({"task": list(names), "x": list(table["here"]), "y": list(table[column])})
-    pairs = pairs.dropna()
+    pairs = table[["here", column]].dropna().rename_axis("task").reset_index()
     if len(pairs) < 4:
         return None
-    found = over_tasks(pairs, "x", "y")
+    found = over_tasks(pairs, "here", column)
     return {"what": what, "source": source, "model": model, "n": len(pairs),
             "rank": found.value, "low": found.low, "high": found.high}  # fmt: skip
 
@@ -208,17 +198,13 @@ def _ranked(
 def _encoders(table: str) -> pd.DataFrame:
     """Return the accuracy of sums of eight for each encoder: here, and in the paper's table."""
     part, method = {"1": ("editing", "nonlinear"), "3": ("together", "full")}[table]
-    rows = recorded("closed_vocab", part)[0]
-    mine = rows[(rows["experiment"] == "addition") & (rows["metric"] == "absolute")
-                & (rows["method"] == method) & (rows["n_tasks"] == 8)]  # fmt: skip
-    here = mine[mine["split"] == "test"].groupby("model")["value"].mean()
+    rows, cells = recorded("closed_vocab", part)[0], papers("closed_vocab", table)
+    mine = select(rows, "addition", "absolute", method, 8).groupby("model")["value"].mean()
+    cells = cells[(cells["experiment"] == "addition") & (cells["metric"] == "absolute")]
+    cells = cells[cells["method"] == method].set_index("model")["value"]
     theirs = next(dict(family) for family in FAMILIES if "mini" not in family.values())
-    cells = papers("closed_vocab", table)
-    cells = cells[(cells["experiment"] == "addition") & (cells["metric"] == "absolute")
-                  & (cells["method"] == method)].set_index("model")["value"]  # fmt: skip
-    found = {name: (value, cells.get(theirs.get(role(name)), math.nan))
-             for name, value in here.items()}  # fmt: skip
-    return pd.DataFrame.from_dict(found, orient="index", columns=["here", "paper"])
+    paper = {name: cells.get(theirs.get(role(name)), math.nan) for name in mine.index}
+    return pd.DataFrame({"here": mine, "paper": pd.Series(paper)})
 
 
 def shown(rows: pd.DataFrame) -> pd.DataFrame:
@@ -232,17 +218,35 @@ def shown(rows: pd.DataFrame) -> pd.DataFrame:
                                                                         strict=True)],
     })  # fmt: skip
     if "value" in rows:
-        table["model"] = rows["model"]
+        table["model"] = rows["model"].replace(SIZES)
         table["found"] = [_signed(one) for one in rows["value"]]
         table["sign"] = rows["sign"].map({True: "right", False: "wrong"})
         table["size"] = rows["size"].map({True: "inside", False: "outside"})
     return table.reset_index(drop=True)
 
 
+def by_rate(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return predictions as a table for people: a row a comparison, a column a learning rate."""
+    table = shown(rows)
+    cells = table["predicted"] + " (" + table["95 % interval"] + ")"
+    names, rates = ["comparison", "of"], list(dict.fromkeys(table["rate"]))
+    wide = table[names].assign(rate=table["rate"], cell=cells).set_index([*names, "rate"])["cell"]
+    order = table[names].drop_duplicates().itertuples(index=False, name=None)
+    wide = wide.unstack().reindex(order)[rates].fillna("").reset_index()
+    return wide.rename_axis(columns=None)
+
+
+def ranked(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return rank correlations (`orders`) as a table for people."""
+    cells = [f"{one.rank:.2f} ({one.low:.2f} to {one.high:.2f})" for one in rows.itertuples()]
+    table = rows[["what", "source", "model", "n"]].replace({"model": SIZES})
+    table["rank"] = [one.replace("-", "−") for one in cells]
+    return table.set_axis(["ranked", "published by", "model", "how many", "Spearman"], axis=1)
+
+
 def _side(name: str) -> str:
-    return METHOD_LABEL.get(
-        name, {"endpoint": "an endpoint", "merged": "mean of weights"}.get(name, name)
-    )
+    named = METHOD_LABEL | {"endpoint": "an endpoint", "merged": "mean of weights"}
+    return named.get(name, name)
 
 
 def _signed(value: float) -> str:

@@ -58,9 +58,12 @@ def test_every_step_goes_on_where_it_was(clone, words, monkeypatch, capsys):
     assert [file.name for file in folder.glob("*.ipynb")] == ["tangent.ipynb"]
 
     capsys.readouterr()
+    whole = (folder / "tangent.ipynb").read_text()
+    (folder / "tangent.ipynb").write_text(whole[:99])  # as a kill leaves it
     monkeypatch.setattr(finetune.Trainer, "__call__", None)
     assert main(words) == 0
     assert (clone / "count").read_text() == "mini_xs "
+    assert (folder / "tangent.ipynb").read_text() == whole
     listed = capsys.readouterr().out
     assert listed.count("done") == 5 and "missing: 0.0 GiB, about 0 s" in listed
 
@@ -76,3 +79,11 @@ def test_a_full_disk_and_a_wrong_chapter_are_told_first(clone, words, monkeypatc
     assert main(words) == 2
     assert "free: take another disk" in capsys.readouterr().err
     assert not (clone / "store").exists()
+
+    def disk(root):  # what goes to the store does not fill the cache's disk
+        free, total = (2**50, 2**50) if root == clone / "store" else (0, 9)
+        return machine.Disk(str(root), free, total, True)
+
+    monkeypatch.setattr(machine, "disk", disk)
+    assert main([*words, "--dry-run"]) == 0
+    assert "free: take another disk" not in capsys.readouterr().out

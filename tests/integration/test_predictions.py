@@ -19,11 +19,33 @@ def test_what_is_frozen_follows_from_the_records(now, monkeypatch):
     written = predictions.frozen()
     assert list(written) == predictions.COLUMNS
     keys = ["claim", "rate", "sides"]
-    assert written[keys].values.tolist() == now[keys].values.tolist()
+    assert {*now[keys].itertuples(index=False)} <= {*written[keys].itertuples(index=False)}
     counts = written[written["metric"].isin(["absolute", "target"])].groupby("claim")["rate"]
     assert counts.apply(list).map(tuple).unique().tolist() == [tuple(predictions.RATES.values())]
     if len(moved := predictions.moved()):
         pytest.skip(f"records moved since:\n{moved[['claim', 'rate', 'effect', 'now']]}")
+
+
+def test_what_is_written_down_stays(now, monkeypatch, tmp_path):
+    """A failed prediction is not replaced: only new claims and rates are added."""
+    monkeypatch.setattr(predictions, "FROZEN", tmp_path / "predictions.csv")
+    monkeypatch.setattr(predictions, "predicted", lambda: now[:2])
+    predictions.freeze("2026-01-01")
+    monkeypatch.setattr(predictions, "predicted", lambda: now[:3].assign(effect=9.0))
+    predictions.freeze("2027-01-01")
+    written = predictions.frozen()
+    assert written["effect"].tolist() == [*now["effect"][:2], 9.0]
+    assert written["day"].tolist() == ["2026-01-01", "2026-01-01", "2027-01-01"]
+
+
+def test_a_row_holds_a_comparison_at_all_rates(now):
+    table = predictions.by_rate(now)
+    assert table.columns[2:].tolist() == ["1.25e-6", "2.5e-6", "5e-6", "1e-5", "2e-5"]
+    (first,) = now[(now["claim"] == "tangent-1-absolute") & (now["rate"] == 1e-5)].to_dict(
+        "records"
+    )
+    assert table["1e-5"][0].startswith(predictions._signed(first["effect"]))
+    assert (table["1e-5"] != "").all() and (table.loc[1, "2e-5"], len(table)) == ("", 10)
 
 
 def test_a_record_that_moved_is_told(now, monkeypatch):
@@ -55,10 +77,10 @@ def test_printed_effects_are_differences_of_the_papers_tables():
 
 
 def test_orders_agree_with_themselves_and_with_the_tables():
-    table = pd.DataFrame({"here": [1.0, 2, 3, 4], "paper": [10.0, 20, 30, 40]})
-    found = predictions._ranked("sums", "", "", list("abcd"), table)
+    table = pd.DataFrame({"here": [1.0, 2, 3, 4], "paper": [10.0, 20, 30, 40]}, index=list("abcd"))
+    found = predictions._ranked("sums", "", "", table)
     assert (found["rank"], found["low"], found["n"]) == (1.0, 1.0, 4)
-    assert predictions._ranked("sums", "", "", list("abc"), table[:3]) is None
+    assert predictions._ranked("sums", "", "", table[:3]) is None
     rows = predictions.orders()
     eight = rows[rows["source"] == "closed_vocab, table 1"].iloc[0]
     assert eight["n"] == 8 and eight["low"] <= eight["rank"] <= eight["high"]

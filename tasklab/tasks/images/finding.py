@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tasklab.errors import TasklabError
-from tasklab.storage import hub
+from tasklab.storage import fetching, hub
 from tasklab.tasks.images import layouts, trees
 from tasklab.tasks.images.checks import checked, facts
 from tasklab.tasks.images.formats import Split
@@ -207,7 +207,7 @@ def fetch(task: Task) -> Path:
     Only parquet files and the card are fetched; scripts are not, and none is run. A data set in
     another format is taken from the copy that the hub makes of it (`refs/convert/parquet`).
     """
-    from huggingface_hub import HfApi, snapshot_download
+    from huggingface_hub import HfApi
 
     data, entry = _on_the_hub(task), facts(task)
     if data["repo"] is None:
@@ -218,12 +218,17 @@ def fetch(task: Task) -> Path:
             "--repo-type dataset` gets it; without one, copy a folder of its images here."
         )
     hub.guard()
+    folder: Path | None = None
     try:
         for revision in (data.get("revision"), CONVERTED):
             place = {"repo_id": data["repo"], "repo_type": "dataset", "revision": revision}
             listed = HfApi().list_repo_files(**place)
-            if wanted := wanted_files(listed, _config(task.place), _needed(entry)):
-                return Path(snapshot_download(**place, allow_patterns=wanted))
+            for file in wanted_files(listed, _config(task.place), _needed(entry)):
+                if file in listed:
+                    at = fetching.fetch(data["repo"], file, revision=revision, kind="dataset")
+                    folder = at.parents[file.count("/")]
+            if folder is not None:
+                return folder
     except TasklabError:
         raise
     except Exception as error:  # the client's errors have no common base

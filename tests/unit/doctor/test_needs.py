@@ -86,7 +86,8 @@ def test_the_doctor_tells_bytes_and_minutes(tmp_path, monkeypatch, capsys):
     published = full(tmp_path, vectors="published:orthoreg", seeds=None)
     size, seconds = needs.total(needs.of(published, PACE, reachable=False))
     assert f"missing: {gib(size)}, about {duration(seconds)}" in told
-    assert "nonlinear, 8 published" in told and size > 24 * 4 * spec("vitb32").tower.parameters
+    assert "nonlinear, 8 published" in told and "all, in the store" in told
+    assert size > (24 + 32) * 4 * spec("vitb32").tower.parameters
 
 
 def test_a_processor_that_takes_days_is_told_what_a_gpu_takes(tmp_path, monkeypatch, capsys):
@@ -110,3 +111,5 @@ def test_the_papers_eight_have_the_size_that_is_known(tmp_path):
     sizes = {one.what: one.bytes for one in found if "decoded" not in one.what}
     assert sum(sizes.values()) - sizes["ImageNet"] == pytest.approx(16.7e9, rel=0.1)
     assert sizes["GTSRB"] < sizes["DTD"] < sizes["RESISC45"] < sizes["SUN397"]
+    guessed = [one.what for one in found if one.note.startswith("a guess; from")]
+    assert guessed == ["GTSRB", "RESISC45", "SUN397"]

@@ -227,7 +227,7 @@ def test_weights_are_missing_then_found_then_damaged(tmp_path, monkeypatch):
     own = write(tmp_path / "own" / "mae_b16.safetensors", safetensors(cut=1))
     damaged = find_weights(entry, reachable=True)
     assert (damaged.state, damaged.where) == ("damaged", str(own))
-    assert "bytes of" in damaged.note
+    assert damaged.note.startswith("cannot be read")
 
 
 @pytest.mark.parametrize(("name", "suffix"), [("vitb32", "safetensors"), ("dino_b16", "bin")])

@@ -23,6 +23,7 @@ from scipy.io import savemat
 
 from tasklab.__main__ import main
 from tasklab.errors import TasklabError
+from tasklab.storage import fetching
 from tasklab.tasks import own, suites
 from tasklab.tasks.images import checks, finding, formats, layouts
 from tasklab.tasks.images.loader import DecodedImages
@@ -569,9 +570,9 @@ class Hub:
             raise ConnectionError("404: no such revision\nmore")
         return self.files[revision]
 
-    def download(self, repo_id: str, repo_type: str, revision: str | None, allow_patterns) -> str:
-        self.fetched.append((repo_id, revision, allow_patterns))
-        return "/somewhere"
+    def fetch(self, repository: str, file: str, revision: str | None, kind: str) -> Path:
+        self.fetched.append((repository, file, revision, kind))
+        return Path("/somewhere", file)
 
 
 @pytest.fixture
@@ -579,15 +580,15 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Hub:
     made = Hub({})
     monkeypatch.setattr(finding, "unreachable", lambda: None)
     monkeypatch.setattr(huggingface_hub, "HfApi", lambda: made)
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", made.download)
+    monkeypatch.setattr(fetching, "fetch", made.fetch)
     return made
 
 
 def test_fetching_takes_parquet_files_of_the_wanted_splits_only(hub: Hub) -> None:
     hub.files[None] = ["README.md", "mnist/train.parquet", "mnist/test.parquet", "x/test.parquet"]
-    finding.fetch(task("MNIST"))
+    assert finding.fetch(task("MNIST")) == Path("/somewhere")
     files = ["mnist/train.parquet", "mnist/test.parquet", "README.md"]
-    assert hub.fetched == [("ylecun/mnist", None, files)]
+    assert hub.fetched == [("ylecun/mnist", file, None, "dataset") for file in files]
 
 
 def test_of_a_split_that_is_not_used_nothing_is_fetched() -> None:
