@@ -130,7 +130,8 @@ def _import_published(
         for one in known:
             print(f"{one.vector.name}  {one.vector.method}  {one.state}  {one.bytes:,} bytes")
         return
-    from tasklab.experiments.labels import Checks  # start-up: torch
+    from tasklab.exchange import importing  # start-up: torch
+    from tasklab.experiments.labels import Checks
 
     problems, checks = [], Checks(model, place)
     for record in published.fetch(wanted, store, folder):
@@ -142,7 +143,9 @@ def _import_published(
                 f"{record['name']}  {record['method']}  norm {record['norm']:.4g}, {far}  {told}",
                 flush=True,
             )
-        problem = problem or checks.problem
+        if checks.problem and not problem:
+            problem = f"{checks.problem} It is not kept."
+            store.discard(importing.KIND, {"model": model, "name": record["name"]})
         if problem:
             problems.append(problem)
             print(f"{record['name']}: {problem}", flush=True)

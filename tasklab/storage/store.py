@@ -221,6 +221,14 @@ class Store:
                 return artifact
         raise TasklabError(f"{kind}/{key} was damaged while it was written to {self.root}.")
 
+    def discard(self, kind: str, config: Mapping[str, Any]) -> None:
+        """Remove an artifact."""
+        key = self.key(config)
+        with self._lock(kind, key), explained(self.root), contextlib.suppress(FileNotFoundError):
+            aside = self.root / "tmp" / f"{kind}-{key}-discarded"
+            self._folder(kind, key).rename(aside)  # none half there
+            shutil.rmtree(aside)
+
     def has(self, kind: str, config: Mapping[str, Any]) -> bool:
         """Return whether there is an artifact; whether it is whole shows when it is read."""
         key = self.key(config)

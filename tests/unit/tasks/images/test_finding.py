@@ -666,7 +666,7 @@ def test_data_sets_of_scripts_come_from_the_hubs_own_copy(hub: Hub) -> None:
         finding.fetch(task("DTD"))
     hub.files[finding.CONVERTED] = ["default/train/0000.parquet", "default/test/0000.parquet"]
     finding.fetch(task("DTD"))
-    assert hub.fetched[0][1] == "refs/convert/parquet"
+    assert hub.fetched[0][2] == "refs/convert/parquet"
     hub.files[finding.CONVERTED] = ["dtd.py"]
     with pytest.raises(TasklabError, match="scripts are not run"):
         finding.fetch(task("DTD"))
@@ -675,7 +675,7 @@ def test_data_sets_of_scripts_come_from_the_hubs_own_copy(hub: Hub) -> None:
 def test_a_pinned_revision_is_fetched(hub: Hub) -> None:
     hub.files["9c4afd6174afa3974f209a0ef099dbbe244dfd27"] = ["data/train-0.parquet"]
     finding.fetch(task("SUN397"))
-    assert hub.fetched[0][1].startswith("9c4afd6")
+    assert hub.fetched[0][2].startswith("9c4afd6")
 
 
 def test_a_task_of_a_folder(tmp_path: Path) -> None:
