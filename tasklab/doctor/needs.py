@@ -106,7 +106,7 @@ def of(
         *_weights(parameters, reachable),
         *_images(parameters, reachable),
         *_vectors(parameters, pace, reachable, source),
-        *_chapters(parameters, pace, chapters, executed),
+        *evaluation(parameters, pace, chapters, executed),
     ]
 
 
@@ -194,9 +194,10 @@ def _vectors(
         )  # fmt: skip
 
 
-def _chapters(
-    parameters: Parameters, pace: Pace, names: Iterable[str], executed: Collection[str]
+def evaluation(
+    parameters: Parameters, pace: Pace, names: Iterable[str], executed: Collection[str] = ()
 ) -> Iterator[Need]:
+    """Yield the most images that each chapter evaluates, and their seconds."""
     entry, lab = spec(parameters.model), _planned(parameters)
     for name in names:
         chapter = CHAPTERS[name]

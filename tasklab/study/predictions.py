@@ -250,7 +250,7 @@ def _side(name: str) -> str:
 
 
 def _signed(value: float) -> str:
-    return f"{value:+.1f}".replace("-", "−") if abs(value) >= 0.15 else f"{value:+.2f}"
+    return f"{value:+.{1 if abs(value) >= 0.15 else 2}f}".replace("-", "−")
 
 
 def missing(lab: Lab, methods: tuple[str, ...]) -> int:

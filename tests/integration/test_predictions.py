@@ -67,6 +67,7 @@ def test_grades_are_of_sign_and_size(monkeypatch):
     assert grades["size"].tolist() == [True, True, False, False]
     shown = predictions.shown(grades.assign(model="m"))
     assert shown["found"].tolist() == ["−1.0", "+0.5", "−6.0", "+3.0"]
+    assert predictions._signed(-0.14) == "−0.14"
 
 
 def test_printed_effects_are_differences_of_the_papers_tables():
