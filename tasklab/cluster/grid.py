@@ -19,7 +19,7 @@ import gc
 import itertools
 import socket
 import time
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
@@ -114,21 +114,23 @@ class Job:
 
 def plan(grid: Grid, address: str | None = None) -> list[Job]:
     """Return the runs of a grid, each once, after checking all that can be checked beforehand."""
-    with _cluster(grid, address) as cluster:
-        return laid_out(_settled(grid, cluster), away=cluster is not None)
+    with _planned(grid, address) as (_, jobs):
+        return jobs
 
 
-def _settled(grid: Grid, cluster: ray_cluster.Cluster | None) -> Grid:
-    if cluster is None or grid.given.get("precision") is not None:
-        return grid
-    return grid.changed(precision="bfloat16" if cluster.bfloat16() else "float32")
-
-
-def _cluster(grid: Grid, address: str | None) -> contextlib.AbstractContextManager:
+@contextlib.contextmanager
+def _planned(
+    grid: Grid, address: str | None
+) -> Iterator[tuple[ray_cluster.Cluster | None, list[Job]]]:
+    """Yield the cluster, if any, and the runs in the precision that all its machines take."""
     if address is None:
-        return contextlib.nullcontext()
+        yield None, laid_out(grid, away=False)
+        return
     device = grid.given.get("device")
-    return ray_cluster.join(address, None if device is None else device != "cpu")
+    with ray_cluster.join(address, None if device is None else device != "cpu") as cluster:
+        if grid.given.get("precision") is None:
+            grid = grid.changed(precision="bfloat16" if cluster.bfloat16() else "float32")
+        yield cluster, laid_out(grid, away=True)
 
 
 def laid_out(grid: Grid, *, away: bool) -> list[Job]:
@@ -210,8 +212,7 @@ def run(
     """
     if address is not None and grid.given.get("device") not in (None, "cpu"):
         grid = grid.changed(device="cuda")  # each run sees one, whichever it is
-    with _cluster(grid, address) as cluster:
-        jobs = laid_out(_settled(grid, cluster), away=cluster is not None)
+    with _planned(grid, address) as (cluster, jobs):
         if only is not None:
             jobs = [jobs[whole("only", only, 0, len(jobs) - 1)]]
         waiting = [job for job in jobs if not job.kept]

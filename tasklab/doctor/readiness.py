@@ -95,7 +95,8 @@ def examine(data_root: Path | None = None, store_root: Path | None = None) -> Re
             "is torch installed for it, and CUDA_VISIBLE_DEVICES right?"
         )
     chapters = table(files, room)
-    pair = machine.unpaired(versions, _requires("torchvision"))
+    needed = importlib.metadata.requires("torchvision") if versions.get("torchvision") else None
+    pair = machine.unpaired(versions, needed)
     causes = tuple(blocking(versions, pair, disks, files, chapters))
     return Report(
         versions, machine.cores(), memory, devices, answers.get("speed"), disks, network, files,
@@ -138,13 +139,6 @@ def hub_answer(model: str = "vitb32") -> str:
     """Return why the hub cannot be asked for a model; empty if it can (`fetching.PATIENCE`)."""
     example = REGISTRY["vitb32" if REGISTRY[model].shipped else model]
     return fetching.unreachable(example.repository, example.published) or ""
-
-
-def _requires(package: str) -> list[str] | None:
-    try:
-        return importlib.metadata.requires(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None
 
 
 def table(files: Mapping[str, Weights], room: int | None) -> dict[str, dict[str, Cell]]:

@@ -88,11 +88,7 @@ def no_compiler() -> str:
 def step(entry: Spec, tflops: float, *, compiled: bool, products: float = 1.0) -> float:
     """Return about how many seconds a training step of 128 images takes.
 
-    Args:
-        entry: A model of the papers' size.
-        tflops: The device's `rate`.
-        compiled: Whether blocks are compiled.
-        products: Of the method, as multiples of those of a standard step.
+    `products` are those of the method, as multiples of a standard step's.
     """
     # Forward, and backward for inputs and weights; a multiplication is two operations.
     flops = 3 * 2 * (entry.tower.products if entry.tower else 0) * PAPER_BATCH * products
@@ -101,18 +97,15 @@ def step(entry: Spec, tflops: float, *, compiled: bool, products: float = 1.0) -
 
 def fine_tuning(tflops: float, *, compiled: bool) -> dict[str, dict[str, float]]:
     """Return the seconds of a chapter's runs in the preset quick, one seed, by model."""
-    tasks, found = len(suite("paper").names), {}
+    tasks, found = len(suite("paper").names), dict[str, dict[str, float]]()
     for name, entry in REGISTRY.items():
         if entry.shipped or entry.tower is None or name in TEXT_MODELS:
             continue
-        steps = tasks * QUICK_PAPER_STEPS * entry.longer
-        found[name] = {
-            chapter: steps
-            * sum(
-                step(entry, tflops, compiled=compiled, products=TABLE[method].products)
-                for method in dict.fromkeys(POSTHOC.get(one, one) for one in told.methods)
-            )
-            for chapter, told in CHAPTERS.items()
-            if not told.attention or has_attention(name)
-        }
+        steps, found[name] = tasks * QUICK_PAPER_STEPS * entry.longer, {}
+        for chapter, told in CHAPTERS.items():
+            if not told.attention or has_attention(name):
+                trained = {POSTHOC.get(one, one) for one in told.methods}
+                products = (TABLE[one].products for one in trained)
+                once = (step(entry, tflops, compiled=compiled, products=x) for x in products)
+                found[name][chapter] = steps * sum(once)
     return found

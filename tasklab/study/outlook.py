@@ -49,11 +49,8 @@ def outlook(parameters: Parameters, parts: Iterable[tuple[str, str]]) -> pd.Data
 
 def describe(table: pd.DataFrame, jobs: int) -> str:
     """Return what `outlook` found as lines of text, for `jobs` processes that share the work."""
-    lines = [
-        f"{row.chapter:14} {row.part:12} {row.runs:5} runs, {row.kept:5} kept, "
-        f"{row.seconds / 3600:6.2f} h"
-        for row in table.itertuples()
-    ]
+    cells = "{0.chapter:14} {0.part:12} {0.runs:5} runs, {0.kept:5} kept, {1:6.2f} h"
+    lines = [cells.format(row, row.seconds / 3600) for row in table.itertuples()]
     hours = table["seconds"].sum() / 3600 / jobs
     of = "" if jobs == 1 else f" in {jobs} processes, if each has a core of its own"
     lines.append(

@@ -229,12 +229,13 @@ def fetch(task: Task) -> Path:
                     folder = at.parents[file.count("/")]
             if folder is not None:
                 return folder
-    except TasklabError:
-        raise
     except Exception as error:  # the client's errors have no common base
-        first = (str(error).strip().splitlines() or [""])[0]
+        if isinstance(error, TasklabError) and not isinstance(error, fetching.UnreachableError):
+            raise
+        known = isinstance(error, fetching.UnreachableError)
+        refused = error if known else fetching.UnreachableError(data["repo"], error)
         raise TasklabError(
-            f"{task.name} cannot be fetched ({type(error).__name__}: {first}). "
+            f"{task.name} cannot be fetched ({refused.problem}). "
             f"{entry.get('login', 'Look at ' + data['repo'] + ' on the hub.')}"
         ) from error
     raise TasklabError(

@@ -7,6 +7,7 @@ import io
 import json
 import struct
 import time
+import types
 import urllib.error
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -670,6 +671,19 @@ def test_data_sets_of_scripts_come_from_the_hubs_own_copy(hub: Hub) -> None:
     hub.files[finding.CONVERTED] = ["dtd.py"]
     with pytest.raises(TasklabError, match="scripts are not run"):
         finding.fetch(task("DTD"))
+
+
+def test_a_login_that_is_lacking_is_named(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: str, **__: str) -> Path:
+        answer = types.SimpleNamespace(status_code=403)
+        error = OSError("Cannot access gated repo")
+        error.response = answer  # type: ignore[attr-defined]
+        raise fetching.UnreachableError("ILSVRC/imagenet-1k", error)
+
+    hub.files[None] = ["data/validation-0.parquet"]
+    monkeypatch.setattr(fetching, "fetch", refuse)
+    with pytest.raises(TasklabError, match=r"answers 403 Forbidden\). The hub asks for a login"):
+        finding.fetch(task("ImageNet"))
 
 
 def test_a_pinned_revision_is_fetched(hub: Hub) -> None:
