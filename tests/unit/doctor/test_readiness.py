@@ -50,7 +50,10 @@ def write(path, content=b""):
 
 
 def safetensors(values=4, cut=0):
-    header = {"__metadata__": {"a": "b"}, "x": {"dtype": "U8", "data_offsets": [0, values]}}
+    header = {
+        "__metadata__": {"a": "b"},
+        "x": {"dtype": "U8", "shape": [values], "data_offsets": [0, values]},
+    }
     head = json.dumps(header).encode()
     return (struct.pack("<Q", len(head)) + head + bytes(values))[: -cut or None]
 
