@@ -177,9 +177,9 @@ def _vectors(
                 note=gone and f"not in the repository: {gone}",
                 **_fetched(sum(one.bytes for one in mine)),
             )  # fmt: skip
-        left = sum(one.state != "imported" for one in told)
-        size = 4 * entry.tower.parameters * left if entry.tower else 0
-        yield Need(step="vectors", what="all, in the store", done=not left, bytes=size)
+        count = sum(one.state != "imported" for one in told)
+        size = 4 * entry.tower.parameters * count if entry.tower else 0
+        yield Need(step="vectors", what="all, in the store", done=not count, bytes=size)
         return
     known = [one.items() for one in store.configs("finetune") if one.get("model") == entry.name]
     tasks, seeds = suite(str(parameters.suite)).names, cast("tuple[int, ...]", parameters.seeds)

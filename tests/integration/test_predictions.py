@@ -83,7 +83,7 @@ def test_orders_agree_with_themselves_and_with_the_tables():
     assert (found["rank"], found["low"], found["n"]) == (1.0, 1.0, 4)
     assert predictions._ranked("sums", "", "", table[:3]) is None
     rows = predictions.orders()
-    eight = rows[rows["source"] == "closed_vocab, table 1"].iloc[0]
+    eight = rows[rows["source"] == "closed vocabulary, table 1"].iloc[0]
     assert eight["n"] == 8 and eight["low"] <= eight["rank"] <= eight["high"]
 
 

@@ -232,10 +232,9 @@ def fetch(task: Task) -> Path:
     except Exception as error:  # the client's errors have no common base
         if isinstance(error, TasklabError) and not isinstance(error, fetching.UnreachableError):
             raise
-        known = isinstance(error, fetching.UnreachableError)
-        refused = error if known else fetching.UnreachableError(data["repo"], error)
+        what = fetching.UnreachableError(data["repo"], error).problem
         raise TasklabError(
-            f"{task.name} cannot be fetched ({refused.problem}). "
+            f"{task.name} cannot be fetched ({getattr(error, 'problem', what)}). "
             f"{entry.get('login', 'Look at ' + data['repo'] + ' on the hub.')}"
         ) from error
     raise TasklabError(
