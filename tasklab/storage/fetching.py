@@ -225,9 +225,8 @@ def _transfer(url: str, part: Path, size: int, progress: bool) -> None:
                 tries = 0 if more else tries + 1
                 if tries == _TRIES:
                     kept = f"; {have:,} of {size:,} bytes are kept for the next time" * (have > 0)
-                    raise TasklabError(
-                        f"{url} cannot be fetched: {first_line(error, typed=type(error) is not OSError)}{kept}."
-                    ) from error
+                    why = first_line(error, typed=type(error) is not OSError)
+                    raise TasklabError(f"{url} cannot be fetched: {why}{kept}.") from error
                 time.sleep(_PAUSE)
 
 
