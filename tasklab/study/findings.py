@@ -41,12 +41,14 @@ class Finding(NamedTuple):
         title: What was found.
         text: Two sentences with at most three numbers.
         mark: The verdict of the statement behind it, with a link to its evidence.
+        figure: Where the site shows it.
     """
 
     number: str
     title: str
     text: str
     mark: str
+    figure: str
 
 
 def findings(verdicts: Iterable[Verdict], model: str = "mini") -> tuple[Finding, ...]:
@@ -66,6 +68,7 @@ def findings(verdicts: Iterable[Verdict], model: str = "mini") -> tuple[Finding,
             f"tasks; the pre-trained model scores {n['before']:.1f} %. Without pre-training the "
             f"sum scores {n['random_added']:.0f} %.",
             said.mark("tangent-random-adds"),
+            "notebooks/tangent.html#fig-tangent-addition",
         ),
         Finding(
             f"{n['near']:.2f} of {n['far']:.2f}",
@@ -74,6 +77,7 @@ def findings(verdicts: Iterable[Verdict], model: str = "mini") -> tuple[Finding,
             f"the cosine distance is {n['near']:.2f}, against {n['far']:.2f} between the two "
             "models.",
             said.mark("ctl-linear"),
+            "notebooks/ctl.html#fig-ctl-vit",
         ),
         Finding(
             f"{n['added']:.0f} → {n['merged']:.0f} %",
@@ -82,6 +86,7 @@ def findings(verdicts: Iterable[Verdict], model: str = "mini") -> tuple[Finding,
             f"{n['with_images']}, which reads training images, {n['read']:.1f} %. One model a "
             f"task reaches {n['alone']:.1f} %.",
             said.mark("merging-tsv"),
+            "notebooks/merging.html#fig-merging-accuracy-full",
         ),
     )
     return tuple(one for one in three if "nan" not in one.number + one.text)

@@ -69,9 +69,13 @@ def judged(*names):
     ]  # fmt: skip
 
 
-def test_three_findings_have_the_numbers_of_the_records(recorded):
+def test_three_findings_have_the_numbers_of_the_records(root, recorded):
     recorded(everything())
     added, features, merged = study.findings([])
+    for one in (added, features, merged):  # each leads to its figure
+        page, _, figure = one.figure.partition("#")
+        notebook = (root / page).with_suffix(".ipynb").read_text("utf-8")
+        assert f'"figure": "{figure}"' in notebook
     assert added.number == "50 → 70 %" and "70.0 % on the eight" in added.text
     assert "sum scores 12 %" in added.text
     assert features.number == "0.02 of 0.30"
