@@ -11,7 +11,7 @@ of columns; `best` is the rate or the strength at which the sum is best.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -97,7 +97,10 @@ def _best_penalty(rows: pd.DataFrame) -> float:
     return float(told[told["metric"] == "absolute"].groupby("penalty")["value"].mean().idxmax())
 
 
-_BEST = {"lr": functools.partial(best_for_the_sum, split="test"), "penalty": _best_penalty}
+_BEST: Mapping[str, Callable[[pd.DataFrame], float]] = {
+    "lr": functools.partial(best_for_the_sum, split="test"),
+    "penalty": _best_penalty,
+}
 
 
 def _over(left: pd.DataFrame, right: pd.DataFrame) -> Interval:
