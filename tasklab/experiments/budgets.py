@@ -8,6 +8,7 @@ equal accuracy alone, and at equal length of the task vector.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pandas as pd
 
@@ -37,7 +38,7 @@ def _search_runs(
         yield from usual_runs(lab.sibling(tasks=lab.suite.names, lr=lr), methods)
 
 
-def _runs(lab: Lab, methods: Sequence[str], **grid: Sequence[float] | None) -> Iterator[Run]:
+def _runs(lab: Lab, methods: Sequence[str], **grid: Any) -> Iterator[Run]:
     for method in trained(methods):
         for lr, steps in around(lab, method, **grid):
             yield from usual_runs(lab.sibling(lr=lr, steps=steps), [method])
@@ -158,7 +159,7 @@ def around(
 
 def usual_rate(lab: Lab, method: str) -> tuple[float, int]:
     """Return the learning rate and the number of steps of a method's usual run."""
-    run = lab.run(lab.suite.names[0], method, lab.parameters.seeds[0])
+    run = lab.run(lab.suite.names[0], method, lab.seeds[0])
     return lab.trainer.rate(run), run.steps
 
 

@@ -95,7 +95,7 @@ def probing(lab: Lab) -> pd.DataFrame:
         one probe, whatever the seed of fine-tuning. An open vocabulary has none: zero-shot accuracy
         instead, of the method `pretrained`.
     """
-    return tidy([{**row, "seed": seed} for seed in lab.parameters.seeds for row in _probing(lab)])
+    return tidy([{**row, "seed": seed} for seed in lab.seeds for row in _probing(lab)])
 
 
 def _probing(lab: Lab) -> list[dict]:
@@ -167,12 +167,12 @@ def _added(trial: Trial, grid: Sequence[float]) -> list[dict]:
     validation = evaluator.sweep(total, tasks, "val", linear=linear, alphas=grid)
     mean = editing.normalised(validation, alone["val"]).mean(1)
     seconds = time.perf_counter() - began
-    common = {"n_tasks": len(tasks)}
+    common: dict[str, Any] = {"n_tasks": len(tasks)}
     rows = of_each_alone(trial, experiment="single")
     alone["test"] = np.array([row["value"] for row in rows])
     for x, absolute in zip(grid, validation, strict=True):
-        at = {"experiment": "sweep", "alpha": x, "split": "validation"}
-        rows += shares(trial, tasks, absolute, alone["val"], **at, **common)
+        at = common | {"experiment": "sweep", "alpha": x, "split": "validation"}
+        rows += shares(trial, tasks, absolute, alone["val"], **at)
     of_paper = [i for i, x in enumerate(grid) if x in evaluation.ALPHAS]
     test: dict[float, list[np.ndarray]] = {}  # coefficient -> which images are answered, by task
     for sort, allowed in (("addition", of_paper), ("addition_fine", range(len(grid)))):
@@ -205,7 +205,7 @@ def _added(trial: Trial, grid: Sequence[float]) -> list[dict]:
 )
 def closed_cost(lab: Lab, methods: Sequence[str] = ("nonlinear",)) -> pd.DataFrame:
     """Return the seconds that probing and adding take, as they were when they were made."""
-    seed, rows = lab.parameters.seeds[0], []
+    seed, rows = lab.seeds[0], []
     trials = [
         Trial(lab=lab, experiment="closed_cost", method=method, seed=seed)
         for method in known_methods(methods)
@@ -233,11 +233,11 @@ def _with_vocabulary(lab: Lab, rows: Iterable[dict[str, Any]]) -> list[dict[str,
 
 
 def _probe(lab: Lab, task: str) -> probes.Fitted:
-    probe = lab.run(task, "nonlinear", lab.parameters.seeds[0]).probe
+    probe = lab.run(task, "nonlinear", lab.seeds[0]).probe
     return probes.fit(probe, lab.clip, lab.suite, task, lab.store)
 
 
 def probe_identity(lab: Lab, task: str) -> dict[str, Any]:
     """Return all that determines a task's probe."""
-    probe = lab.run(task, "nonlinear", lab.parameters.seeds[0]).probe
+    probe = lab.run(task, "nonlinear", lab.seeds[0]).probe
     return probes.identity(probe, lab.clip, lab.suite, task)

@@ -16,6 +16,7 @@ import dataclasses
 import functools
 import itertools
 import math
+import operator
 import statistics
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
@@ -240,6 +241,7 @@ class _Keeper:
         def choose(keep: Keep) -> dict[str, Any]:
             began, bench.keep = time.perf_counter(), keep
             one: Choice | Unlabelled
+            told: dict[str, float]
             if self.labels:
                 one = bench.choose(name)
                 told = {"looks": one.trials}
@@ -319,10 +321,13 @@ def contest(
         asked = functools.partial(_pairs, trial, alpha)
         pairs = keeper({"pairs": alpha}, asked, "pairs of vectors", count)["rows"]
         shown.update()
+    chosen_by = operator.attrgetter("validation" if labels else "loss")
     return Contest(
         start=entry("pretrained", "Pre-trained", start),
         alone={task: entry("alone", task, record) for task, record in alone.items()},
-        merges=sorted(found, key=lambda one: -one.validation if labels else one.loss),
+        merges=sorted(
+            found, key=operator.attrgetter("validation" if labels else "loss"), reverse=labels
+        ),
         pairs=[Pair(**{**row, "tasks": tuple(row["tasks"])}) for row in pairs],
         alpha=alpha,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -37,7 +38,7 @@ def cost(
     task = lab.suite.names[0]
     known = lab.suite.name in SUITES and task == suite(lab.suite.name).names[0]
     own = {} if known else {"task": drawn.images_of(lab.suite).version(task, "train")}
-    light = {"optimiser": False} if lab.light else {}
+    light: dict[str, Any] = {"optimiser": False} if lab.light else {}
     rounds = 1 if lab.light else rounds
     key = {
         "variants": list(variants),
@@ -108,7 +109,7 @@ def step_records(lab: Lab, costs: pd.DataFrame) -> pd.DataFrame:
     """Return the training steps of a table of `cost` with the largest batch."""
     training = costs[costs["what"] == "training"]
     largest = training[training["batch_size"] == training["batch_size"].max()]
-    task, seed = lab.suite.names[0], lab.parameters.seeds[0]
+    task, seed = lab.suite.names[0], lab.seeds[0]
     return tidy(
         Trial(lab=lab, experiment="cost", method=row["method"], seed=seed).row(
             task=task,

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pandas as pd
 
@@ -76,7 +77,7 @@ def crossing(
     pairs, own = list(itertools.combinations(names, 2)), trained(methods)
     linear = [method for method in methods if method in LINEAR]
     network = [method for method in methods if method not in LINEAR]
-    at = {"coefficients": (coefficient,)}
+    at: dict[str, Any] = {"coefficients": (coefficient,)}
     of_edits = [
         single(lab, methods),
         addition(lab, methods, [len(names)]),
@@ -153,7 +154,7 @@ def _lost(rows: list[dict], reached: list[dict]) -> list[dict]:
 
 def _costs(lab: Lab, methods: Sequence[str]) -> list[dict]:
     p, rows = lab.parameters, []
-    for method, seed, task in itertools.product(methods, p.seeds, lab.suite.names):
+    for method, seed, task in itertools.product(methods, lab.seeds, lab.suite.names):
         record = lab.tune(task, method, seed).record
         common = {"experiment": "crossing", "model": p.model, "suite": p.suite, "init": p.init}
         values = {"seconds_finetune": record["seconds"], "trainable": record["parameters"]}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -31,7 +32,7 @@ RATES = (0.1, 0.3, 1.0)
 
 def _networks(lab: Lab, network: str = "mlp") -> Iterator[tuple[small_networks.Setting, int]]:
     stages, epochs = _extent(lab, network)
-    for seed, stage in itertools.product(lab.parameters.seeds, stages):
+    for seed, stage in itertools.product(lab.seeds, stages):
         usual = small_networks.setting(network, seed=seed, pretraining=stage)
         yield from ((changed, 1) for changed in _tuned(usual, epochs, RATES).values())
 
@@ -83,7 +84,7 @@ def theorem(
     """
     usual_stages, usual_epochs = _extent(lab, network)
     stages, epochs = stages or usual_stages, epochs or usual_epochs
-    checkpoints = list(itertools.product(lab.parameters.seeds, stages))
+    checkpoints = list(itertools.product(lab.seeds, stages))
     rows = []
     told = len(checkpoints), "theorem 5.1"
     for seed, stage in track(checkpoints, *told, unit="checkpoint", on=lab.progress):
@@ -96,7 +97,7 @@ def theorem(
             "algorithms": [1, 2],
             **small_networks.data_version(network),
         }
-        rows += stored(lab, config, lambda u=usual: _pairs(lab, u, epochs, rates))
+        rows += stored(lab, config, functools.partial(_pairs, lab, usual, epochs, rates))
     return tidy(rows)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import pandas as pd
 
@@ -19,11 +20,10 @@ from tasklab.records.maps import box_means
 BOX = (0.0, 0.25, 0.5, 0.75, 1.0)  # coefficients of both vectors in the search box of addition
 
 
-def pairs(lab: Lab, count: int | None = None) -> list[tuple[str, str]]:
+def pairs(lab: Lab, count: int | None = None) -> list[tuple[str, ...]]:
     """Return pairs of the suite's tasks: first those that stand in for the papers', then others.
 
-    Args:
-        count: How many; by default as many of the papers' as the preset has.
+    `count` is how many; by default as many of the papers' as the preset has.
     """
     every = list(itertools.combinations(several(lab.suite), 2))
     named = pairs_of(lab.suite)
@@ -110,7 +110,7 @@ def disentanglement(
     over = pairs(lab, n_pairs) if of is None else checked_pairs(lab, of)
 
     images = lab.scale.map_images
-    on = {"alphas": alphas, "images": images, "progress": lab.progress}
+    on: dict[str, Any] = {"alphas": alphas, "images": images, "progress": lab.progress}
 
     def measure(trial: Trial) -> list[dict]:
         edited = trial.evaluator, trial.vectors

@@ -28,7 +28,7 @@ def train(lab: Lab, methods: Sequence[str]) -> pd.DataFrame:
         Columns method, task, seed, step, loss.
     """
     trained = [method for method in known_methods(methods) if method not in POSTHOC]
-    runs = list(itertools.product(trained, lab.parameters.seeds, lab.suite.names))
+    runs = list(itertools.product(trained, lab.seeds, lab.suite.names))
     return pd.DataFrame(
         {"method": method, "task": task, "seed": seed, "step": step, "loss": loss}
         for method, seed, task in track(runs, len(runs), "fine-tuning", unit="run", on=lab.progress)
@@ -155,7 +155,7 @@ def addition(
     def measure(trial: Trial) -> list[dict]:
         group, evaluator, linear = trial.tasks, trial.evaluator, trial.linear
         chosen = editing.addition(evaluator, trial.vectors, linear=linear, alphas=alphas)
-        at = {"alpha": chosen.alpha, "answers": chosen.answers}
+        at: dict[str, Any] = {"alpha": chosen.alpha, "answers": chosen.answers}
         rows = shares(trial, group, chosen.absolute, chosen.single, **at)
         on_validation = editing.single_task(evaluator, trial.vectors, "val", linear=linear)
         curves = {"validation": (chosen.validation, on_validation)}
@@ -169,8 +169,8 @@ def addition(
                 rows += shares(trial, group, absolute, single, **at)
         return rows
 
-    over, key = groups_of(lab, n_tasks), {"title": "task addition", "alphas": list(alphas)}
-    return run(lab, "addition", methods, measure, over=over, grouped=True, **key)
+    key = {"grouped": True, "title": "task addition", "alphas": list(alphas)}
+    return run(lab, "addition", methods, measure, over=groups_of(lab, n_tasks), **key)
 
 
 def groups_of(lab: Lab, n_tasks: Sequence[int] | None, least: int = 1) -> list[list[str]]:
@@ -212,7 +212,7 @@ def shares(
 
     `answers` tell which images the edited model classified correctly, an array a task.
     """
-    share, none = editing.normalised(absolute, single), [{}] * len(tasks)
+    share, none = editing.normalised(absolute, single), [dict[str, str]()] * len(tasks)
     hits = none if answers is None else [{"hits": packed(right)} for right in answers]
     return [
         trial.accuracy(task, metric, value, **hit, **more)
@@ -251,7 +251,8 @@ def negation(lab: Lab, methods: Sequence[str]) -> pd.DataFrame:
         for row in _pretrained(lab)
     }
     rows = [row for t in lab.suite.names for row in _both(start, t, zero[t], zero[control])]
-    over, key = each_alone(lab), {"alphas": list(alphas), "rule": editing.CACHE_VERSION}
+    key: dict[str, Any] = {"alphas": list(alphas), "rule": editing.CACHE_VERSION}
+    over = each_alone(lab)
     rows += records(lab, "negation", methods, measure, over=over, title="task negation", **key)
     return tidy(rows)
 

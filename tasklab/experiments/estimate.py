@@ -73,7 +73,7 @@ def searched(lab: Lab, methods: Iterable[str]) -> Iterator[FineTune]:
     """Yield the runs of the searches for learning rates that some methods ask for (`rates`)."""
     for method in dict.fromkeys(POSTHOC.get(method, method) for method in methods):
         if method != "probe":
-            run = lab.run(lab.suite.names[0], method, lab.parameters.seeds[0])
+            run = lab.run(lab.suite.names[0], method, lab.seeds[0])
             yield from rates.runs(run, lab.suite)
 
 
@@ -110,7 +110,7 @@ def pace(lab: Lab) -> Pace:
     """
     encoder = lab.clip.encoder
     quick, trained = inference.passes(encoder), training.passes(encoder)
-    precision = lab.parameters.precision or usual_precision(lab.parameters.device)
+    precision = lab.parameters.precision or usual_precision(str(lab.parameters.device))
     leaves = {name: value.detach().requires_grad_() for name, value in encoder.params.items()}
 
     def step(x: Tensor) -> None:

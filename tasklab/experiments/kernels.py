@@ -95,10 +95,10 @@ def localization(
         Trial(lab=one, experiment="localization", method="pretrained", seed=seed, tasks=pair)
         for one in labs
         for pair in pairs(lab, n_pairs)
-        for seed in lab.parameters.seeds
+        for seed in lab.seeds
     ]
     table = tidy(in_any_order(trials, measure, key))
-    return table[(table["metric"] != "energy") | (table["seed"] == lab.parameters.seeds[0])]
+    return table[(table["metric"] != "energy") | (table["seed"] == lab.seeds[0])]
 
 
 def _encoder(lab: Lab, seed: int) -> Encoder:

@@ -8,7 +8,7 @@ import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from tasklab import chapters, machine
 from tasklab.analyses import evaluation
@@ -157,6 +157,11 @@ class Lab(ByHand, FromPublished):
             tell(outlook.describe(self, chapter))
 
     @property
+    def seeds(self) -> tuple[int, ...]:
+        """The seeds of fine-tuning."""
+        return cast("tuple[int, ...]", self.parameters.seeds)  # settled when they were checked
+
+    @property
     def light(self) -> bool:
         """Whether a full-size model is rehearsed: on few tasks, and beside shipped models."""
         return self.parameters.light
@@ -179,7 +184,7 @@ class Lab(ByHand, FromPublished):
         kind = "rehearsal" if self.rehearsal else p.preset
         if self.published is None:
             run, start = self.run(self.suite.names[0]), f"{p.model} ({p.init})"
-            about = f"{run.steps} steps, seeds {list(p.seeds)}"
+            about = f"{run.steps} steps, seeds {list(self.seeds)}"
             training = f"fine-tuning in {run.precision}"
         else:
             start, about, training = p.model, str(self.published), "no fine-tuning"
@@ -207,7 +212,7 @@ class Lab(ByHand, FromPublished):
 
     def run(self, task: str, method: str = "nonlinear", seed: int | None = None) -> FineTune:
         """Return the fine-tuning run behind a method's vector; by default of the first seed."""
-        seed = self.parameters.seeds[0] if seed is None else seed
+        seed = self.seeds[0] if seed is None else seed
         method = POSTHOC.get(method, method)
         others = self.suite.names if method_of(method).others else None
         return self.parameters.recipe(task, method, seed, others)
@@ -349,9 +354,9 @@ class Lab(ByHand, FromPublished):
         from tasklab.records.table import provenance  # here: pandas takes half a second
 
         p = self.parameters
-        example = self.run(self.suite.names[0], "nonlinear", p.seeds[0])
+        example = self.run(self.suite.names[0], "nonlinear")
         extra = {
-            **{"model": p.model, "init": p.init, "suite": p.suite, "seeds": list(p.seeds)},
+            **{"model": p.model, "init": p.init, "suite": p.suite, "seeds": list(self.seeds)},
             "weights": self.clip.encoder.weights_hash,
             "data": drawn.images_of(self.suite).version(self.suite.names[0], "test"),
             "recipe": {k: v for k, v in example.identity().items() if k not in ("task", "seed")}

@@ -7,7 +7,7 @@ from typing import Any
 
 from tasklab.exchange import importing
 from tasklab.experiments.lab import Lab
-from tasklab.experiments.parameters import Parameters
+from tasklab.experiments.parameters import Parameters, folder
 from tasklab.storage.store import Store
 from tasklab.tasks.images.loader import DecodedImages
 from tasklab.tasks.suites import suite
@@ -21,7 +21,9 @@ class Checks:
 
     def __init__(self, model: str, place: Mapping[str, Any]) -> None:
         p = Parameters(model=model, suite="paper", **place)
-        pictures = DecodedImages(suite=suite("paper"), root=p.data_root, progress=False)
+        pictures = DecodedImages(
+            suite=suite("paper"), root=folder("data_root", p.data_root), progress=False
+        )
         self.missing = [task for task in pictures.suite.names if pictures.missing(task)]
         self.problem, self._parameters = "", p
         self._tasks = [task for task in pictures.suite.names if task not in self.missing]
@@ -33,7 +35,7 @@ class Checks:
         if task not in self._tasks:
             return ""
         if self._lab is None:
-            about = {"trains": False, "images_of": self._tasks, "progress": False}
+            about: dict[str, Any] = {"trains": False, "images_of": self._tasks, "progress": False}
             self._lab = Lab(self._parameters, tasks=self._tasks, **about)
         vector = importing.imported(store, record["model"], record["name"])
         found = self._lab.evaluate(vector, [task], "val")

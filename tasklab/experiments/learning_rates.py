@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import pandas as pd
 
@@ -32,7 +33,7 @@ def _runs(
     task: str | None = None,
 ) -> Iterator[Run]:
     task, rates = task or searched_task(lab.suite), rates or _usual_rates(lab)
-    for method, seed, lr in itertools.product(methods, lab.parameters.seeds, rates):
+    for method, seed, lr in itertools.product(methods, lab.seeds, rates):
         if method != "probe":
             yield Run(lab, dataclasses.replace(lab.run(task, method, seed), lr=lr))
 
@@ -75,11 +76,11 @@ def learning_rates(
     rates = _usual_rates(lab) if rates is None else rates
     ascending(rates)
     methods = texts("methods", methods, ("probe", *EDITS))
-    common = {"tasks": [task], "lab": lab, "experiment": "learning_rate"}
+    common: dict[str, Any] = {"tasks": [task], "lab": lab, "experiment": "learning_rate"}
     rows = []
     if "probe" in methods:  # kept under the non-linear run, whose probe it is
         trial = Trial(method="nonlinear", seed=0, **common)
-        key = {"what": "probe", "rates": list(probes.RATES)}
+        key: dict[str, Any] = {"what": "probe", "rates": list(probes.RATES)}
         rows += kept(trial, _probed, **key, search=1)
 
     def measure(trial: Trial) -> list[dict]:

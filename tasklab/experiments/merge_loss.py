@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -34,7 +34,7 @@ class Unlabelled(NamedTuple):
 
 def unlabelled(bench: Bench, name: str, by: Sequence[str]) -> list[Unlabelled]:
     """Return a merge with the option and the coefficient of least E, for each metric of `by`."""
-    statistics, found = bench.statistics(name), {}
+    statistics, found = bench.statistics(name), dict[str, Unlabelled]()
     for option in bench.options(name):
         vector = bench.merged(name, option, statistics)
         for metric in by:
@@ -101,7 +101,7 @@ def _chosen(bench: Bench, trial: Trial, name: str) -> Iterator[dict]:
 
 def _accuracy(bench: Bench, vector: TaskVector, alpha: float) -> float:
     trial = bench.trial
-    at = {"linear": trial.linear, "alphas": [alpha]}
+    at: dict[str, Any] = {"linear": trial.linear, "alphas": [alpha]}
     return float(np.mean(trial.evaluator.sweep(vector, bench.tasks, "val", **at)))
 
 

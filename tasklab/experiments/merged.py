@@ -6,9 +6,11 @@ models, f(theta_0 + tau) and f_lin(theta_0 + tau), whichever of them it was chos
 
 from __future__ import annotations
 
+import functools
 import math
 import time
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -71,7 +73,7 @@ def merged(
 
 
 def _of_bench(bench: Bench, merges: Sequence[str]) -> Iterator[dict]:
-    count, alone = bench.trial.lab.scale.feature_images[0], {}
+    count, alone = bench.trial.lab.scale.feature_images[0], dict[str, agreement.Singles]()
 
     def both() -> dict[str, agreement.Singles]:
         if not alone:
@@ -184,7 +186,7 @@ def merging_cost(
                 **order_of(lab, bench.tasks),
                 **bench.key(name),
             }
-            measured = stored(lab, config, lambda b=bench, n=name: _cost(b, n))
+            measured = stored(lab, config, functools.partial(_cost, bench, name))
             rows += [{**row, **trial.group} for row in measured]
     return tidy(rows)
 
@@ -208,7 +210,7 @@ def _cost(bench: Bench, name: str) -> list[dict]:
         "passed": float(passed(bench, name)),
         "searched": float(bench.sizes["looks"] * sum(map(len, bench.own))),
     }
-    labels = {"merge": name, "task": "all"}
+    labels: dict[str, Any] = {"merge": name, "task": "all"}
     labels |= {} if option is None else {"option": option}
     return [trial.row(metric=metric, value=value, **labels) for metric, value in values.items()]
 

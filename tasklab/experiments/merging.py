@@ -327,10 +327,10 @@ def merging_of(bench: Bench, name: str) -> list[dict]:
 
     def measure(trial: Trial) -> list[dict]:
         choice = bench.choose(name)
-        labels = {"merge": name, "trials": choice.trials}
+        labels: dict[str, Any] = {"merge": name, "trials": choice.trials}
         if choice.option is not None:
             labels["option"] = choice.option
-        at = {"linear": trial.linear, "alphas": [choice.alpha]}
+        at: dict[str, Any] = {"linear": trial.linear, "alphas": [choice.alpha]}
         absolute = bench.trial.evaluator.sweep(choice.vector, bench.tasks, "test", **at)[0]
         rows = shares(
             trial, bench.tasks, absolute, bench.alone("test"), alpha=choice.alpha, **labels

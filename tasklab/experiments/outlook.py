@@ -76,7 +76,7 @@ def describe(lab: Lab, chapter: str) -> str:
 def outlook(lab: Lab, chapter: str) -> Outlook:
     """Count the pending runs of a chapter, other models' included; shared runs count once."""
     entry, own, seen = chapters.chapter(chapter), Plan(), set[str]()
-    works = entry.runs(lab.parameters.preset, lab.parameters.live, page_of(chapter))
+    works = entry.runs(lab.parameters.preset, str(lab.parameters.live), page_of(chapter))
     if lab.published is not None:
         works = [work for work in works if not work.role]
     for work in works:
@@ -120,7 +120,7 @@ def images_of(lab: Lab, work: Work) -> int:
     linear = sum(method in LINEAR for method in work.methods)
     images: float = once * (len(work.methods) - linear)
     images += estimate.tangent_images(lab) * linear if once else 0
-    return round(images * len(lab.parameters.seeds))
+    return round(images * len(lab.seeds))
 
 
 def _networks(lab: Lab, works: list[Work]) -> Networks:

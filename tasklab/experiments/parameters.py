@@ -7,7 +7,7 @@ import dataclasses
 import difflib
 import inspect
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -204,7 +204,7 @@ class Parameters:
     @property
     def rehearsal(self) -> bool:
         """Whether so few steps were asked for that only the code path can be meant."""
-        return self.steps is not None and self.steps < REHEARSAL_STEPS
+        return self.steps is not None and int(self.steps) < REHEARSAL_STEPS
 
     @property
     def light(self) -> bool:
@@ -212,27 +212,16 @@ class Parameters:
         return self.rehearsal and not shipped(self.model)
 
     def recipe(
-        self, task: str, method: str, seed: int, others: Iterable[str] | None = None
+        self, task: str, method: str, seed: int, others: Sequence[str] | None = None
     ) -> FineTune:
         """Return the run of one task by one method that these parameters ask for.
 
         `others` are the tasks whose images a penalty looks at; `None` is all others of the suite.
         """
-        return recipe(
-            self.model,
-            task,
-            method,
-            suite=self.suite,
-            init=self.init,
-            head=self.head,
-            seed=seed,
-            steps=self.steps,
-            lr=self.lr,
-            precision=self.precision,
-            preset="rehearsal" if self.rehearsal else self.preset,
-            device=self.device,
-            others=others,
-        )
+        same = ("suite", "init", "head", "steps", "lr", "precision", "device")
+        settled: dict[str, Any] = {name: getattr(self, name) for name in same}
+        preset = "rehearsal" if self.rehearsal else self.preset
+        return recipe(self.model, task, method, seed=seed, preset=preset, others=others, **settled)
 
 
 def suites_of(model: str) -> tuple[str, ...]:

@@ -51,7 +51,7 @@ def _sides(claim: Claim, rows: pd.DataFrame, _: pd.DataFrame) -> Sides:
 
 def _runs(lab: Lab, methods: Sequence[str], *, factors: Sequence[float] = FACTORS) -> Iterator[Run]:
     for method in methods:
-        for strength, seed in itertools.product(_strengths(method, factors), lab.parameters.seeds):
+        for strength, seed in itertools.product(_strengths(method, factors), lab.seeds):
             for task in lab.suite.names:
                 yield Run(lab, _recipe(lab, task, method, seed, strength))
 

@@ -90,7 +90,9 @@ def _too_small(parameters: Parameters, names: Iterable[str], *, trains: bool) ->
         tower = entry.tower
         if tower is None:
             continue
-        least = footprint.span(entry)[0] if trains else _EVALUATED * 4 * tower.parameters
+        least = _EVALUATED * 4 * tower.parameters
+        if trains and (span := footprint.span(entry)) is not None:
+            least = span[0]
         if room is not None and least > room:
             takes, free = machine.too_large(least, room)
             what = ("fine-tuning", " even one image at a time") if trains else ("evaluating", "")

@@ -57,7 +57,7 @@ def usual_runs(lab: Lab, methods: Iterable[str], **_options: Any) -> Iterator[Ru
 
     A post-hoc method uses the vectors of another, and `"probe"` trains none.
     """
-    every = itertools.product(trained(methods), lab.parameters.seeds, lab.suite.names)
+    every = itertools.product(trained(methods), lab.seeds, lab.suite.names)
     for method, seed, task in every:
         yield Run(lab, lab.run(task, method, seed))
 

@@ -43,7 +43,7 @@ class Trial:
     experiment: str
     method: str  #: One of `EDITS`, or `"pretrained"`
     seed: int
-    tasks: Sequence[str] | None = None  #: Whose vectors are used; `None` is all of the lab's
+    tasks: Sequence[str] = ()  #: Whose vectors are used; none stand for all of the lab's
 
     @property
     def linear(self) -> bool:
@@ -116,8 +116,10 @@ class Given(Trial):
     def of(cls, lab: Lab, vectors: Mapping[str, TaskVector], method: str) -> Given:
         """Return the trial of some vectors by their tasks; none stand for all tasks of the lab."""
         tasks = tuple(vectors) or lab.suite.names
-        about = {"experiment": "given", "method": method, "seed": lab.parameters.seeds[0]}
-        return cls(lab=lab, tasks=tasks, given=vectors, **about)
+        seed = lab.seeds[0]
+        return cls(
+            lab=lab, experiment="given", method=method, seed=seed, tasks=tasks, given=vectors
+        )
 
     @functools.cached_property
     def vectors(self) -> dict[str, TaskVector]:
@@ -158,11 +160,11 @@ def _trials(
     methods: Sequence[str] | str,
     over: Iterable[Sequence[str]] | None,
 ) -> list[Trial]:
-    groups = [None] if over is None else list(over)
+    groups = [()] if over is None else list(over)
     return [
         Trial(lab=lab, experiment=experiment, method=method, seed=seed, tasks=tasks)
         for method in lab.able(known_methods(methods))
-        for seed in lab.parameters.seeds
+        for seed in lab.seeds
         for tasks in groups
     ]
 
@@ -230,7 +232,7 @@ def _told_apart(trial: Trial, tasks: Sequence[str]) -> dict[str, Any]:
     They are made of prompts and class names that a user may change, or of a model that shares its
     encoder's weights with another.
     """
-    lab, told = trial.lab, {}
+    lab, told = trial.lab, dict[str, Any]()
     if trial.method == "pretrained" and (lab.suite.name == "own" or lab.clip.text is None):
         p = lab.parameters
         names = [*tasks, lab.suite.control.name]

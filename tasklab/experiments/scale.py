@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tasklab.analyses import evaluation
+from tasklab.analyses.evaluation import ALPHAS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,7 +15,7 @@ class Scale:
 
     #: Images of each task by split, and of either split of the control task.
     counts: Mapping[str, int]
-    alphas: tuple[float, ...] = evaluation.ALPHAS
+    alphas: tuple[float, ...] = ALPHAS
     n_tasks: tuple[int, ...] = (8,)  #: Sizes of the groups of added tasks
     pairs: int = 3  #: Pairs of tasks whose disentanglement is mapped
     points: int = 20  #: Coefficients along each axis of a map

@@ -46,7 +46,7 @@ def _networks(
     lab: Lab, network: str, *, n_tasks: int = N_TASKS, **changes: object
 ) -> Iterator[tuple[Setting, int]]:
     changes = {name: value for name, value in changes.items() if name not in ("alphas", "points")}
-    for seed in lab.parameters.seeds:
+    for seed in lab.seeds:
         yield chosen_setting(lab, network, seed, changes), n_tasks
 
 
@@ -213,7 +213,7 @@ def _records(
 ) -> pd.DataFrame:
     measure, count = {"ctl": _linear, "segment": _segments}[experiment], lab.scale.images
     rows = []
-    for seed in lab.parameters.seeds:
+    for seed in lab.seeds:
         chosen = chosen_setting(lab, network, seed, changes)
         config = {
             "experiment": f"{experiment} from scratch",
@@ -225,7 +225,8 @@ def _records(
             **data_version(network),
         }
         config |= {"ctl": 2} if experiment == "ctl" else {}
-        rows += stored(lab, config, lambda c=chosen: measure(lab, c, n_tasks, alphas, count))
+        asked = lab, chosen, n_tasks, alphas, count
+        rows += stored(lab, config, functools.partial(measure, *asked))
     return tidy(rows)
 
 

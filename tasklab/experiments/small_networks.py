@@ -7,10 +7,11 @@ and then five others at a time.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
@@ -51,7 +52,7 @@ _CHANGES = [field.name for field in dataclasses.fields(Setting) if field.name !=
 SUITES = {"mlp": "rotated_digits", "resnet18": "class_splits"}
 
 
-def setting(network: str, **changes: object) -> Setting:
+def setting(network: str, **changes: Any) -> Setting:
     """Return a network's usual setting, with changes."""
     choose("network", network, SETTINGS)
     for name in changes:
@@ -73,7 +74,7 @@ def task_names(network: str) -> tuple[str, ...]:
     return tuple(f"split {i}" for i in range(1, 6))
 
 
-def chosen_setting(lab: Lab, network: str, seed: int, changes: Mapping[str, object]) -> Setting:
+def chosen_setting(lab: Lab, network: str, seed: int, changes: Mapping[str, Any]) -> Setting:
     """Return the setting of a seed; one epoch of each phase if the lab only rehearses."""
     quick = {"pretraining": 1, "finetuning": 1} if lab.rehearsal else {}
     return setting(network, **(dict(changes) | quick | {"seed": seed}))
@@ -154,12 +155,12 @@ def trained(
         key = key_of(chosen, index)
         return lab.store.get("scratch", key, lambda _: (make(), {})).tensors()
 
-    def run(start: Mapping[str, Tensor], data: Images, **how: object) -> dict[str, Tensor]:
+    def run(start: Mapping[str, Tensor], data: Images, **how: Any) -> dict[str, Tensor]:
         return scratch.train(network, start, data, **how)
 
     first = data_of(name, 0, "train")
     # Each training has an order of its own, or two models of the same samples would be one.
-    how = {"lr": chosen.lr, "epochs": chosen.pretraining, "seed": 10 * chosen.seed}
+    how: dict[str, Any] = {"lr": chosen.lr, "epochs": chosen.pretraining, "seed": 10 * chosen.seed}
     how["classes"] = classes_of(name, 0)
     start = kept(0, lambda: run(network.params, first, **how))
     models = [start]
@@ -172,7 +173,7 @@ def trained(
         lr = chosen.finetuning_lr or chosen.lr
         how = {"lr": lr, "epochs": chosen.finetuning, "seed": 10 * chosen.seed + index}
         how["classes"] = classes
-        models.append(kept(index, lambda d=data, h=how: run(start, d, **h)))
+        models.append(kept(index, functools.partial(run, start, data, **how)))
     return network, models
 
 

@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -34,7 +35,7 @@ def _stitched(name: str) -> Rows:
 
 
 def _variant_runs(lab: Lab, _methods: Sequence[str], task: str | None = None) -> Iterator[Run]:
-    for seed in lab.parameters.seeds:
+    for seed in lab.seeds:
         for recipe in variants(lab, task or lab.suite.names[0], seed).values():
             yield Run(lab, recipe)
 
@@ -129,7 +130,7 @@ def stitched_addition(
         vectors, rows = trial.vectors_on_device, []
         for task, alpha in itertools.product(trial.tasks, alphas):
             (other,) = set(trial.tasks) - {task}
-            chosen = {"own": vectors[task], "other": vectors[other], "alpha": alpha}
+            chosen: dict[str, Any] = {"own": vectors[task], "other": vectors[other], "alpha": alpha}
             chosen["blocks"] = blocks
             means = _means(trial, task, n, functools.partial(stitching.sums, **chosen))
             for (cut, name), value in means.items():
@@ -170,7 +171,7 @@ def stitched_negation(
     def measure(trial: Trial) -> list[dict]:
         ((task, vector),), rows = trial.vectors_on_device.items(), []
         for name in (task, lab.suite.control.name):
-            chosen = {"vector": vector, "alphas": alphas, "block": cut}
+            chosen: dict[str, Any] = {"vector": vector, "alphas": alphas, "block": cut}
             means = _means(trial, name, n, functools.partial(stitching.negations, **chosen))
             for (alpha, front), value in means.items():
                 row = _row(trial, name, value, cut, alpha, n)
@@ -205,13 +206,18 @@ def averaging(lab: Lab, *, task: str | None = None, count: int = 3) -> pd.DataFr
     task = task or lab.suite.names[0]
     choose("task", task, lab.suite.names)
     count = whole("count", count, 1, len(_searched(lab)))
-    head = lab.run(task, "nonlinear", lab.parameters.seeds[0]).head
+    head = lab.run(task, "nonlinear", lab.seeds[0]).head
     if head not in ("zero_shot", "probe"):
         raise TasklabError(
             "models are averaged under one head, and here each trains its own: take a lab with "
             "head='probe'."
         )
-    key = {"count": count, "images": lab.scale.feature_images[1], "stitching": 2, "ctl": 2}
+    key: dict[str, Any] = {
+        "count": count,
+        "images": lab.scale.feature_images[1],
+        "stitching": 2,
+        "ctl": 2,
+    }
     key |= {"heads": head} if head == "probe" else {}  # once they were the untrained model's
     rows = []
     for trial in grid(lab, "averaging", ["nonlinear"], over=[[task]]):
@@ -227,7 +233,7 @@ def variants(lab: Lab, task: str, seed: int) -> dict[str, finetune.FineTune]:
 
     In a rehearsal at full size all have one length; no two seeds share a run.
     """
-    first, runs = lab.run(task, "nonlinear", seed), {}
+    first, runs = lab.run(task, "nonlinear", seed), dict[str, finetune.FineTune]()
     own = lab.trainer.rate(first)
     for rate, length in _searched(lab):
         steps = max(1, round(length * first.steps))

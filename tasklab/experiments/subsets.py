@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -76,12 +78,13 @@ def subsets(
     images = dict(lab.scale.counts) if lab.rehearsal else QUICK_IMAGES if quick else IMAGES
     rows = []
     for trial in grid(lab, "subsets", methods):
-        probed, key = trial.method == methods[0], {"subsets": 1}
-        bounded = {"most": most, "images": images}
+        probed = trial.method == methods[0]
+        key: dict[str, Any] = {"subsets": 1}
+        bounded: dict[str, Any] = {"most": most, "images": images}
         limits = dict.fromkeys(bounded) if trial.linear else bounded
         mine = kept(
             trial,
-            lambda trial, probed=probed: _sums(trial, most, images, probed),
+            functools.partial(_sums, most=most, images=images, probed=probed),
             alphas=list(lab.scale.alphas),
             probed=probed,
             **limits,
@@ -108,7 +111,7 @@ def _probes(trial: Trial, most: int | None, images: int) -> list[dict]:
     lab, tasks, encoder = trial.lab, trial.lab.suite.names, trial.lab.clip.encoder
     count, percent = min(images, *(lab.evaluator.count(t, "test") for t in tasks)), []
     for task in tasks:
-        probe = lab.run(task, "nonlinear", lab.parameters.seeds[0]).probe
+        probe = lab.run(task, "nonlinear", lab.seeds[0]).probe
         head = probes.fit(probe, lab.clip, lab.suite, task, lab.store).head
         data = lab.evaluator.images(task, "test")
         with torch.inference_mode():
