@@ -325,9 +325,7 @@ def contest(
     return Contest(
         start=entry("pretrained", "Pre-trained", start),
         alone={task: entry("alone", task, record) for task, record in alone.items()},
-        merges=sorted(
-            found, key=operator.attrgetter("validation" if labels else "loss"), reverse=labels
-        ),
+        merges=sorted(found, key=chosen_by, reverse=labels),
         pairs=[Pair(**{**row, "tasks": tuple(row["tasks"])}) for row in pairs],
         alpha=alpha,
     )

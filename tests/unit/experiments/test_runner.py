@@ -15,10 +15,9 @@ def lab():
         get=lambda kind, config, make: SimpleNamespace(record=make(None)[1]),
     )
     clip = SimpleNamespace(encoder=SimpleNamespace(params={}))
-    parameters = SimpleNamespace(seeds=(0, 1))
     suite = SimpleNamespace(names=())
     return SimpleNamespace(
-        parameters=parameters, store=store, progress=False, clip=clip, suite=suite, able=list
+        seeds=(0, 1), store=store, progress=False, clip=clip, suite=suite, able=list
     )
 
 
