@@ -33,7 +33,7 @@ from tasklab.errors import choose
 from tasklab.experiments.registry import REGISTRY
 from tasklab.figures.tables import origin_table, table
 from tasklab.records.judgement import Verdict
-from tasklab.records.statements import PLAIN, anchor, on_site, sentence, verdict_rows
+from tasklab.records.statements import anchor, on_site, sentence, verdict_rows
 from tasklab.records.table import is_awaited
 
 _ROOT = Path(__file__).resolve().parents[2]
@@ -120,18 +120,15 @@ def _link(page: str, text: str, query: str = "") -> str:
 
 
 def verdicts(judged: Iterable[Verdict], chapter: str) -> Any:
-    """Count the outcomes of a chapter's statements, with a link to their list."""
+    """Count the verdicts that survive the correction, with a link to their list."""
     rows = verdict_rows(judged, cells=False)
     rows = rows[rows["setting"] == "chosen"]
-    counts = rows["outcome"].map(lambda one: PLAIN.get(one, one)).value_counts()
-    told = ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
     kept = int((rows["survives"] != "").sum())
     link = _link("verdicts", "list of them", f"?paper={quote(CHAPTERS[chapter].label)}")
     rule = _link("verdicts_method", "how a claim is judged")
     return say(
-        f"The chapter judges {len(rows)} claims of the paper; the recorded runs leave {told}. "
-        f"{kept} of these outcomes survive the correction for the number of tests. The {link} has "
-        f"effects, intervals and scopes; see also {rule}."
+        f"{kept} of the chapter's {len(rows)} verdicts survive the correction for the number of "
+        f"tests. The {link} has effects, intervals and scopes; see also {rule}."
     )
 
 
