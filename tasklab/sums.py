@@ -157,11 +157,10 @@ def check_finite(tensors: Mapping[str, Tensor], subject: str) -> None:
     on_gpus: dict[torch.device, list[str]] = {}
     odd = []
     for name, tensor in tensors.items():
+        wide = torch.promote_types(tensor.dtype, torch.float32)
         if tensor.device.type in _FUSED:
             on_gpus.setdefault(tensor.device, []).append(name)
-        elif not math.isfinite(
-            float(tensor.detach().sum(dtype=torch.promote_types(tensor.dtype, torch.float32)))
-        ):
+        elif not math.isfinite(float(tensor.detach().sum(dtype=wide))):
             odd.append(name)
     for names in on_gpus.values():  # the host waits for each device once
         lengths = torch._foreach_norm([tensors[name].detach() for name in names], 1)

@@ -8,7 +8,8 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import operator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, overload
@@ -51,16 +52,12 @@ class Base(NamedTuple):
 class TaskVector(Advised, Mapping[str, Tensor]):
     """The vector tau = theta - theta_0, one tensor per parameter that differs.
 
-    A parameter that a vector does not name has the value 0 in it. Vectors add, subtract and scale
-    to new vectors, by numbers of Python, numpy and torch; the built-in `sum` works. Tensors are not
-    copied: do not write into them.
+    It is made of tensors, which are not copied, arrays or lists. A parameter that it does not name
+    has the value 0 in it. Vectors add, subtract and scale to new ones, by numbers of Python, numpy
+    and torch; the built-in `sum` works.
 
     Where the weights that a vector starts from are known, `base` has them: `save` writes them down,
     `load` reads them, and sums and multiples of vectors of one base keep it.
-
-    Args:
-        tensors: Change of each parameter, in the parameter's shape: tensors, arrays or lists.
-        base: What it starts from; `None` if that is not known.
 
     >>> a, b = TaskVector({"w": torch.ones(2)}), TaskVector({"b": torch.ones(1)})
     >>> (a / 2 - b)["w"].tolist(), (a / 2 - b)["b"].tolist()
@@ -268,21 +265,18 @@ class TaskVector(Advised, Mapping[str, Tensor]):
     def __neg__(self) -> TaskVector:
         return TaskVector({name: -tensor for name, tensor in self.items()}, self.base)
 
-    def __mul__(self, scale: object) -> TaskVector:
-        if (scale := number(scale)) is None:
+    def __mul__(self, scale: object, by: Callable = operator.mul) -> TaskVector:
+        if number(scale) is None:
             return NotImplemented
         scale = coefficient(scale)
-        return TaskVector({name: tensor * scale for name, tensor in self.items()}, self.base)
+        return TaskVector({name: by(tensor, scale) for name, tensor in self.items()}, self.base)
 
     __rmul__ = __mul__
 
     def __truediv__(self, scale: object) -> TaskVector:
-        if (scale := number(scale)) is None:
-            return NotImplemented
-        if scale == 0:
+        if number(scale) == 0:
             raise TasklabError("a task vector cannot be divided by 0.")
-        scale = coefficient(scale)
-        return TaskVector({name: tensor / scale for name, tensor in self.items()}, self.base)
+        return self.__mul__(scale, operator.truediv)
 
     def __matmul__(self, other: object) -> float:
         return self.dot(other) if isinstance(other, TaskVector) else NotImplemented

@@ -1,7 +1,6 @@
-"""Task vectors that were compressed to a basis: `basis_vectors.pt`, with `AWB.pt` beside it.
+"""Task vectors that were compressed to a basis: `basis_vectors.pt`, with W in `AWB.pt` beside it.
 
-Task Vector Bases publishes M sums of T task vectors, and the matrix W (M, T) by which each vector
-is recovered from them, tau_t = sum_m W[m, t] s_m: an approximation, since M < T.
+Each of T vectors is recovered from M sums, tau_t = sum_m W[m, t] s_m: an approximation, as M < T.
 """
 
 from __future__ import annotations

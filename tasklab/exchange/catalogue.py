@@ -1,8 +1,4 @@
-"""The table of published task vectors, `published.json`; reading it needs no torch.
-
-Every source is declared once: its hub repository, the paths in it, methods, recipe, licence and,
-where they are known, checksums.
-"""
+"""The table of published task vectors, `published.json`; reading it needs no torch."""
 
 from __future__ import annotations
 
@@ -73,9 +69,7 @@ def vectors(
 ) -> list[Published]:
     """Return the published vectors of a model.
 
-    Args:
-        tasks: Of suite `paper`; `None` is all.
-        methods: As the source offers them; `None` is all.
+    The `tasks` are of suite `paper` and the `methods` as the source offers them; `None` is all.
     """
     about = entry(source)
     told = {name: about[name] for name in ("licence", "recipe")}

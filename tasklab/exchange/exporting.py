@@ -7,10 +7,7 @@
                                     files, with which the vector is compared when it is loaded
            README.md                the model card
 
-The vector is what the run left, bit for bit. A linearized one is half of a model whose other half
-is theta_0: with `theta_0.safetensors` beside it the folder is a whole tangent checkpoint.
-
-A folder is there whole or not at all.
+The vector is what the run left, bit for bit; a folder is there whole or not at all.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -78,7 +77,7 @@ def statistics(
     for name, x in theirs.items():
         if name in ours and not name.endswith(_COUNTER):
             start = ours[name].double().cpu()
-            same = x.shape == start.shape and _norm(x.double() - start) <= _SAME * _norm(start)
+            same = x.shape == start.shape and (x.double() - start).norm() <= _SAME * start.norm()
             other += [] if same else [name]
     if other:
         notes.append(
@@ -140,7 +139,3 @@ def check_weights(file: Path, theta: Mapping[str, Tensor], start: Mapping[str, T
             "theta_0's, and its direction another one. Save it by TaskVector.save, or as "
             "torch.save({'vector': ...})."
         )
-
-
-def _norm(x: Tensor) -> float:
-    return math.sqrt(float(x.square().sum()))

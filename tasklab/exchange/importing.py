@@ -3,8 +3,7 @@
     theta = checkpoints.read("tanganke/clip-vit-base-patch32_sun397", "vitb32")
     vector = checkpoints.vector_of("checkpoints/ViT-B-32/Cars/finetuned.pt", "vitb32")
 
-What a checkpoint can be is said in `tasklab.exchange.reading`. One that is imported has a name
-and can be used like a vector of one's own:
+One that is imported has a name and can be used like a vector of one's own:
 
     checkpoints.add(Store(), "finetuned.pt", "vitb32", "Cars")
     vector = checkpoints.imported(Store(), "vitb32", "Cars_nonlinear")
@@ -53,8 +52,7 @@ class Comparison:
     vector: TaskVector  #: theta - theta_0
     weights: str | None  #: Hash of theta_0; `None` if that is not known
     base: str  #: Where theta_0 is from, in words
-    #: Norm of the vector relative to theta_0's; `None` if theta_0 is not there.
-    distance: float | None
+    distance: float | None  #: Norm of the vector relative to theta_0's; `None` without theta_0
 
 
 def read(path: Path | str, model: str) -> dict[str, Tensor]:

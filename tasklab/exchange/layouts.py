@@ -7,9 +7,8 @@
 | open_clip models, their image towers, and our own names | the encoder's names behind a prefix |
 | linearized encoders of the papers' code | `params.0`, ..., and `params0.0`, ... |
 
-Ours are open_clip's names within the image tower. The last layout has no names at all: two lists,
-theta and theta_0, in the order in which the modules of that time were made. A list is accepted only
-where the shapes of all its tensors, one after another, are those of the encoder in a known order.
+Ours are open_clip's names within the image tower. The lists of the last layout are accepted only
+where all their shapes, one after another, are the encoder's in a known order.
 """
 
 from __future__ import annotations
@@ -305,7 +304,6 @@ def _from_lists(
 
 
 def _ways(shapes: Sequence[Size], own: Shapes) -> Iterator[tuple[int, list[str]]]:
-    """Yield where a known order of the encoder's parameters has the list's shapes."""
     orders = [list(own)]
     for parts in _BLOCK_ORDERS:
         order = _reordered(list(own), parts)
@@ -320,16 +318,16 @@ def _ways(shapes: Sequence[Size], own: Shapes) -> Iterator[tuple[int, list[str]]
 
 def _reordered(names: list[str], parts: Sequence[str]) -> list[str]:
     block = re.compile(rf"(.*\.resblocks\.\d+)\.({'|'.join(parts)})\..*")
-    place = {}
-    for index, name in enumerate(names):
-        match = block.fullmatch(name)
-        first = (
-            next(i for i, other in enumerate(names) if other.startswith(f"{match[1]}."))
-            if match
-            else index
-        )
-        place[name] = (first, parts.index(match[2]) if match else 0, index)
-    return sorted(names, key=place.__getitem__)
+    found = {name: block.fullmatch(name) for name in names}
+    first: dict[str, int] = {}
+    for index, (name, match) in enumerate(found.items()):
+        first.setdefault(match[1] if match else name, index)
+
+    def place(name: str) -> tuple[int, int]:
+        match = found[name]
+        return (first[match[1]], parts.index(match[2])) if match else (first[name], 0)
+
+    return sorted(names, key=place)
 
 
 def _distance(tensors: Sequence[Tensor], names: Sequence[str], known: Tensors) -> float:

@@ -1,9 +1,7 @@
 """Task vectors from wherever they are, side by side, and files of what is made of them.
 
-A vector is found in a file of `TaskVector.save` or of `tasklab merge`, in what `tasklab export`
-wrote, in a published checkpoint, or under the name of an imported one. The file of a merged vector
-tells what an exported one tells, so that `checkpoints.load` and `tasklab import` read it as well,
-and beside that of what it was made, and how.
+The file of a merged vector tells what an exported one tells, so that `checkpoints.load` and
+`tasklab import` read it as well, and beside that of what it was made, and how.
 """
 
 from __future__ import annotations
@@ -64,7 +62,6 @@ def find(
 
     Args:
         text: A file, a folder, a repository on the hub, or the name of an imported vector.
-        store: Where imported ones are.
         base: The checkpoint that a published one starts from; by default the pre-trained one.
         init: From which encoder a vector starts that does not tell: a file of `TaskVector.save`.
         room: A folder for what published checkpoints changed, to be read from there as long as the
@@ -172,7 +169,6 @@ def check_start(encoder: Encoder, weights: str, base: Path | str | None = None) 
 
 
 def _start(model: str, init: str, base: Path | str | None) -> tuple[float, str]:
-    """Return the norm and the hash of theta_0; nothing of weights that are not on this machine."""
     try:
         file = sources.locate(base)[0] if base else loading.locate(model, init, fetch=False)
     except TasklabError:

@@ -96,7 +96,6 @@ def _told(settings: Any) -> dict[str, Any]:
 
 
 def _checked(activation: Any = None, heads: Any = None) -> dict[str, Any]:
-    """Return facts that are what they should be; a file can have anything in their place."""
     facts: dict[str, Any] = {}
     if isinstance(activation, str) and activation.isidentifier() and len(activation) <= 40:
         facts["activation"] = activation.replace("_", "").lower()

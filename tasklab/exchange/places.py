@@ -122,9 +122,5 @@ def check_free(path: Path, vectors: Iterable[str] = ()) -> None:
             raise TasklabError(f"{path} is one of the vectors: choose another file with --out.")
         if path.name == sources.VECTOR_FILE and (path.parent / "config.json").exists():
             raise TasklabError(f"{path} is of an export: choose another file with --out.")
-    try:
+    with explained(path.parent, "write to", "--out"):
         tempfile.TemporaryFile(dir=path.parent).close()
-    except OSError as error:
-        raise TasklabError(
-            f"cannot write to {path.parent}: {error.strerror}: choose another file with --out."
-        ) from error

@@ -43,42 +43,31 @@ class Status:
 
 
 def status(
-    wanted: Iterable[Published],
-    store: Store,
-    folder: Path | None = None,
-    *,
-    ask: bool = True,
+    wanted: Iterable[Published], store: Store, folder: Path | None = None, *, ask: bool = True
 ) -> list[Status]:
     """Return which vectors are in the store, which files are here, and the bytes to fetch.
 
-    Args:
-        folder: A mirror on this machine in place of the hub; `None` for the hub.
-        ask: Whether to ask the hub for sizes; else they follow from the model's size.
+    A `folder` is a mirror on this machine in place of the hub. Unless the hub is asked for sizes,
+    they follow from the model's.
     """
-    wanted, found, counted = list(wanted), [], set[tuple[str, str]]()
-    here = {one: _here(one, folder) for one in wanted}
+    found, counted = [], set[tuple[str, str]]()
     asked: dict[str, Mapping[str, fetching.Remote]] = {}
     for one in wanted:
-        if imported(store, one):
-            found.append(Status(vector=one, state="imported", bytes=0))
-        elif here[one] is not None:
-            found.append(Status(vector=one, state="here", bytes=0))
-        elif folder is not None:
-            found.append(Status(vector=one, state="unpublished", bytes=0))
-        else:
-            if ask and one.repository not in asked:
-                try:
-                    asked[one.repository] = fetching.listing(one.repository)
-                except TasklabError:
-                    ask = False  # no network: the other repositories would not answer either
-            found.append(_missing(one, asked.get(one.repository), counted))
+        state: Any = "imported" if imported(store, one) else "here" if _here(one, folder) else ""
+        if state or folder is not None:
+            found.append(Status(vector=one, state=state or "unpublished", bytes=0))
+            continue
+        if ask and one.repository not in asked:
+            try:
+                asked[one.repository] = fetching.listing(one.repository)
+            except TasklabError:
+                ask = False  # no network: the other repositories would not answer either
+        found.append(_missing(one, asked.get(one.repository), counted))
     return found
 
 
 def _missing(
-    one: Published,
-    listed: Mapping[str, fetching.Remote] | None,
-    counted: set[tuple[str, str]],
+    one: Published, listed: Mapping[str, fetching.Remote] | None, counted: set[tuple[str, str]]
 ) -> Status:
     """Return the status of a vector that is to be fetched; files that several share count once."""
     new = [file for file in one.files if (one.repository, file) not in counted]
@@ -105,11 +94,7 @@ def _place(file: str, listed: Mapping[str, fetching.Remote]) -> str | None:
 
 
 def fetch(
-    wanted: Iterable[Published],
-    store: Store,
-    folder: Path | None = None,
-    *,
-    progress: bool = True,
+    wanted: Iterable[Published], store: Store, folder: Path | None = None, *, progress: bool = True
 ) -> Iterator[dict[str, Any]]:
     """Fetch and import vectors, and yield what is recorded of each (`importing.add`).
 

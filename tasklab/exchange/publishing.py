@@ -1,14 +1,8 @@
 """Edited models as checkpoints that open_clip and transformers load, each with a card.
 
-| place | what is written | who loads it |
-|---|---|---|
-| `NAME.safetensors`, `NAME.pt` | both towers under open_clip's names | open_clip |
-| a folder | `config.json`, `model.safetensors` | transformers' `CLIPModel` |
-
-The image tower is theta_0 + tau, the text tower the pre-trained one. The card, `NAME.md` or the
-folder's `README.md`, has what was merged for readers and, at its end, as JSON. A model of the
-package's own gets open_clip's configuration beside the file, `NAME.json`.
-
+`NAME.safetensors` and `NAME.pt` are for open_clip, a folder is for transformers' `CLIPModel`. The
+image tower is theta_0 + tau, the text tower the pre-trained one. The card is `NAME.md` or the
+folder's `README.md`. A model of the package's own gets open_clip's configuration, `NAME.json`.
 Nothing that is there already is replaced.
 """
 

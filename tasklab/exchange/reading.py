@@ -55,16 +55,13 @@ class Checkpoint:
     task: str | None = None  #: What an exported task vector says it was fine-tuned on
     method: str | None = None  #: By which method it was fine-tuned, as far as the file tells
     init: str = "pretrained"  #: From which encoder it was fine-tuned
-    #: Parameters by our names; `None` in an exported task vector.
-    theta: dict[str, Tensor] | None = None
-    #: Those it was linearized around, if it is a linearized encoder.
-    theta0: dict[str, Tensor] | None = None
+    theta: dict[str, Tensor] | None = None  #: Parameters by our names; `None` in a task vector
+    theta0: dict[str, Tensor] | None = None  #: Those that an encoder was linearized around
     #: What the network holds beside parameters: running statistics.
     buffers: Mapping[str, Tensor] = dataclasses.field(default_factory=dict)
     #: To which types of 16 or 8 bits parameters were rounded.
     kinds: Mapping[str, torch.dtype] = dataclasses.field(default_factory=dict)
-    #: Parameters that theta has not because its layout has none: the projection.
-    lacking: tuple[str, ...] = ()
+    lacking: tuple[str, ...] = ()  #: What its layout has not: the projection
     vector: TaskVector | None = None  #: A task vector, exported or saved
     weights: str | None = None  #: Hash of theta_0, which an exported task vector tells
     #: What it has of the text tower under open_clip's names, if that is asked for.

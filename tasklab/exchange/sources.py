@@ -62,8 +62,7 @@ def parts(file: Path) -> list[Path]:
     if not file.name.endswith(_INDEX):
         return [file]
     files = [file.parent / name for name in _shards(file)]
-    missing = [one.name for one in files if not one.is_file()]
-    if missing:
+    if missing := [one.name for one in files if not one.is_file()]:
         raise TasklabError(
             f"{file} names {len(files)} files, of which {len(missing)} are not beside it: "
             f"{abridged(missing)}. Fetch it again."
