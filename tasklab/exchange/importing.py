@@ -324,7 +324,6 @@ def hash_of(theta0: Mapping[str, Tensor], model: str) -> str:
 
 
 def _tell(name: Path | str, notes: Iterable[str]) -> None:
-    """Log what a vector lacks of a checkpoint; commands print all that is known."""
     for note in findings.lost(notes):
         _log.warning("%s: %s", name, note)
 
@@ -365,7 +364,6 @@ def _start(
 def _pretrained(
     model: str, init: str = "pretrained", or_else: str = "the checkpoint that it starts from"
 ) -> Encoder:
-    """Return a model's encoder; the error says that a base can stand in for its weights."""
     try:
         return loading.load(model, init=init).encoder
     except TasklabError as error:
