@@ -13,9 +13,10 @@ import tyro
 from tasklab.cli.parsing import Given, settings
 from tasklab.cli.runs import checked, seeds_of, suite_of, what_is_stored
 from tasklab.errors import TasklabError, choose, path
-from tasklab.exchange import sources
+from tasklab.exchange import places, sources
 from tasklab.experiments.parameters import Parameters
 from tasklab.machine import gib
+from tasklab.models.zoo import spec
 from tasklab.progress import begin
 from tasklab.storage.store import Store
 from tasklab.tuning.methods import EDITS, METHODS, POSTHOC
@@ -78,14 +79,16 @@ def import_(
             path(what, value)
     store = Store(root)
     _look_into(store)
+    if model is not None:
+        spec(model)
     if file is not None and not list:
         sources.locate(file)
         begin(f"reading {file}.")
+    if list or file is None or model is None or task is None:
+        _show(places.listed(store, model), store)
+        return
     from tasklab.exchange import importing  # start-up: torch
 
-    if list or file is None or model is None or task is None:
-        _show(importing.listed(store, model), store)
-        return
     record = importing.add(store, file, model, task, method=method, name=name, base=base)
     far = "" if record["distance"] is None else f", {_percent(record['distance'])} of theta_0's"
     print(f"{record['source']}: {record['layout']}")

@@ -256,8 +256,8 @@ def sources_of(
         for task, name in zip(tasks, names, strict=True):
             began = time.perf_counter()
             one = read(name)
-            if not found:
-                left = (len(names) - 1) * (time.perf_counter() - began)
+            if len(found) == 1:  # the first also reads what all share
+                left = (len(names) - 2) * (time.perf_counter() - began)
                 tell_time("reading the other vectors", left)
             twin = next((x.name for x in found if x.sha256 == one.sha256), "")
             notes = (*one.notes, f"it is the same vector as {twin}") if twin else ()

@@ -3,6 +3,7 @@
 Exported model cards name `checkpoints.load`, so that these names stay where modules move.
 """
 
-from tasklab.exchange.importing import add, compare, imported, listed, load, read, vector_of
+from tasklab.exchange.importing import add, compare, imported, load, read, vector_of
+from tasklab.exchange.places import listed
 
 __all__ = ["add", "compare", "imported", "listed", "load", "read", "vector_of"]

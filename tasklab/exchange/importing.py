@@ -27,7 +27,6 @@ from tasklab.exchange import findings, places, precision, reading, sources
 from tasklab.exchange.reading import Checkpoint
 from tasklab.models import loading
 from tasklab.models.encoder import Encoder
-from tasklab.models.zoo import spec
 from tasklab.storage.store import Artifact, Store
 from tasklab.taskvector import Base, TaskVector
 from tasklab.tuning import finetune
@@ -290,17 +289,6 @@ def _kept(store: Store, model: str, name: str) -> Artifact:
             raise TasklabError(f"nothing is imported for model {model!r} in {store.root}.")
         raise unknown("imported vector", name, names)
     return found
-
-
-def listed(store: Store, model: str | None = None) -> list[dict[str, Any]]:
-    """Return the record of every imported vector, with `model` and `name`."""
-    kept = ((config, store.find(KIND, config)) for config in store.configs(KIND))
-    records = [{**config, **found.record} for config, found in kept if found is not None]
-    if model is not None:
-        records = [one for one in records if one["model"] == model]
-        if not records:
-            spec(model)  # it says if there is none of that name
-    return sorted(records, key=lambda one: (one["model"], one["name"]))
 
 
 def base_of(path: Path | str, model: str) -> Checkpoint:

@@ -9,6 +9,7 @@ import dataclasses
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from tasklab.errors import TasklabError, abridged, shown
 from tasklab.errors import path as checked_path
@@ -124,3 +125,14 @@ def check_free(path: Path, vectors: Iterable[str] = ()) -> None:
             raise TasklabError(f"{path} is of an export: choose another file with --out.")
     with explained(path.parent, "write to", "--out"):
         tempfile.TemporaryFile(dir=path.parent).close()
+
+
+def listed(store: Store, model: str | None = None) -> list[dict[str, Any]]:
+    """Return the record of every imported vector, with `model` and `name`."""
+    kept = ((config, store.find(IMPORTED, config)) for config in store.configs(IMPORTED))
+    records = [{**config, **found.record} for config, found in kept if found is not None]
+    if model is not None:
+        records = [one for one in records if one["model"] == model]
+        if not records:
+            spec(model)  # it says if there is none of that name
+    return sorted(records, key=lambda one: (one["model"], one["name"]))

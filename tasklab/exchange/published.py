@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tasklab.errors import TasklabError
-from tasklab.exchange import importing
+from tasklab.exchange import importing, places
 from tasklab.exchange.catalogue import PREFIX, Published, entry, offers, source_of, table, vectors
 from tasklab.models.zoo import spec
 from tasklab.progress import bar
@@ -121,7 +121,7 @@ def _import(one: Published, store: Store, folder: Path | None, progress: bool) -
     """Fetch and import one vector, which must be of its task and its method."""
     files = [_fetched(one, file, folder, progress) for file in one.files]
     sha256, source = file_sha256(files[0]), f"{one.repository}/{one.files[0]}"
-    for other in importing.listed(store) if len(files) == 1 else ():  # else it holds all tasks'
+    for other in places.listed(store) if len(files) == 1 else ():  # else it holds all tasks'
         if other["sha256"] == sha256 and other["task"] != one.task:
             raise TasklabError(
                 f"{source} is the same file as {other['name']}, of {other['task']}: one of the two "

@@ -27,7 +27,7 @@ from tasklab import study
 from tasklab.__main__ import main
 from tasklab.cli import paper_steps
 from tasklab.errors import LeftOutError, TasklabError
-from tasklab.exchange import importing, published, publishing
+from tasklab.exchange import importing, places, published, publishing
 from tasklab.experiments import Lab, addition, published_vectors
 from tasklab.experiments.parameters import Parameters
 from tasklab.storage import fetching
@@ -321,7 +321,7 @@ def test_mislabelled_files_are_named(world, fresh, capsys):
     assert "it does not raise accuracy on SVHN" in told
     assert "is called attention; by what moved in it, it is nonlinear" in told
     assert "4 of 8 vectors have a problem" in error
-    kept = {one["name"] for one in importing.listed(Store(fresh / "store"))}
+    kept = {one["name"] for one in places.listed(Store(fresh / "store"))}
     wrong = {"RESISC45_standard", "SVHN_standard", "Cars_linear-2", "DTD_linear-2"}
     assert not {f"orthoreg_{one}" for one in wrong} & kept and len(kept) == 4
 

@@ -29,7 +29,7 @@ from torch import nn
 
 from tasklab.__main__ import main
 from tasklab.errors import TasklabError
-from tasklab.exchange import exporting, importing, layouts, networks, reading
+from tasklab.exchange import exporting, importing, layouts, networks, places, reading
 from tasklab.models import loading, weights, zoo
 from tasklab.storage import fetching
 from tasklab.storage.pickles import Inert
@@ -904,7 +904,7 @@ def test_an_imported_vector_can_be_used_by_its_name(store, tmp_path):
         vector.apply(theta0())["proj"], theta0()["proj"] + 0.01, rtol=0, atol=1e-6
     )
     assert importing.add(store, path, "tiny", "Cars") == record  # again: nothing is made twice
-    assert importing.listed(store) == [record]
+    assert places.listed(store) == [record]
     with pytest.raises(TasklabError, match="did you mean 'Cars_nonlinear'"):
         importing.imported(store, "tiny", "Car_nonlinear")
     with pytest.raises(TasklabError, match="nothing is imported for model 'mini'"):
@@ -917,7 +917,7 @@ def test_a_name_stands_for_one_vector(store, tmp_path):
     with pytest.raises(TasklabError, match=r"'Cars_nonlinear' is taken, by .*a\.safetensors"):
         importing.add(store, other, "tiny", "Cars")
     importing.add(store, other, "tiny", "Cars", name="second")
-    assert [one["name"] for one in importing.listed(store)] == ["Cars_nonlinear", "second"]
+    assert [one["name"] for one in places.listed(store)] == ["Cars_nonlinear", "second"]
 
 
 def test_the_method_is_checked(store, tmp_path):
@@ -962,17 +962,17 @@ def test_what_the_file_does_not_tell_is_noted(store, tmp_path):
 
 def test_the_list_of_a_model(store, tmp_path, monkeypatch):
     record = importing.add(store, moved(tmp_path / "a.safetensors"), "tiny", "Cars")
-    assert importing.listed(store, "tiny") == [record]
-    assert importing.listed(store, "mini") == []
+    assert places.listed(store, "tiny") == [record]
+    assert places.listed(store, "mini") == []
     with pytest.raises(TasklabError, match="did you mean 'tiny'"):
-        importing.listed(store, "tinny")
+        places.listed(store, "tinny")
 
     def refused(*_):
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr("pathlib.Path.glob", refused)
     with pytest.raises(TasklabError, match="cannot read the store"):
-        importing.listed(store)
+        places.listed(store)
 
 
 # Export.
@@ -1184,7 +1184,7 @@ def test_letters_that_the_terminal_does_not_have_are_escaped(store, tmp_path, mo
             words = ["import", str(path), "--model", "tiny", "--task", "Vögel 鳥", *here]
             assert main(words) == 0 and main(["import", "--list", *here]) == 0
             assert stream.buffer.getvalue().count(shown) == 4
-    assert importing.listed(store)[0]["task"] == "Vögel 鳥"
+    assert places.listed(store)[0]["task"] == "Vögel 鳥"
 
 
 def test_importing_reads_without_executing(store, tmp_path):
