@@ -28,7 +28,7 @@ from tasklab.experiments.kit import LEADING_MERGES, LINEAR, Lab, Rows, experimen
 from tasklab.experiments.layers import cosines, gradients, linear_gaps
 from tasklab.experiments.merging import merging
 from tasklab.experiments.registry import trained
-from tasklab.experiments.runner import known_methods
+from tasklab.experiments.runner import Trial, known_methods
 from tasklab.records.table import tidy
 from tasklab.tuning.methods import POSTHOC
 
@@ -153,14 +153,11 @@ def _lost(rows: list[dict], reached: list[dict]) -> list[dict]:
 
 
 def _costs(lab: Lab, methods: Sequence[str]) -> list[dict]:
-    p, rows = lab.parameters, []
+    rows = []
     for method, seed, task in itertools.product(methods, lab.seeds, lab.suite.names):
         record = lab.tune(task, method, seed).record
-        common = {"experiment": "crossing", "model": p.model, "suite": p.suite, "init": p.init}
+        trial = Trial(lab=lab, experiment="crossing", method=method, seed=seed)
         values = {"seconds_finetune": record["seconds"], "trainable": record["parameters"]}
-        rows += [
-            {**common, "method": method, "seed": seed, "task": task, "n_tasks": 1}
-            | {"metric": metric, "value": float(value)}
-            for metric, value in values.items()
-        ]
+        for metric, value in values.items():
+            rows.append(trial.row(task=task, n_tasks=1, metric=metric, value=float(value)))
     return rows

@@ -62,31 +62,16 @@ def merged(
     model on validation images; `excess`, what that is above the best merge on the span. The other
     metrics are those of `analyses.agreement`.
     """
-    chosen = known_merges(merges)
-    return tidy(
-        [
-            row
-            for bench in benches(lab, methods, n_tasks, "merged")
-            for row in _of_bench(bench, chosen)
-        ]
-    )
+    names, every = known_merges(merges), benches(lab, methods, n_tasks, "merged")
+    return tidy([row for bench in every for row in _of_bench(bench, names)])
 
 
 def _of_bench(bench: Bench, merges: Sequence[str]) -> Iterator[dict]:
-    count, alone = bench.trial.lab.scale.feature_images[0], dict[str, agreement.Singles]()
+    count, trial = bench.trial.lab.scale.feature_images[0], bench.trial
 
-    def both() -> dict[str, agreement.Singles]:
-        if not alone:
-            trial = bench.trial
-            alone.update(
-                {
-                    edited: agreement.singles(
-                        trial.evaluator, trial.vectors, count, linear=edited == TANGENT
-                    )
-                    for edited in (NETWORK, TANGENT)
-                }
-            )
-        return alone
+    @functools.cache  # the same for all merges
+    def alone(linear: bool) -> agreement.Singles:
+        return agreement.singles(trial.evaluator, trial.vectors, count, linear=linear)
 
     for name in merges:
         alpha, option = chosen(bench, name)
@@ -96,8 +81,9 @@ def _of_bench(bench: Bench, merges: Sequence[str]) -> Iterator[dict]:
             labels = {"merge": name, "alpha": alpha}
             labels |= {} if option is None else {"option": option}
             rows = _of_vector(bench, vector, labels)
-            for edited, singles in both().items():
-                rows += _in(bench, vector, singles, {"edited": edited, **labels})
+            for edited in (NETWORK, TANGENT):
+                own = alone(edited == TANGENT)
+                rows += _in(bench, vector, own, {"edited": edited, **labels})
             return rows
 
         key = {"images": count, "merged": 1, **bench.key(name)}

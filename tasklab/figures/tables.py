@@ -82,27 +82,20 @@ def matched_table(verdicts: Iterable[Verdict]) -> pd.DataFrame:
     """
     tested = [v for v in verdicts if v.outcome != "not tested" and v.claim.setting in _EQUAL]
     matched = {v.claim.id.partition("@")[0] for v in tested if v.claim.setting != _EQUAL[0]}
-    rows = []
+    rows: dict[tuple[str, str], dict[str, str]] = {}
     for one in tested:
         claim, (row,) = one.claim, verdict_rows([one], cells=False).to_dict("records")
         if (name := claim.id.partition("@")[0]) in matched:
             sides = [METHOD_LABEL[side] for side in (claim.left, claim.right)]
             what = _TOLD.get(claim.metric, claim.metric)
             compared = f"{what}: {sides[0]} {claim.relation} {sides[1]}"
-            told = {"statement": claim.short, "compared": compared}
             here, outcome = (PLAIN.get(row[name], row[name]) for name in ("here", "outcome"))
             said = f"{outcome}: {effect_of(row)}"
             said += f"; {here} on these tasks" if here not in ("", outcome) else ""
-            told |= {"setting": claim.setting, "told": said}
-            rows.append({"id": name, **told})
-    index = ["id", "statement", "compared"]
-    wide = pd.DataFrame(rows, columns=[*index, "setting", "told"]).pivot(
-        index=index, columns="setting", values="told"
-    )
-    order = dict.fromkeys(tuple(row[name] for name in index) for row in rows)
-    wide = wide.reindex(index=list(order), columns=list(_EQUAL))
-    wide = wide.astype(object).where(wide.notna(), "–")
-    return wide.rename_axis(columns=None).reset_index().drop(columns="id")
+            line = rows.setdefault((name, compared), {"statement": claim.short})
+            line |= {"compared": compared, claim.setting: said}
+    columns = ["statement", "compared", *_EQUAL]
+    return pd.DataFrame(list(rows.values()), columns=columns).fillna("–")
 
 
 def origin_table(provenance: Mapping[str, Any]) -> pd.DataFrame:

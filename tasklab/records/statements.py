@@ -36,6 +36,10 @@ FAMILIES = ("headlines", "all")  # of statements that share 5 % by Holm's correc
 
 PLAIN = {"holds": "confirmed", "does not hold": "not confirmed", "undecided": "open"}
 _ENDS = ("effect", "low", "high")
+_OF_CELL = (  # columns that are attributes of the weakest cell's verdict
+    "n_seeds", "n_pretrainings", "tasks_as_claimed", "n_tasks", "counted", "mixed", "strength",
+    "value", "bound", "too_few",
+)  # fmt: skip
 SITE = "TASKLAB_SITE"  # in the environment where the book executes notebooks and pages for the site
 
 
@@ -339,14 +343,12 @@ def _here(cell: Verdict | None, outcome: str) -> dict[str, object]:
 def _numbers(cell: Verdict, outcome: str) -> dict[str, object]:
     effect, low, high = cell.interval
     others = {f"others_{name}": x for name, x in zip(_ENDS, cell.pretrainings, strict=True)}
-    return others | {
-        "others": cell.over_pretrainings, "outcome": outcome,
-        "effect": effect, "unit": cell.claim.unit, "low": low, "high": high,
-        "n_seeds": cell.n_seeds, "n_pretrainings": cell.n_pretrainings,
-        "tasks_as_claimed": cell.tasks_as_claimed, "n_tasks": cell.n_tasks,
-        "counted": cell.counted, "mixed": cell.mixed,
-        "strength": cell.strength, "robust": cell.robustly, "value": cell.value,
-        "bound": cell.bound, "band": cell.claim.band, "too_few": cell.too_few,
+    same = (
+        "n_seeds n_pretrainings tasks_as_claimed n_tasks counted mixed strength value bound too_few"
+    )
+    return others | {name: getattr(cell, name) for name in same.split()} | {
+        "others": cell.over_pretrainings, "outcome": outcome, "effect": effect, "low": low,
+        "high": high, "unit": cell.claim.unit, "robust": cell.robustly, "band": cell.claim.band,
     }  # fmt: skip
 
 
