@@ -50,31 +50,30 @@ def evaluate(
     """
     choose("split", split, SPLITS)
     given |= {"model": model}
-    own, terms = by_words.own_tasks(data, template), [(*_term(word), 1) for word in add]
-    terms += [(*_term(word), -1) for word in subtract]
-    there, names = suite_of(checked(given)), [name for name, _, _ in terms]
+    own, terms = by_words.own_tasks(data, template), [*map(_term, add)]
+    terms += [(name, -c) for name, c in map(_term, subtract)]
+    there, names = suite_of(checked(given)), [name for name, _ in terms]
     every = tuple(own) or (*there.names, there.control.name)
     chosen = tuple(dict.fromkeys(task)) or every  # each counts once
     for one in chosen:
         choose("task", one, every)
     with_them = f" with {len(names)} task vector{'s'[: len(names) != 1]}" if names else ""
     by_words.check_words(f"evaluating {model}{with_them}", names, given, base)
-    from tasklab.experiments.estimate import pace  # start-up: these load torch
+    from tasklab.experiments.estimate import passing  # start-up: these load torch
     from tasklab.taskvector import TaskVector
 
     sources = by_words.sources_of(names, given, base, heads=True)
     lab = by_words.lab_of(given, chosen, own, base, sources)
     linear = linear or any(one.linear for one in sources)
-    vector = TaskVector.sum(
-        one.vector * (c * sign) for one, (_, c, sign) in zip(sources, terms, strict=True)
-    )
+    pairs = [(one, c) for one, (_, c) in zip(sources, terms, strict=True)]
+    vector = TaskVector.sum(one.vector * c for one, c in pairs)
     images = sum(lab.evaluator.count(one, split) for one in chosen)
     passes = 2 if sources else 1
-    by_words.tell_time(f"{images} images, {passes} passes", passes * images * pace(lab).passed)
+    by_words.tell_time(f"{images} images, {passes} passes", passes * images * passing(lab))
     found = lab.evaluate(vector, chosen, split, linear=linear)
     edits: list[dict[str, Any]] = [
-        {"vector": name, "coefficient": c * sign, "notes": [*one.notes]}
-        for one, (name, c, sign) in zip(sources, terms, strict=True)
+        {"vector": name, "coefficient": c, "notes": [*one.notes]}
+        for name, (one, c) in zip(names, pairs, strict=True)
     ]
     if json:
         about = {"model": model, "suite": lab.parameters.suite, "split": split, "linear": linear}

@@ -28,61 +28,35 @@ def store(
         dry_run: Of gc: only show what could go.
         days: Of gc: unfinished computations go after so many days. By default 7.
     """
-    if what == "gc":
-        gc(store_root, dry_run, days)
-        return None
-    if dry_run or days is not None:
+    if what != "gc" and (dry_run or days is not None):
         raise TasklabError(f"--dry-run and --days belong to `tasklab store gc`, not to {what}.")
-    if what == "verify":
-        return verify(store_root)
-    size(store_root)
-    return None
-
-
-def verify(store_root: Path | str | None = None) -> int:
-    """Compare every result with its checksums; return 1 if one is damaged."""
     from tasklab.storage import upkeep  # start-up: torch
     from tasklab.storage.store import Store
 
+    if what == "size":
+        for root in (folders.store(store_root), folders.data()):
+            kinds = upkeep.sizes(root)
+            print(f"{root}: {gib(sum(taken for _, taken in kinds.values()))}")
+            for kind, (count, taken) in kinds.items():
+                print(f"  {gib(taken):>9}  {kind} ({count})")
+        return None
     store = Store(store_root)
+    if what == "gc":
+        limit = upkeep.DAYS if days is None else real("days", days)
+        removed = upkeep.collect(store, days=limit, dry_run=dry_run)
+        for leftover in removed:
+            print(f"{leftover.path}: {leftover.why}, {gib(leftover.size)}")
+        done = "could be removed" if dry_run else "removed"
+        print(f"{len(removed)} leftovers {done}, {gib(sum(one.size for one in removed))}")
+        return None
     count, damaged = upkeep.verify(store)
     for one in damaged:
         print(f"{one.path}: {one.what} is not what was written")
-    if damaged:
-        print(
-            f"{len(damaged)} of {count} results in {store.root} are damaged: each is set aside and "
-            "made again when it is asked for"
-        )
-        return 1
-    print(f"{count} results in {store.root}, all as they were written")
-    return 0
-
-
-def gc(
-    store_root: Path | str | None = None, dry_run: bool = False, days: float | str | None = None
-) -> None:
-    """Remove what killed processes left, what was set aside, and locks that nobody holds.
-
-    Drafts of images go too, and in `store_root` computations that rest for so many `days`.
-    """
-    from tasklab.storage import upkeep  # start-up: torch
-    from tasklab.storage.store import Store
-
-    store = Store(store_root)
-    limit = upkeep.DAYS if days is None else real("days", days)
-    removed = upkeep.collect(store, days=limit, dry_run=dry_run)
-    for one in removed:
-        print(f"{one.path}: {one.why}, {gib(one.size)}")
-    what = "could be removed" if dry_run else "removed"
-    print(f"{len(removed)} leftovers {what}, {gib(sum(one.size for one in removed))}")
-
-
-def size(store_root: Path | str | None = None) -> None:
-    """Show what takes the space, by kind, in the folders of results and of images."""
-    from tasklab.storage import upkeep  # start-up: torch
-
-    for root in (folders.store(store_root), folders.data()):
-        kinds = upkeep.sizes(root)
-        print(f"{root}: {gib(sum(taken for _, taken in kinds.values()))}")
-        for kind, (count, taken) in kinds.items():
-            print(f"  {gib(taken):>9}  {kind} ({count})")
+    if not damaged:
+        print(f"{count} results in {store.root}, all as they were written")
+        return None
+    print(
+        f"{len(damaged)} of {count} results in {store.root} are damaged: each is set aside and "
+        "made again when it is asked for"
+    )
+    return 1

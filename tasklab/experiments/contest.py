@@ -24,17 +24,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from tasklab.analyses.merging import METHODS, timing
 from tasklab.analyses.merging.search import Choice
 from tasklab.analyses.pair_errors import pair_errors
 from tasklab.experiments.answers import Answers, interval, paired
-from tasklab.experiments.estimate import per_image
+from tasklab.experiments.estimate import passing, per_image
 from tasklab.experiments.lab import Lab
 from tasklab.experiments.merge_loss import Unlabelled, unlabelled
 from tasklab.experiments.merging import Bench
 from tasklab.experiments.runner import Given, Trial
-from tasklab.models import inference
 from tasklab.progress import bar
 from tasklab.records.images import packed, unpacked
 from tasklab.storage.journal import Journal
@@ -167,12 +167,11 @@ def seconds(
 def _paces(trial: Trial) -> tuple[float, float]:
     """Return the seconds for an image, of a pass and of one with derivatives along a vector."""
     encoder, tau = trial.lab.clip.encoder, next(iter(trial.vectors_on_device.values()))
-    quick = inference.passes(encoder)
-    each = functools.partial(per_image, trial.lab, typical=statistics.median)
-    return (
-        each(lambda x: float(quick(encoder.params, x).sum())),
-        each(lambda x: float(jvp(encoder, encoder.params, tau, x).jtau.sum())),
-    )
+
+    def along(x: Tensor) -> float:
+        return float(jvp(encoder, encoder.params, tau, x).jtau.sum())
+
+    return passing(trial.lab), per_image(trial.lab, along, statistics.median)
 
 
 class _Keeper:

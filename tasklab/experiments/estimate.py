@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import statistics
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -109,7 +110,7 @@ def pace(lab: Lab) -> Pace:
     Beside other work a try can wait long for a core, which a run of minutes does only now and then.
     """
     encoder = lab.clip.encoder
-    quick, trained = inference.passes(encoder), training.passes(encoder)
+    trained = training.passes(encoder)
     precision = lab.parameters.precision or usual_precision(str(lab.parameters.device))
     leaves = {name: value.detach().requires_grad_() for name, value in encoder.params.items()}
 
@@ -118,10 +119,14 @@ def pace(lab: Lab) -> Pace:
             total = trained(leaves, x).float().square().mean()
         float(torch.autograd.grad(total, list(leaves.values()), allow_unused=True)[-1].sum())
 
-    def passing(x: Tensor) -> None:
-        float(quick(encoder.params, x).sum())
+    return Pace(per_image(lab, step), passing(lab, min))
 
-    return Pace(per_image(lab, step), per_image(lab, passing))
+
+def passing(lab: Lab, typical: Typical = statistics.median) -> float:
+    """Return the seconds of a pass for an image."""
+    encoder = lab.clip.encoder
+    quick = inference.passes(encoder)
+    return per_image(lab, lambda x: float(quick(encoder.params, x).sum()), typical)
 
 
 def per_image(lab: Lab, what: Callable[[Tensor], object], typical: Typical = min) -> float:
