@@ -366,6 +366,8 @@ def test_the_papers_are_run_from_published_vectors(world, fresh, monkeypatch, ca
     world.hub.sent.clear()
     assert main(given) == 0 and not world.hub.sent
     assert "vectors:" in told and "vectors:" not in capsys.readouterr().out
+    assert main([*given, "--steps", "2"]) == 0  # four tasks, not eight
+    assert "a rehearsal measures fewer tasks" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", ["tangent"])
