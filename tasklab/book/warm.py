@@ -5,10 +5,12 @@ Of each of the report's twenty notebooks and pages, importing is the longest par
 
 from __future__ import annotations
 
+import atexit
 import functools
 import multiprocessing
 import os
 import subprocess
+from collections.abc import Callable
 from typing import Any, cast
 
 from jupyter_client.manager import AsyncKernelManager
@@ -22,8 +24,7 @@ class Manager(AsyncKernelManager):
         kernel = self.provisioner
         assert isinstance(kernel, LocalProvisioner)
         file = kernel_cmd[kernel_cmd.index("-f") :]  # of the connection, and options
-        process = _server().Process(target=_run, args=(file, kw["env"], os.getcwd()))
-        process.start()
+        process = _start(_run, file, kw["env"], os.getcwd())
         kernel.process = cast(subprocess.Popen, _Child(process))
         kernel.pid = process.pid
         self._reconcile_connection_info(kernel.connection_info)
@@ -34,6 +35,13 @@ def _server() -> Any:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["open_clip", "tasklab.book.loaded"])
     return context
+
+
+def _start(target: Callable[..., None], *args: Any) -> Any:
+    process = _server().Process(target=target, args=args)
+    process.start()
+    atexit.register(process.kill)  # an interrupted command does not wait for what a kernel computes
+    return process
 
 
 def _run(argv: list[str], env: dict[str, str], cwd: str) -> None:
