@@ -92,10 +92,9 @@ def matched_table(verdicts: Iterable[Verdict]) -> pd.DataFrame:
             here, outcome = (PLAIN.get(row[name], row[name]) for name in ("here", "outcome"))
             said = f"{outcome}: {effect_of(row)}"
             said += f"; {here} on these tasks" if here not in ("", outcome) else ""
-            line = rows.setdefault((name, compared), {"statement": claim.short})
-            line |= {"compared": compared, claim.setting: said}
-    columns = ["statement", "compared", *_EQUAL]
-    return pd.DataFrame(list(rows.values()), columns=columns).fillna("–")
+            about = {"statement": claim.short, "compared": compared} | dict.fromkeys(_EQUAL, "–")
+            rows.setdefault((name, compared), about)[claim.setting] = said
+    return pd.DataFrame(list(rows.values()), columns=["statement", "compared", *_EQUAL])
 
 
 def origin_table(provenance: Mapping[str, Any]) -> pd.DataFrame:
