@@ -1,4 +1,4 @@
-"""Kernels that are forked: they end with the process that started them."""
+"""Kernels that are forks of one process."""
 
 from __future__ import annotations
 
@@ -6,7 +6,34 @@ import subprocess
 import sys
 import time
 
-CODE = """
+import nbformat
+import pytest
+
+from tasklab.book import execution, warm
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere kernels are processes of their own")
+def test_kernels_share_what_one_process_has_imported(tmp_path, monkeypatch):
+    server = warm.multiprocessing.get_context("forkserver")
+    server.set_forkserver_preload(["colorsys"])
+    monkeypatch.setattr(warm, "_server", lambda: server)
+    code = "import os, sys\nprint(os.getppid(), 'colorsys' in sys.modules, os.getcwd(), x)"
+    parents = []
+    for name in ("one", "two"):
+        source = tmp_path / f"{name}.ipynb"
+        cells = [nbformat.v4.new_code_cell("x = 1"), nbformat.v4.new_code_cell(code)]
+        cells[0].metadata["tags"] = ["parameters"]
+        nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=KERNEL), source)
+        with (tmp_path / "log").open("w") as log:
+            made = execution.execute(source, tmp_path / "out.ipynb", parameters={"x": 2}, log=log)
+        parent, *told = made.cells[-1].outputs[0].text.split()
+        assert told == ["True", str(tmp_path), "2"]
+        parents.append(parent)
+    assert parents[0] == parents[1]
+
+
+KERNEL = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+INTERRUPTED = """
 import multiprocessing, sys, time
 from tasklab.book import warm
 warm._server = lambda: multiprocessing.get_context("fork")
@@ -15,7 +42,8 @@ sys.exit(130)
 """
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere kernels are processes of their own")
 def test_an_interrupted_command_does_not_wait_for_its_kernels():
     began = time.monotonic()
-    assert subprocess.run([sys.executable, "-c", CODE], timeout=100).returncode == 130
+    assert subprocess.run([sys.executable, "-c", INTERRUPTED], timeout=100).returncode == 130
     assert time.monotonic() - began < 90
