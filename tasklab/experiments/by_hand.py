@@ -165,26 +165,23 @@ class ByHand(Advised):  # `self` is a `Lab`, which is made of this
         if not isinstance(name, str) or isinstance(vectors, TaskVector):
             raise TasklabError('first the method, then vectors: lab.merge("ties", [a, b]).')
         registry.check(name, options)
+        tasks = self.suite.names
         if vectors is None:
             vectors = self.vectors()
-        elif not isinstance(vectors, Mapping):
-            if len(vectors) > len(self.suite.names):
-                raise TasklabError(
-                    f"{len(vectors)} vectors for {len(self.suite.names)} tasks: name their tasks."
-                )
-            vectors = dict(zip(self.suite.names, vectors, strict=False))
-        if wrong := [task for task in vectors if task not in self.suite.names]:
-            texts("tasks of vectors", wrong, self.suite.names)
-        methods = {vector.method for vector in vectors.values()} - {""}
+        elif not isinstance(vectors, Mapping) and len(vectors) > len(tasks):
+            raise TasklabError(f"{len(vectors)} vectors for {len(tasks)} tasks: name their tasks.")
+        named = dict(vectors if isinstance(vectors, Mapping) else zip(tasks, vectors, strict=False))
+        texts("tasks of vectors", [*named], tasks)
+        methods = {vector.method for vector in named.values()} - {""}
         if len({one in LINEAR for one in methods}) > 1:
             raise TasklabError(f"vectors of {', '.join(sorted(methods))} make no model together.")
         method = methods.pop() if methods else "nonlinear"
-        bench = Bench(Given.of(self, dict(vectors), method))
+        bench = Bench(Given.of(self, named, method))
         if search:
             if options:
                 raise TasklabError(f"search=True chooses {', '.join(options)}: leave one out.")
-            return contest.searched(self, dict(vectors), method, name)[0]
-        options = registry.method(name).usual(len(vectors), options) | options
+            return contest.searched(self, named, method, name)[0]
+        options = registry.method(name).usual(len(named), options) | options
         return merge(name, bench.vectors, **bench.statistics(name), **options)
 
     def plot(

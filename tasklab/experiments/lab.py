@@ -93,7 +93,7 @@ class Lab(ByHand, FromPublished):
             chapters.check(chapter, parameters.model)
             # else the chapter takes shipped ones
             if not parameters.light and parameters.vectors is None:
-                terms = parameters.preset, parameters.live, chapters.page_of(chapter)
+                terms = parameters.preset, parameters.live or "all", chapters.page_of(chapter)
                 needs = (*needs, *chapters.chapter(chapter).needs(*terms))
             if chapters.page_of(chapter) == "more" and parameters.live != "all":
                 computes = False  # recorded results alone: the network's libraries take seconds
@@ -101,7 +101,9 @@ class Lab(ByHand, FromPublished):
         machine.keep_freed_memory(shipped(parameters.model))
         self.began = time.perf_counter()
         if own:
-            parameters = dataclasses.replace(parameters, suite=OWN)
+            parameters = dataclasses.replace(parameters, suite=OWN)  # type: ignore[arg-type]  # no choice
+        device, root = parameters.device, parameters.data_root
+        assert parameters.suite and device and not isinstance(root, str), "they are settled"
         self.parameters, self.progress, self.own = parameters, progress, own
         self.chapter = chapter
         self.rehearsal = parameters.rehearsal
@@ -124,11 +126,11 @@ class Lab(ByHand, FromPublished):
                 self.suite = dataclasses.replace(self.suite, tasks=chosen)
         self.store = Store(parameters.store_root)
         self.published = PublishedVectors.of(self)
-        pictures = DecodedImages(suite=self.suite, root=parameters.data_root, progress=progress)
+        pictures = DecodedImages(suite=self.suite, root=root, progress=progress)
         trains = trains and self.published is None
-        about = {"trains": trains, "images_of": images_of, "weights": base is None}
-        complete(parameters, pictures, needs, computes=computes, **about)
-        device, self.base = parameters.device, base
+        about: dict[str, Any] = {"images_of": images_of, "weights": base is None}
+        complete(parameters, pictures, needs, computes=computes, trains=trains, **about)
+        self.base = base
         if base is None:
             model = loading.shared if computes else loading.outline
             self.clip = model(parameters.model, init=parameters.init, device=device)
@@ -281,6 +283,7 @@ class Lab(ByHand, FromPublished):
             roles = FAMILIES[0]
         changes = {"init": "random"} if role == "random" else {"model": roles[role]}
         parameters, own = self.changed(changes)
+        assert parameters.suite, "it is settled"
         there = Suite.from_tasks(*own) if own else suite(parameters.suite).by_default()
         if self.parameters.preset != "full" or self.rehearsal:
             there = dataclasses.replace(there, tasks=tuple(there[n] for n in pairs_of(there)[0]))
@@ -303,7 +306,9 @@ class Lab(ByHand, FromPublished):
             if run.head == "probe":
                 own[task] = probes.fit(run.probe, self.clip, self.suite, task, self.store).head
             elif run.head != "zero_shot":
-                own[task] = self.tune(task, method, seed).head
+                head = self.tune(task, method, seed).head
+                assert head is not None, "it was trained along"
+                own[task] = head
         return self.evaluator.with_heads(own) if own else self.evaluator
 
     def vectors(
@@ -364,7 +369,10 @@ class Lab(ByHand, FromPublished):
             else str(self.published),
             "images": dict(self.scale.counts) or "whole splits",
         }
-        seconds, gpu = round(time.perf_counter() - self.began, 1), machine.gpu_name(p.device)
+        seconds, gpu = (
+            round(time.perf_counter() - self.began, 1),
+            machine.gpu_name(p.device or "cpu"),
+        )
         about: dict[str, Any] = {"gpu": gpu, "threads": machine.threads()}
         return provenance(extra, **about, preset=p.preset, seconds=seconds)
 
@@ -383,4 +391,4 @@ def several(suite: Suite) -> tuple[str, ...]:
     return suite.names
 
 
-Lab.__init__.__signature__ = with_parameters(Lab.__init__)
+Lab.__init__.__signature__ = with_parameters(Lab.__init__)  # type: ignore[attr-defined]
