@@ -20,6 +20,7 @@ from tasklab.exchange import sources as located
 from tasklab.experiments.parameters import Parameters
 from tasklab.models.zoo import closed, spec
 from tasklab.progress import LATER, bar, begin, duration, tell
+from tasklab.storage.atomic import check_ordinary
 from tasklab.storage.store import Store
 from tasklab.tasks.suites import Task
 
@@ -37,6 +38,7 @@ def check_target(option: str, target: Path) -> None:
     """Raise unless a file can be written, before anything is computed."""
     if target.is_dir():
         raise TasklabError(f"{option} {target} is a folder: name a file in it.")
+    check_ordinary(target)
     try:
         tempfile.TemporaryFile(dir=target.parent).close()
     except OSError as error:

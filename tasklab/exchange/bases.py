@@ -9,6 +9,7 @@ checkpoint's; where it has none, that of the published weights.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import logging
 from pathlib import Path
 
@@ -22,7 +23,6 @@ from tasklab.models import loading
 from tasklab.models.loading import Clip
 from tasklab.models.zoo import spec
 
-_log = logging.getLogger(__name__)
 _IMAGES = "visual."  # before the image tower's names
 
 
@@ -51,6 +51,11 @@ def network(base: Path | str, model: str, *, texts: bool = True) -> nn.Module:
     return made
 
 
+@functools.cache  # a model is completed several times
+def _tell(text: str) -> None:
+    logging.getLogger(__name__).warning("%s", text)
+
+
 def completed(base: Path | str, model: str, *, texts: bool = True) -> Checkpoint:
     """Return a checkpoint with what it lacks from the published weights, if they are here."""
     found = importing.base_of(base, model)
@@ -74,5 +79,5 @@ def completed(base: Path | str, model: str, *, texts: bool = True) -> Checkpoint
         found = reading.completed(found, {n: own[f"{before}{n}"] for n in found.lacking})
     if names and found.text:
         taken = f"{abridged(names, 2)} of its text tower are those of the published weights"
-        _log.warning("%s: %s", base, taken)
+        _tell(f"{base}: {taken}")
     return dataclasses.replace(found, text={**found.text, **{n: own[n] for n in names}})

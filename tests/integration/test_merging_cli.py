@@ -1,6 +1,7 @@
 """`tasklab merge` and `tasklab evaluate` on small vectors: what they write, print and refuse."""
 
 import json
+import os
 import re
 import shutil
 
@@ -395,6 +396,9 @@ def test_tangent_vectors_stay_in_the_linearized_model(files, encoder, capsys):
         ([*AB, "--out", "b.safetensors"], "b.safetensors is one of the vectors"),
         ([*AB, "--out", "export/task_vector.safetensors"], "is of an export"),
         ([*AB, "--out", "/proc/m.safetensors"], "cannot write to /proc"),
+        ([*AB, "--out", "pipe"], "is a device or a pipe, and no file"),
+        (["compare", *AB[1:], "--csv", "pipe"], "is a device or a pipe, and no file"),
+        (["compare", *AB[1:], "--csv", "./report.html"], "--out and --csv must be different"),
         (["merge"], "merge takes two VECTORs"),
         ([*AB, "Cars.safetensors"], "merge takes each VECTOR before its options"),
         ([*AB, "--base", "b.safetensors"], "b.safetensors is the --base: leave it out"),
@@ -429,6 +433,7 @@ def test_a_mistake_is_one_line_and_nothing_is_written(
     for name in ("SVHN", "Cars"):
         shutil.copy("a.safetensors", f"{name}.safetensors")
     (files / "text.txt").write_text("no vector")
+    os.mkfifo("pipe")
     torch.save(loading.load(MODEL, init="random").encoder.params, "r1.pt")
     shutil.copy("r1.pt", "r2.pt")  # of another base
     (files / "broken.safetensors").write_bytes((files / "a.safetensors").read_bytes()[:5000])
