@@ -12,6 +12,7 @@ import functools
 import importlib
 import inspect
 import io
+import operator
 import types
 import typing
 from collections.abc import Callable, Sequence
@@ -57,12 +58,20 @@ def settings(*without: str, live: bool = False, **defaults: str) -> Any:
             hint = "" if usual is None else f"(default: {usual})"
             text = " ".join((texts[name] or "").split())
             option = tyro.conf.arg(help=text, help_behavior_hint=hint)
-            options[name in OF_RUNS][name] = Annotated[hints[name], option]
+            options[name in OF_RUNS][name] = Annotated[_some(hints[name]), option]
     runs = typing.TypedDict("runs", options[True], total=False)  # type: ignore[misc]
     titled = Annotated[runs, tyro.conf.arg(name="fine-tuning and stored runs,")]
     own = {**options[False], _RUNS: titled}
     given = typing.TypedDict("given", own, total=False)  # type: ignore[misc]
     return Annotated[given, tyro.conf.OmitArgPrefixes, tyro.conf.arg(name="")]
+
+
+def _some(hint: Any) -> Any:
+    """Return a type without `None`, which leaves an option out and is no word for it."""
+    if typing.get_origin(hint) not in (typing.Union, types.UnionType):
+        return hint
+    members = (one for one in typing.get_args(hint) if one is not type(None))
+    return functools.reduce(operator.or_, members)
 
 
 def _asked(function: Callable[..., Any]) -> Callable[..., Callable[[], Any]]:

@@ -115,6 +115,7 @@ def test_the_version_and_completion(capsys):
     assert not stop.value.code
     out = capsys.readouterr().out
     assert all(name in out for name in COMMANDS) and "--store-root" in out
+    assert "'paper', 'icons']" in out and "'None'" not in out
 
 
 def test_list_names_everything(capsys):
