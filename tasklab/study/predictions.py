@@ -214,8 +214,8 @@ def shown(rows: pd.DataFrame) -> pd.DataFrame:
         "of": rows["metric"].map(_WORDS),
         "rate": [np.format_float_scientific(x, trim="-", exp_digits=1) for x in rows["rate"]],
         "predicted": [_signed(one) for one in rows["effect"]],
-        "95 % interval": [f"{_signed(a)} to {_signed(b)}" for a, b in zip(rows["low"], rows["high"],
-                                                                        strict=True)],
+        "95 % interval": [f"{_signed(a)}\N{NBSP}to\N{NBSP}{_signed(b)}"
+                          for a, b in zip(rows["low"], rows["high"], strict=True)],
     })  # fmt: skip
     if "value" in rows:
         table["model"] = rows["model"].replace(SIZES)
@@ -238,7 +238,10 @@ def by_rate(rows: pd.DataFrame) -> pd.DataFrame:
 
 def ranked(rows: pd.DataFrame) -> pd.DataFrame:
     """Return rank correlations (`orders`) as a table for people."""
-    cells = [f"{one.rank:.2f} ({one.low:.2f} to {one.high:.2f})" for one in rows.itertuples()]
+    cells = [
+        f"{one.rank:.2f} ({one.low:.2f}\N{NBSP}to\N{NBSP}{one.high:.2f})"
+        for one in rows.itertuples()
+    ]
     table = rows[["what", "source", "model", "n"]].replace({"model": SIZES})
     table["rank"] = [one.replace("-", "−") for one in cells]
     return table.set_axis(["ranked", "published by", "model", "how many", "Spearman"], axis=1)
