@@ -94,13 +94,7 @@ def of(
 ) -> list[Need]:
     """List the needs of `tasklab paper`, step by step.
 
-    Args:
-        parameters: Of the chapters.
-        pace: Of this machine.
-        chapters: Those that are asked for.
-        executed: Those whose outputs are in the store.
-        reachable: Whether the hub answers, and is asked for sizes.
-        source: A folder that holds the published files, in place of the hub.
+    The outputs of `executed` chapters are in the store; a `reachable` hub is asked for sizes.
     """
     return [
         *_weights(parameters, reachable),

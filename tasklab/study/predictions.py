@@ -158,9 +158,7 @@ def printed() -> pd.DataFrame:
 def orders() -> pd.DataFrame:
     """Return how far the recorded order of accuracies agrees with orders that are published.
 
-    Returns:
-        Columns what, source, model, n (of ranked accuracies), rank (Spearman's correlation), low
-        and high: a bootstrap over what is ranked.
+    `rank` is Spearman's correlation, `low` and `high` are of a bootstrap over the n ranked values.
     """
     rows, merging, tangent = [], recorded("merging")[0], recorded("tangent")[0]
     for model in ("vitb32", "vitl14"):
@@ -269,14 +267,9 @@ def missing(lab: Lab, methods: tuple[str, ...]) -> int:
 
 
 def check(lab: Lab, *, waiting: Callable[[str], None] = print) -> pd.DataFrame:
-    """Measure the predictions whose runs are in the store, and grade them.
+    """Measure the predictions whose runs are in the store, and return their grades (`graded`).
 
-    Args:
-        lab: Of the model; its learning rate is set to each predicted one.
-        waiting: Gets a line for each rate that lacks runs.
-
-    Returns:
-        What `graded` returns, with model and seeds.
+    `waiting` gets a line for each claim and rate that lacks runs.
     """
     rows, given = [], lab.parameters.vectors is not None
     for rate, wanted in frozen().groupby("rate"):
