@@ -10,6 +10,7 @@ import functools
 import multiprocessing
 import os
 import subprocess
+import threading
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -38,10 +39,26 @@ def _server() -> Any:
 
 
 def _start(target: Callable[..., None], *args: Any) -> Any:
-    process = _server().Process(target=target, args=args)
+    process = _server().Process(target=_guarded, args=(target, *args))
     process.start()
     atexit.register(process.kill)  # an interrupted command does not wait for what a kernel computes
     return process
+
+
+def _guarded(target: Callable[..., None], *args: Any) -> None:
+    """Run a kernel that ends when the process that asked for it is gone, killed or not.
+
+    The forks' server lives as long as they do, so that it is no parent to watch.
+    """
+    threading.Thread(
+        target=_end_with, args=(multiprocessing.parent_process(),), daemon=True
+    ).start()
+    target(*args)
+
+
+def _end_with(parent: Any) -> None:
+    parent.join()
+    os._exit(1)
 
 
 def _run(argv: list[str], env: dict[str, str], cwd: str) -> None:

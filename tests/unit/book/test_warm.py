@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import nbformat
 import pytest
@@ -47,3 +48,22 @@ def test_an_interrupted_command_does_not_wait_for_its_kernels():
     began = time.monotonic()
     assert subprocess.run([sys.executable, "-c", INTERRUPTED], timeout=100).returncode == 130
     assert time.monotonic() - began < 90
+
+
+KILLED = """
+import multiprocessing, os, signal, sys, time
+from tasklab.book import warm
+warm._server = lambda: multiprocessing.get_context("forkserver")
+print(warm._start(time.sleep, 120).pid, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere kernels are processes of their own")
+def test_a_killed_command_leaves_no_kernel():
+    with subprocess.Popen([sys.executable, "-c", KILLED], stdout=subprocess.PIPE) as process:
+        kernel = Path("/proc", process.stdout.readline().decode().strip())
+        end = time.monotonic() + 60
+        while kernel.exists() and time.monotonic() < end:
+            time.sleep(0.1)
+    assert kernel.name and not kernel.exists()
