@@ -62,6 +62,7 @@ from .merging import merge_ranking as merge_ranking
 from .merging import merge_ways as merge_ways
 from .merging import merge_ways_table as merge_ways_table
 from .schemes import closed_table as closed_table
+from .schemes import editing_table as editing_table
 from .schemes import open_table as open_table
 from .schemes import price as price
 from .schemes import scheme as scheme
@@ -76,7 +77,6 @@ from .style import METHOD_LABEL as METHOD_LABEL
 from .style import WIDTH as WIDTH
 from .style import book_figure as book_figure
 from .style import once_recorded as once_recorded
-from .tables import editing_table as editing_table
 from .tables import matched_table as matched_table
 from .tables import origin_table as origin_table
 from .tables import pretraining_table as pretraining_table

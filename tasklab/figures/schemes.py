@@ -16,6 +16,7 @@ from tasklab.models.zoo import FAMILIES, REGISTRY, family
 from tasklab.records.papers import papers
 from tasklab.records.table import is_awaited, summarise
 from tasklab.tasks.suites import OWN
+from tasklab.tuning.methods import METHODS
 
 # A hue for each sort of pre-training, darker with more data or a larger model; markers repeat it.
 SCHEMES = {  # role -> label, colour, marker
@@ -119,6 +120,40 @@ def open_table(df: pd.DataFrame) -> Any:
     rows = [_line(names[method], df, printed, method, "pretrained", "zero-shot")
             for method in names if (df["method"] == method).any()]  # fmt: skip
     return _styled(rows, "fine-tuned")
+
+
+def editing_table(df: pd.DataFrame) -> pd.DataFrame:
+    """Return accuracy alone and in the sum of all tasks, of every model and method.
+
+    In %: alone, sum (absolute) and normalised, with standard deviations over seeds; number of
+    seeds. Records: `single` and `addition` of one or several models; with `joint`, one model
+    trained on all tasks stands above, as `…, jointly`, of every method that trains.
+    """
+    tested, by = where(df, split="test"), ["model", "method"]
+    columns: dict[str, pd.Series] = {}
+    sums = where(tested, experiment="addition")
+    sums = sums[sums["n_tasks"] == sums.groupby("model")["n_tasks"].transform("max")]
+    parts = {"alone": where(tested, experiment="single"), "sum": where(sums, metric="absolute"),
+             "normalised": where(sums, metric="normalised")}  # fmt: skip
+    for name, rows in parts.items():
+        summary = summarise(rows, by).set_index(by)
+        columns |= {name: summary["mean"], f"± {name}": summary["std"]}
+        columns.setdefault("seeds", summary["n_seeds"])
+    table = pd.DataFrame(columns)
+    table["seeds"] = table.pop("seeds")  # last
+    models, methods = dict.fromkeys(df["model"]), methods_in(df, baseline=True)
+    order = [way for way in itertools.product(models, methods) if way in table.index]
+    table = table.loc[order].rename(index=METHOD_LABEL, level="method")
+    joint = summarise(where(tested, experiment="joint", metric="absolute"), by).set_index(by)
+    if len(joint):
+        trained = [name for name in methods if name in METHODS]
+        ways = itertools.product(joint.index.unique("model"), trained)
+        joint = joint.astype({"n_seeds": "Int64"}).reindex(list(ways))
+        joint = joint.rename(columns={"mean": "sum", "std": "± sum", "n_seeds": "seeds"})
+        joint = joint.rename(index=lambda way: f"{METHOD_LABEL[way]}, jointly", level="method")
+        table = pd.concat([joint.reindex(columns=table.columns), table])
+    table = table.rename(index=scheme, level="model")
+    return table.rename_axis(["model", "method"])
 
 
 def price(costs: pd.DataFrame, sums: pd.DataFrame) -> pd.DataFrame:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import html
-import itertools
 import numbers
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -12,13 +11,10 @@ from typing import Any
 
 import pandas as pd
 
-from tasklab.figures.rows import methods_in, where
 from tasklab.figures.style import METHOD_LABEL
 from tasklab.records.claims import SETTINGS
 from tasklab.records.judgement import Verdict
 from tasklab.records.statements import PLAIN, effect_of, verdict_rows
-from tasklab.records.table import summarise
-from tasklab.tuning.methods import METHODS
 
 _EQUAL = SETTINGS[:3]  # as chosen, at equal accuracy, at equal norm; rates have rows of their own
 _TOLD = {"absolute": "sum", "normalised": "normalised sum", "target": "negated task",
@@ -118,39 +114,3 @@ def _fact(value: Any) -> str:
         return between.join(map(_fact, value))
     text = str(value)
     return text[:12] if re.fullmatch("[0-9a-f]{40,}", text) else text  # a checksum's beginning
-
-
-def editing_table(df: pd.DataFrame) -> pd.DataFrame:
-    """Return accuracy alone and in the sum of all tasks, of every model and method.
-
-    In %: alone, sum (absolute) and normalised, with standard deviations over seeds; number of
-    seeds. Records: `single` and `addition` of one or several models; with `joint`, one model
-    trained on all tasks stands above, as `…, jointly`, of every method that trains.
-    """
-    from tasklab.figures.schemes import scheme  # whose tables are made of those here
-
-    tested, by = where(df, split="test"), ["model", "method"]
-    columns: dict[str, pd.Series] = {}
-    sums = where(tested, experiment="addition")
-    sums = sums[sums["n_tasks"] == sums.groupby("model")["n_tasks"].transform("max")]
-    parts = {"alone": where(tested, experiment="single"), "sum": where(sums, metric="absolute"),
-             "normalised": where(sums, metric="normalised")}  # fmt: skip
-    for name, rows in parts.items():
-        summary = summarise(rows, by).set_index(by)
-        columns |= {name: summary["mean"], f"± {name}": summary["std"]}
-        columns.setdefault("seeds", summary["n_seeds"])
-    table = pd.DataFrame(columns)
-    table["seeds"] = table.pop("seeds")  # last
-    models, methods = dict.fromkeys(df["model"]), methods_in(df, baseline=True)
-    order = [way for way in itertools.product(models, methods) if way in table.index]
-    table = table.loc[order].rename(index=METHOD_LABEL, level="method")
-    joint = summarise(where(tested, experiment="joint", metric="absolute"), by).set_index(by)
-    if len(joint):
-        trained = [name for name in methods if name in METHODS]
-        ways = itertools.product(joint.index.unique("model"), trained)
-        joint = joint.astype({"n_seeds": "Int64"}).reindex(list(ways))
-        joint = joint.rename(columns={"mean": "sum", "std": "± sum", "n_seeds": "seeds"})
-        joint = joint.rename(index=lambda way: f"{METHOD_LABEL[way]}, jointly", level="method")
-        table = pd.concat([joint.reindex(columns=table.columns), table])
-    table = table.rename(index=scheme, level="model")
-    return table.rename_axis(["model", "method"])
