@@ -122,6 +122,7 @@ class Bar:
         self.start = clock()
         self.last, self.soon = self.start + soon - (screen.every if screen else 0), soon
         self.first: tuple[float, float] | None = None  # when a step was done, and the share then
+        self.last_share = 0.0
         self.closed, self.cell = screen is None, _cell()
         if not self.closed:
             if _open and _open[0].cell != self.cell:  # an error in that cell left them open
@@ -146,8 +147,10 @@ class Bar:
 
     def refresh(self) -> None:
         """Show the line, unless it was shown a moment ago."""
-        if self.first is None and (share := self.share()) > self._before:
+        share = self.share()  # which falls where a part ends that its step does not count
+        if share > self._before and (self.first is None or share < self.last_share):
             self.first = self.clock(), share
+        self.last_share = share
         if self.screen is not None and self.clock() - self.last >= self.screen.every:
             self._show()
 

@@ -300,8 +300,8 @@ class Lab(ByHand, FromPublished):
         Args:
             tasks: Only their heads; `None` is the whole suite.
         """
-        own = {}
-        for task in tasks or self.suite.names:
+        own, names = {}, [*(tasks or self.suite.names)]
+        for task in track(names, len(names), "heads", unit="task", on=self.progress):
             run = self.run(task, method, seed)
             if run.head == "probe":
                 own[task] = probes.fit(run.probe, self.clip, self.suite, task, self.store).head

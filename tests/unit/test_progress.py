@@ -102,6 +102,17 @@ def test_a_slow_first_step_does_not_count_for_the_time_left():
     assert texts[-1] == "train: step 4 of 400, about 66 min left"
 
 
+def test_a_share_that_falls_begins_the_pace_anew():
+    clock, screen = Clock(), Seen()
+    with progress.Bar(2, "compare", screen=screen, clock=clock):
+        for _ in range(2):  # parts of the first step
+            with progress.Bar(10, "features", screen=screen, clock=clock) as part:
+                for _ in range(4):
+                    clock.now += 10
+                    part.update()
+    assert screen.lines[-1][0] == "compare: step 1 of 2, about 3 min left, features: step 5 of 10"
+
+
 def test_nothing_for_what_takes_no_time():
     assert run(0.5) == ""
 
