@@ -224,7 +224,7 @@ def test_conjugate_gradients_reach_the_dense_minimum_from_any_start(name):
         H_t = (J.mT @ g @ J).sum(0)
         H, b = H + H_t, b + H_t @ flat(vectors[task], encoder)
     expected = torch.linalg.pinv(H, rtol=1e-9) @ b
-    for start in (average(vectors), 3 * vectors["b"])[: 1 + (name == "logits")]:
+    for start in (average(vectors), 3 * vectors["b"])[: 1 + (name == "features")]:
         found = minimum.minimum(encoder, parts, start, rounds=[(8, 3), (99, 400)], batch_size=20)
         assert found.residual[-1] < 1e-6 < 0.1 < found.residual[1]
         assert all(new <= old + 1e-12 for old, new in itertools.pairwise(found.objective))
