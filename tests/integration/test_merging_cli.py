@@ -482,7 +482,7 @@ def test_too_little_memory_is_one_line(files, capsys, monkeypatch, error, readin
 def test_equal_vectors_in_two_files_are_told(files, capsys):
     shutil.copy("a.safetensors", "copy.safetensors")
     assert main(["merge", "a.safetensors", "copy.safetensors", "--model", MODEL]) == 0
-    assert "copy.safetensors: it is the vector of a.safetensors, which c" in capsys.readouterr().out
+    assert "copy.safetensors: it is the same vector as a.safetensors" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("command", [AB, ["evaluate", MODEL, "--add", "a.safetensors"]])
