@@ -127,10 +127,10 @@ def _images(parameters: Parameters, reachable: bool) -> Iterator[Need]:
     cores, own = max(1, int(machine.cores())), input_side(spec(parameters.model))
     for name in paper_data_sets():
         found = find_data(name, folder("data_root", parameters.data_root))
-        if own in decoded_sides(name, folders.data()):
+        side = min(own, paper_data_sets()[name].get("side", own))  # small images keep their size
+        if side in decoded_sides(name, folders.data()):
             yield Need(step="images", what=name, done=True)
             continue
-        side = paper_data_sets()[name].get("side", own)  # small images are kept at their size
         count = sum(sizes(name).values())
         if found.state not in ("found", "decoded"):
             size = finding.size(paper_task(paper_data_sets()[name])) if reachable else None

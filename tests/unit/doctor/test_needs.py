@@ -1,5 +1,6 @@
 """What a full-size reproduction lacks: bytes and seconds that follow from what is declared."""
 
+import itertools
 import json
 
 import pytest
@@ -58,13 +59,14 @@ def test_what_is_here_is_done(tmp_path):
     found = steps(needs.of(parameters, PACE, chapters=["tangent"], executed=["tangent"]))
     assert "images" not in found
     assert found["weights"][0].done and found["chapters"][0].done
-    folder = tmp_path / "data" / "pictures" / "Cars"
-    for split in ("train", "val", "test"):
-        (folder / f"{split}-0").mkdir(parents=True)
-        note = {"split": split, "transform": {"side": 224}}
-        (folder / f"{split}-0" / "manifest.json").write_text(json.dumps(note))
+    kept = {"Cars": 224, "MNIST": 28}  # small images are kept at their size
+    for name, split in itertools.product(kept, ("train", "val", "test")):
+        folder = tmp_path / "data" / "pictures" / name / f"{split}-0"
+        folder.mkdir(parents=True)
+        note = {"split": split, "transform": {"side": kept[name]}}
+        (folder / "manifest.json").write_text(json.dumps(note))
     images = needs.of(full(tmp_path), PACE, chapters=(), reachable=False)
-    assert [one.done for one in images if one.what == "Cars"] == [True]
+    assert [one.what for one in images if one.done] == [*kept]
 
 
 @pytest.mark.parametrize("name", paper_data_sets())
