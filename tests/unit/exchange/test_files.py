@@ -8,7 +8,7 @@ import torch
 
 from tasklab import checkpoints
 from tasklab.errors import TasklabError
-from tasklab.exchange import exporting, merged, reading
+from tasklab.exchange import exporting, importing, merged, reading
 from tasklab.models import loading
 from tasklab.storage.store import Store
 from tasklab.taskvector import Base, TaskVector
@@ -77,8 +77,9 @@ def test_a_saved_vector_of_another_start_is_refused(encoder, tmp_path):
     other = base_of(encoder)._replace(weights="0" * 64)
     file = vector(encoder, other).save(tmp_path / "other.safetensors")
     mine, store = saved(encoder, tmp_path), Store(tmp_path / "store")
-    with pytest.raises(TasklabError, match="starts from the weights 000000000000"):
-        checkpoints.load(file, encoder)
+    for read in (lambda: checkpoints.load(file, encoder), lambda: importing.compare(file, MODEL)):
+        with pytest.raises(TasklabError, match="starts from the weights 000000000000"):
+            read()
     one, two = (merged.find(str(path), store, MODEL) for path in (mine, file))
     assert (one.weights, two.weights) == (encoder.weights_hash, "0" * 64)
     with pytest.raises(TasklabError, match="same pre-trained model"):
