@@ -180,7 +180,8 @@ def verdict(
     - *no gain*: both sides are the same model at every seed, as where validation chooses the
       coefficient 0. What compares a number with a multiple of itself is not tested;
     - *undecided*: it contains no effect, or there is only one seed, or the claim is about tasks in
-      general and fewer than three pairs were measured.
+      general and fewer than three pairs were measured, or the sides are of different makes of
+      processor and nobody measured what a make changes in this metric.
 
     The interval has the spread over seeds of fine-tuning, the sampling of images where what is
     compared was counted on images, that of tasks where the claim is about tasks in general, and
@@ -237,12 +238,15 @@ def verdict(
     if claim.band and len(by_seed) > 1 and by_seed.nunique() == 1:  # all seeds on one side of it
         statistics["interval"] = Interval(effect, effect, effect)
     replicas = _replicas(claim, df, n_tasks) if not claim.grows else ()
+    mixed, outcome = machines.mixed(table), _outcome(claim, statistics["interval"])
+    if mixed and "machine" not in statistics.get("sources", ()) and outcome != "not tested":
+        outcome = "undecided"
     return Verdict(
         claim=claim,
-        outcome=_outcome(claim, statistics["interval"]),
+        outcome=outcome,
         pretrainings=intervals.of_mean(replicas) if len(replicas) > 1 else NOTHING,
         n_pretrainings=max(1, len(replicas)),
-        mixed=machines.mixed(table),
+        mixed=mixed,
         **seen,
         **statistics,
     )

@@ -60,6 +60,16 @@ def test_sides_of_different_makes_are_counted():
     found = verdict(CLAIM, two_methods({0: 3.0, 1: 3.1, 2: 3.2}, makes))
     assert found.mixed == 3
     assert verdict(CLAIM, two_methods({0: 3.0, 1: 3.1})).mixed == 0
+    assert found.outcome == "holds" and found.sources == ("seeds", "machine")
+
+
+def test_sides_of_different_makes_decide_nothing_that_was_not_measured(monkeypatch):
+    sure, alike = {0: 30.0, 1: 30.1, 2: 30.2}, dict.fromkeys(("nonlinear", "linearized"), "AMD")
+    makes = alike | {"linearized": "Intel"}
+    assert verdict(CLAIM, two_methods(sure, makes)).outcome == "holds"
+    monkeypatch.setattr(machines, "_SCOPES", {})
+    assert verdict(CLAIM, two_methods(sure, alike)).outcome == "holds"
+    assert verdict(CLAIM, two_methods(sure, makes)).outcome == "undecided"
 
 
 @pytest.mark.parametrize(
