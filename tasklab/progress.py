@@ -13,7 +13,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Protocol, TextIO, TypeVar
+from typing import Any, Protocol, TextIO, TypeVar
 
 T = TypeVar("T")
 Clock = Callable[[], float]
@@ -123,7 +123,7 @@ class Bar:
         self.last, self.soon = self.start + soon - (screen.every if screen else 0), soon
         self.first: tuple[float, float] | None = None  # when a step was done, and the share then
         self.last_share = 0.0
-        self.closed, self.cell = screen is None, _cell()
+        self.closed, self.cell = screen is None, cell()
         if not self.closed:
             if _open and _open[0].cell != self.cell:  # an error in that cell left them open
                 _open.clear()
@@ -304,18 +304,27 @@ def begin(text: str) -> None:
         tell(text)
 
 
-def _cell() -> int | None:
-    """Return the number of the notebook's cell that runs."""
+def _shell() -> Any:
+    """Return the shell of the notebook's kernel that this runs in, or `None`.
+
+    That ipykernel is loaded says nothing: whoever runs notebooks loads it, too.
+    """
     if "ipykernel.zmqshell" not in sys.modules:
         return None
     from IPython import get_ipython
 
     shell = get_ipython()
+    return shell if hasattr(shell, "kernel") else None
+
+
+def cell() -> int | None:
+    """Return the number of the notebook's cell that runs."""
+    shell = _shell()
     return shell and shell.execution_count
 
 
 def output() -> str:
     """Return the kind of output: `"notebook"`, `"terminal"` or `"log"`."""
-    if "ipykernel.zmqshell" in sys.modules:
+    if _shell() is not None:
         return "log" if os.environ.get(FORM) == "lines" else "notebook"
     return "terminal" if sys.stderr is not None and sys.stderr.isatty() else "log"

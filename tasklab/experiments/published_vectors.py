@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from tasklab.errors import LeftOutError, TasklabError
 from tasklab.exchange import importing, published
 from tasklab.machine import gib
-from tasklab.progress import tell
+from tasklab.progress import cell, tell
 from tasklab.taskvector import TaskVector
 from tasklab.tuning import finetune
 from tasklab.tuning.methods import POSTHOC
@@ -159,16 +158,11 @@ class NoTrainer(finetune.Trainer):
 
 def leave_out(text: str) -> None:
     """Say once a cell, in its output, what is left out of it; elsewhere on stderr."""
-    shell = None
-    if "ipykernel.zmqshell" in sys.modules:
-        from IPython import get_ipython  # of notebooks alone
-
-        shell = get_ipython()
-    key = (shell and shell.execution_count, text)
-    if key in _told:
+    number = cell()
+    if (number, text) in _told:
         return
-    _told.add(key)
-    if shell is None:
+    _told.add((number, text))
+    if number is None:
         tell(f"left out: {text}")
         return
     from IPython.display import Markdown, display

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -53,7 +54,10 @@ def test_where_output_goes(monkeypatch):
     monkeypatch.setattr(sys, "stderr", io.StringIO())
     assert progress.output() == "log"
     monkeypatch.setitem(sys.modules, "ipykernel.zmqshell", object())
-    assert progress.output() == "notebook"
+    assert progress.output() == "log"  # it is loaded, and no kernel runs
+    shell = SimpleNamespace(kernel=object(), execution_count=3)
+    monkeypatch.setattr("IPython.get_ipython", lambda: shell)
+    assert progress.output() == "notebook" and progress.cell() == 3
     monkeypatch.setenv(progress.FORM, "lines")
     assert progress.output() == "log"
 
@@ -157,9 +161,9 @@ def test_an_error_inside_leaves_no_bar_open():
 
 
 def test_bars_that_a_failed_cell_left_open_do_not_hold_those_of_the_next(monkeypatch):
-    monkeypatch.setattr(progress, "_cell", lambda: 1)
+    monkeypatch.setattr(progress, "cell", lambda: 1)
     left = progress.Bar(2, "a", screen=Seen())
-    monkeypatch.setattr(progress, "_cell", lambda: 2)
+    monkeypatch.setattr(progress, "cell", lambda: 2)
     screen = Seen()
     with progress.Bar(1, "b", screen=screen) as bar:
         left.update()

@@ -26,7 +26,8 @@ def trained(monkeypatch):
         generator = torch.Generator().manual_seed(config.seed + len(config.task))
         params = trainer.clip.encoder.params.items()
         vector = {n: 0.01 * torch.randn(x.shape, generator=generator) for n, x in params}
-        return Run(TaskVector(vector), {"losses": [1.0], "seconds": 1.0})
+        head = object() if config.head == "trained" else None
+        return Run(TaskVector(vector), {"losses": [1.0], "seconds": 1.0}, head)
 
     monkeypatch.setattr(finetune.Trainer, "__call__", made_up)
     return asked

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from multiprocessing import forkserver
 from pathlib import Path
 
 import nbformat
@@ -15,6 +16,7 @@ from tasklab.book import execution, warm
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere kernels are processes of their own")
 def test_kernels_share_what_one_process_has_imported(tmp_path, monkeypatch):
+    forkserver._forkserver._stop()  # another test's, with what that one loaded
     server = warm.multiprocessing.get_context("forkserver")
     server.set_forkserver_preload(["colorsys"])
     monkeypatch.setattr(warm, "_server", lambda: server)

@@ -73,7 +73,7 @@ CALLS = {
         lambda lab: OF.exact_alpha(lab, "nonlinear"),
         lambda lab: OF.exact_negation(lab, "nonlinear"),
     ],
-    "one of methods 'nonlinaer': did you mean 'nonlinear'": [
+    "unknown method 'nonlinaer': did you mean 'nonlinear'": [
         lambda lab: OF.learning_rates(lab, ["probe", "nonlinaer"])
     ],
     # rates and coefficients

@@ -376,7 +376,7 @@ def test_odd_states_are_no_modules(tmp_path):
     inside = b"}(" + _short("_parameters") + b"K\x05" + _short("_modules") + b"]" + b"u"
     inside = inside[:-1] + _short("_buffers") + b"}(K\x01K\x02uu"
     code = b"\x80\x02cnet\nNet\n)\x81" + inside + b"b."
-    with pytest.raises(TasklabError, match="'1' is no plain tensor but a int"):
+    with pytest.raises(TasklabError, match=r"a 'net\.Net' with the entries '_parameters' \(int\)"):
         tensors(read(zipped(tmp_path / "x.pt", code)))
 
 
