@@ -54,9 +54,9 @@ def page(contest: Contest, about: Mapping[str, Any]) -> str:
     better = sum(best.accuracy(task) > start.accuracy(task) for task in tasks)
     notes = shared({one["task"]: one["notes"] for one in about["vectors"]})
     body = [
-        f"<h1>The merge to take: {_text(best.title)}</h1>",
-        f'<p class="soft">{_text(about["model"])}, {len(tasks)} tasks, {len(contest.merges)} '
-        f"merges. Options and coefficients, and the merge itself, were chosen {_rule(contest)}; "
+        f"<h1>{_text(_headline(contest))}</h1>",
+        f'<p class="soft">{_text(about["model"])}, {len(tasks)} tasks, {_count(contest)}. '
+        f"Options and coefficients, and the merge itself, were chosen {_rule(contest)}; "
         "all accuracies below are on test images.</p>",
         f'<p class="lead">The merged model scores <b>{mean:.1f} %</b> on average '
         f"(95 % interval {mean - half:.1f} to {mean + half:.1f}), {gain:+.1f} points against the "
@@ -84,7 +84,7 @@ def page(contest: Contest, about: Mapping[str, Any]) -> str:
         "<h2>How it was measured</h2>",
         _facts(contest, about),
     ]
-    title = f"{len(contest.merges)} merges of {len(tasks)} task vectors"
+    title = f"{_count(contest)} of {len(tasks)} task vectors"
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -112,6 +112,17 @@ def rows(contest: Contest) -> list[dict[str, Any]]:
         for one in entries
         for task in one.answers
     ]
+
+
+def _headline(contest: Contest) -> str:
+    best, start = contest.best, contest.start
+    if (best.validation or 0.0) < (start.validation or 0.0):
+        return f"No merge is better than the pre-trained model; the best is {best.title}"
+    return f"The merge to take: {best.title}"
+
+
+def _count(contest: Contest) -> str:
+    return f"{len(contest.merges)} merge{'s'[: len(contest.merges) != 1]}"
 
 
 def _rule(contest: Contest) -> str:
