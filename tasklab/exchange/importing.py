@@ -277,7 +277,7 @@ def imported(store: Store, model: str, name: str) -> TaskVector:
 
 
 def record(store: Store, model: str, name: str) -> dict[str, Any]:
-    """Return what is recorded of an imported vector, with `model` and `name`."""
+    """Return the record of an imported vector, with `model` and `name`."""
     return {"model": model, "name": name, **_kept(store, model, name).record}
 
 

@@ -123,7 +123,7 @@ def _recognised(
 
 
 def _prefixes(tensors: Tensors, own: Shapes) -> list[str]:
-    """Return what stands before an encoder's names, once for each encoder.
+    """Return the prefixes of an encoder's names, once for each encoder.
 
     The names of a ResNet's blocks end in the encoder's own: where half as many names are found as
     elsewhere, there is no encoder. One that lacks its first parameter has half of them at least.
@@ -214,7 +214,7 @@ def _from_transformers(tensors: Tensors, own: Shapes) -> Weights:
 
 
 def text_tower(tensors: Tensors, named: Weights, names: Sequence[str]) -> dict[str, Tensor]:
-    """Return what there is of the text tower, under open_clip's names."""
+    """Return the parts of the text tower that are there, under open_clip's names."""
     tensors, theirs = naming.unwrapped(tensors), named.layout == TRANSFORMERS
     inside, outside = ("vision_model.", "text_model.") if theirs else ("visual.", "")
     if not names or not named.prefix.endswith(inside):

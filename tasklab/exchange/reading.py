@@ -71,7 +71,7 @@ class Checkpoint:
 def inspect(
     path: Path | str, model: str, *, theta0: Mapping[str, Tensor] | None = None
 ) -> Checkpoint:
-    """Return what is in a checkpoint, with the pre-trained projection if it has none.
+    """Return the content of a checkpoint, with the pre-trained projection if it has none.
 
     `theta0` are the pre-trained parameters; `None` loads the model's if they are needed.
     """
@@ -89,7 +89,7 @@ def contents(
     text: bool = False,
     task: str | None = None,
 ) -> Checkpoint:
-    """Return what is in a checkpoint, which needs no pre-trained weights.
+    """Return the content of a checkpoint, which needs no pre-trained weights.
 
     Args:
         start: Returns the pre-trained parameters: asked if there are two ways to name a list.

@@ -71,7 +71,7 @@ def parts(file: Path) -> list[Path]:
 
 
 def settings_in(file: Path) -> Any:
-    """Return what is in a file of JSON; what is none, or far too long, is a `ValueError`."""
+    """Return the content of a file of JSON; one that is none, or too long, is a `ValueError`."""
     if file.stat().st_size > _MOST_TEXT:
         raise ValueError(f"{file.name} is longer than {_MOST_TEXT >> 20} MB")
     try:

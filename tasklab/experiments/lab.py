@@ -180,7 +180,7 @@ class Lab(ByHand, FromPublished):
         return {role: own if name == own else FAMILIES[0][role] for role, name in roles.items()}
 
     def __repr__(self) -> str:
-        """Return what is studied, on how much data, where."""
+        """Return the model, tasks, images and device in a few lines."""
         p = self.parameters
         images = ", ".join(f"{split} {count}" for split, count in self.images().items())
         kind = "rehearsal" if self.rehearsal else p.preset
@@ -355,7 +355,7 @@ class Lab(ByHand, FromPublished):
         return self.trainer.identity(self.run(task, method, seed))
 
     def provenance(self) -> dict[str, Any]:
-        """Return what produced these numbers, to be written beside them."""
+        """Return the origin of these numbers, to be written beside them."""
         from tasklab.records.table import provenance  # here: pandas takes half a second
 
         p = self.parameters

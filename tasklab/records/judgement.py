@@ -146,7 +146,7 @@ def _towards(claim: Claim, effect: float) -> float:
 
 
 def judged(interval: Interval, margin: float = math.nan) -> str:
-    """Return the outcome of an interval, positive as claimed: on which side of no effect it lies.
+    """Return the outcome of an interval, positive where the claim is right.
 
     A claim of equality has a margin: it holds if the interval lies within.
     """

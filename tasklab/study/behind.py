@@ -16,7 +16,7 @@ _ABOUT = {"task", "seed", "classes", "prompts", "data", "others", "algorithm", "
 
 
 def behind(asked: Mapping[tuple[str, str], Artifact], store: Store) -> dict[str, Any]:
-    """Return what records rest on, as entries of a provenance.
+    """Return the sources of records, as entries of a provenance.
 
     Args:
         asked: Artifacts that the store was asked for while the records were collected.

@@ -48,7 +48,7 @@ def outlook(parameters: Parameters, parts: Iterable[tuple[str, str]]) -> pd.Data
 
 
 def describe(table: pd.DataFrame, jobs: int) -> str:
-    """Return what `outlook` found as lines of text, for `jobs` processes that share the work."""
+    """Return the findings of `outlook` as lines of text, for `jobs` processes."""
     cells = "{0.chapter:14} {0.part:12} {0.runs:5} runs, {0.kept:5} kept, {1:6.2f} h"
     lines = [cells.format(row, row.seconds / 3600) for row in table.itertuples()]
     hours = table["seconds"].sum() / 3600 / jobs

@@ -69,8 +69,8 @@ _WORDS = {
 def predicted() -> pd.DataFrame:
     """Return the predictions that follow from the present records: `COLUMNS` without a day.
 
-    The effect is positive as claimed, `rate` is that of ViT-B/32. What is recorded at one rate for
-    both sides is predicted at `RATES`, other headlines at the rate of the papers.
+    The effect is positive where the claim is right, `rate` is that of ViT-B/32. What is recorded at
+    one rate for both sides is predicted at `RATES`, other headlines at the rate of the papers.
     """
     predictable = [
         one

@@ -104,7 +104,7 @@ class Earlier:
 
 
 def each_of(origin: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return what a provenance tells of each sitting, of which there may be one alone."""
+    """Return the entries of a provenance for each sitting, of which there may be one alone."""
     return list(origin.get("sittings") or [_sitting(origin)])
 
 
@@ -149,7 +149,7 @@ def _sitting(origin: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _recipes(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what runs of both provenances share, and by model and method in what they differ."""
+    """Return the fields that runs of both share, and their differences by model and method."""
     shared, shared_now = (one["recipe"] or {} for one in (before, now))
     both = {k: v for k, v in shared.items() if k in shared_now and shared_now[k] == v}
     varied: dict[str, Any] = {}

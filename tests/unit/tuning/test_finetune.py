@@ -93,7 +93,7 @@ def train(config, clip, store):
 
 @pytest.fixture(scope="module")
 def in_one(tmp_path_factory):
-    """Return what trains in one piece, once for all tests of one kind of run."""
+    """Return a function that trains in one piece, once for all tests of one kind of run."""
     store = Store(tmp_path_factory.mktemp("whole"))
     return lambda config, clip: train(config, clip, store)
 
