@@ -1,6 +1,7 @@
 """What is in a store changes no number: tasks, pairs, seeds and merges in any order."""
 
 import functools
+import importlib
 import zlib
 
 import pandas as pd
@@ -105,3 +106,15 @@ def test_the_first_of_the_tasks_is_part_of_the_key_of_costs(tmp_path, monkeypatc
     kept = [config.get("task") for config in Store(tmp_path).configs("cost")]
     assert None in kept and len(kept) == 2  # what was timed stays as it was
     assert any("LandCover/train" in task for task in kept if task)
+
+
+def test_what_a_merge_costs_is_kept_for_one_order_of_tasks(tmp_path, monkeypatch):
+    def told(bench, name):
+        return [bench.trial.row(metric="seconds", value=1.0, task="+".join(bench.tasks))]
+
+    costs = importlib.import_module(experiments.merging_cost.__module__)
+    monkeypatch.setattr(costs, "_cost", told)
+    asked = {"methods": ["posthoc"], "merges": ["dare"], "n_tasks": [3]}
+    for tasks in (TASKS, TURNED):
+        measured = experiments.merging_cost(lab_of(tmp_path, tasks), **asked)
+        assert set(measured["task"]) == {"+".join(tasks)}
