@@ -52,8 +52,8 @@ def record(
         dry_run: Only say what there is to fine-tune, and how long that takes.
         out: Where to write. By default the package's data.
         jobs: Processes that share the cores.
-        add: Keep the records that are there and compute only the seeds that they lack, on another
-            machine too: a part of many hours in several sittings.
+        add: Keep the records that are there and compute only the seeds, methods and learning rates
+            that they lack, on another machine too: a part of many hours in several sittings.
     """
     from tasklab import chapters
     from tasklab.errors import choose

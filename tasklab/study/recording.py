@@ -48,8 +48,8 @@ def study(
         out: The CSV file; by default the recorded results that ship with the package.
         jobs: Processes that share the work and the processor's cores: with small models two with
             one core each are faster than one with two.
-        add: Whether to keep the file that is there and compute the seeds that it lacks, here
-            perhaps on another machine: then the provenance has an entry for each sitting.
+        add: Whether to keep the file that is there and compute what it lacks, perhaps on another
+            machine: seeds, methods or learning rates. Provenance has an entry for each sitting.
 
     Returns:
         The path of the CSV file; its provenance lies beside it as JSON.
@@ -66,7 +66,7 @@ def study(
     _writable(path, installed=out is None)
     jobs, lab = whole("jobs", jobs, 1), Lab(_of_all(works, parameters))
     earlier = sittings.Earlier.read(path, lab) if add else None
-    items = [(work, seeds) for work in works if (seeds := _seeds_of(work, parameters, earlier))]
+    items = [item for work in works for item in _lacking(work, parameters, earlier)]
     if earlier is not None and not items:
         more = set(_seeds(parameters)) <= set(earlier.seeds)
         hint = "give more of them by --seeds" if more else "this part is recorded with no more"
@@ -102,14 +102,24 @@ def _of_all(works: Sequence[Work], parameters: Parameters) -> Parameters:
     return first.applied(parameters, _seeds(parameters)) if alike else parameters
 
 
-def _seeds_of(
+def _lacking(
     work: Work, parameters: Parameters, earlier: sittings.Earlier | None
-) -> tuple[int, ...]:
-    """Return the first so many of the study's seeds, without those that its model has."""
-    model = work.changes.get("model", parameters.model)
-    there = () if earlier is None else earlier.seeds_of(model)
-    every = [*there, *(seed for seed in _seeds(parameters) if seed not in there)]
-    return tuple(seed for seed in every[: work.seeds] if seed not in there)
+) -> list[tuple[Work, tuple[int, ...]]]:
+    """Split a work by the seeds that are not recorded of its methods, of the study's first few."""
+    model, asked = work.changes.get("model", parameters.model), _seeds(parameters)
+    if earlier is None:
+        return [(work, asked[: work.seeds])]
+    rates = [rate for options in work.names.values() for rate in options.get("rates") or ()]
+    methods: dict[tuple[int, ...], list[str]] = {}
+    for method in work.methods or ("",):
+        there = earlier.seeds_of(model, method, rates)
+        every = [*there, *(seed for seed in asked if seed not in there)][: work.seeds]
+        methods.setdefault(tuple(every[len(there) :]), []).append(method)
+    return [
+        (dataclasses.replace(work, methods=tuple(filter(None, names))), seeds)
+        for seeds, names in methods.items()
+        if seeds
+    ]
 
 
 def _seeds(parameters: Parameters) -> tuple[int, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -59,9 +59,21 @@ class Earlier:
         """Seeds that are recorded, in the order in which they were."""
         return tuple(self.origin["seeds"])
 
-    def seeds_of(self, model: str) -> tuple[int, ...]:
-        """Return those that are recorded of a model, in the same order."""
-        there = set(self.table.loc[self.table["model"] == model, "seed"])
+    def seeds_of(
+        self, model: str, method: str = "", rates: Sequence[float] = ()
+    ) -> tuple[int, ...]:
+        """Return those that are recorded of a model, in the same order.
+
+        Args:
+            method: Of this method alone.
+            rates: Of which all of these learning rates are recorded.
+        """
+        rows = self.table[self.table["model"] == model]
+        if method:
+            rows = rows[rows["method"] == method]
+        there = set(rows["seed"])
+        for rate in rates:
+            there &= set(rows.loc[rows["lr"] == rate, "seed"]) if "lr" in rows else set()
         return tuple(seed for seed in self.seeds if seed in there)
 
     def joined(
@@ -86,8 +98,8 @@ class Earlier:
         new = both[~again & (both.index >= len(self.table))]
         fresh = [seed for seed in origin["seeds"] if seed in set(new["seed"])]
         last = {**origin, "seeds": fresh}
-        if fresh and set(fresh) <= set(self.seeds):  # of models that were not there
-            last["only"] = ", ".join(dict.fromkeys(new["model"]))
+        if fresh and set(fresh) <= set(self.seeds):
+            last["only"] = self._only(new)
         each = [*each_of(self.origin), _sitting(last)]
         seeds = list(dict.fromkeys([*self.seeds, *fresh]))
         whole = {**origin, "seeds": seeds, "sittings": each}
@@ -101,6 +113,14 @@ class Earlier:
             else:
                 whole.pop(name, None)
         return records.tidy(both[~again]), whole
+
+    def _only(self, new: pd.DataFrame) -> str:
+        """Return the models, methods or else learning rates that were not there."""
+        for name in [name for name in ("model", "method", "lr") if name in new]:
+            more = [str(x) for x in new[name].unique() if x not in set(self.table.get(name, ()))]
+            if more:
+                return ", ".join(more)
+        return ", ".join(dict.fromkeys(new["model"]))
 
 
 def each_of(origin: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -148,6 +148,29 @@ def test_a_sitting_of_further_models_at_the_same_seeds_names_them(small, monkeyp
         record(small, path, part="family", add=True)
 
 
+def test_a_method_and_a_rate_that_a_file_lacks_are_added(small, monkeypatch, tmp_path):
+    def works(methods, *rates):
+        budgets = {"budgets": {"lengths": None, "rates": rates}}
+        first = Work(methods, SINGLE)
+        return first, *(dataclasses.replace(first, names={**budgets}) for _ in rates[:1])
+
+    path, parts = tmp_path / "a.csv.xz", CHAPTERS["tangent"].parts
+    monkeypatch.setitem(parts, "family", works(["nonlinear"]))
+    record(small, path, part="family")
+    monkeypatch.setitem(parts, "family", works(["nonlinear", "attention"]))
+    _, origin = record(small, path, part="family", add=True)
+    assert origin["sittings"][1]["only"] == "attention"
+    assert [s["fine_tuning"]["runs"] for s in origin["sittings"]] == [8, 8]
+    for rates, count in ((1e-3,), 32), ((1e-3, 2e-3), 48):  # and at its own
+        monkeypatch.setitem(parts, "family", works(["nonlinear", "attention"], *rates))
+        joined, origin = record(small, path, part="family", add=True)
+        assert set(rates) <= set(joined["lr"])
+        assert str(rates[-1]) in origin["sittings"][-1]["only"]
+        assert origin["sittings"][-1]["fine_tuning"]["runs"] == count
+    whole, _ = record(small, tmp_path / "b.csv.xz", part="family")
+    pd.testing.assert_frame_equal(sorted_rows(joined), sorted_rows(whole))
+
+
 def test_nothing_is_added_where_another_model_was_pre_trained_anew(small, monkeypatch, tmp_path):
     both = tuple(Work(("nonlinear",), SINGLE, {"model": m}) for m in ("mini_xs", "mini_s"))
     monkeypatch.setitem(CHAPTERS["tangent"].parts, "family", both)
