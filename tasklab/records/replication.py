@@ -81,8 +81,13 @@ def counted(rows: pd.DataFrame) -> str:
     count = {kind: int((rows["both"] == kind).sum()) for kind in BOTH}
     agree = int(rows["same_sign"].sum())
     return (
-        f"Both worlds test {len(rows)} statements. Confirmed in both: {count['confirmed']}. "
-        f"Decided in both and confirmed in neither: {count['not confirmed']}. Confirmed in one and "
-        f"decided against in the other: {count['they differ']}. Open in at least one: "
-        f"{count['open']}. The effects have the same sign in {agree} of {len(rows)}."
+        f"**{count['confirmed']} of {len(rows)} statements {_are(count['confirmed'])} confirmed in "
+        f"both worlds, and {count['they differ']} in one and contradicted in the other.** "
+        f"{count['not confirmed']} {_are(count['not confirmed'])} decided in both and confirmed in "
+        f"neither; {count['open']} {_are(count['open'])} open in at least one world. The effects "
+        f"have the same sign in {agree} of {len(rows)}."
     )
+
+
+def _are(count: int) -> str:
+    return "is" if count == 1 else "are"

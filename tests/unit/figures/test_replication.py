@@ -1,6 +1,7 @@
 """Two worlds: which statements are confirmed in both, and curves over sets of tasks."""
 
 import dataclasses
+import re
 
 import numpy as np
 import pandas as pd
@@ -45,8 +46,7 @@ def test_a_statement_is_confirmed_in_both_only_if_each_confirms_it(worlds):
     assert list(rows["same_sign"]) == [True, True, False, True]
     assert list(records.replication(worlds[0], untested)["both"]) == [*PAIRS.values()][1:]
     told = records.counted(rows)
-    assert told.startswith("Both worlds test 4 statements.") and "same sign in 3 of 4." in told
-    assert "Confirmed in both: 1." in told and "against in the other: 1. Open in at" in told
+    assert [int(n) for n in re.findall(r"\d+", told)] == [1, 4, 1, 1, 1, 3, 4]
     assert records.counted(rows[:0]) == ""
     assert records.replication(worlds[0], worlds[0]).empty  # of networks of neither world
 
