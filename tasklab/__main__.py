@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Sequence
 
+import tasklab
 from tasklab.cli import COMMANDS, FORMER, GROUPS
 from tasklab.errors import LONG_PATH, TasklabError, is_out_of_memory, shown, unknown
 from tasklab.storage import termination, writing
@@ -98,13 +99,11 @@ def _run(words: Sequence[str]) -> int | None:
         )
         sys.exit(0)
     if first == "--version":
-        import tasklab
-
         print(f"tasklab {tasklab.__version__}")
         return 0
-    if first == "--completion":
-        from tasklab.cli import parsing
+    from tasklab.cli import parsing  # start-up: tyro
 
+    if first == "--completion":
         return parsing.completion(*rest[:1] or [""])
     if first in FORMER:
         print(f"`tasklab {first}` is now called `tasklab {FORMER[first]}`", file=sys.stderr)
@@ -113,8 +112,6 @@ def _run(words: Sequence[str]) -> int | None:
         if not first:
             raise TasklabError(f"name a command: {', '.join(COMMANDS)} (`tasklab --help`).")
         raise unknown("command", first, (*COMMANDS, "--help", "--version", "--completion"))
-    from tasklab.cli import parsing
-
     return parsing.call(first, rest)
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+import tasklab
 from tasklab.errors import TasklabError, shown
 
 if TYPE_CHECKING:  # what looks at tables alone needs no torch, which takes seconds to load
@@ -93,15 +94,13 @@ def check_grid(alphas: Sequence[float]) -> None:
 
 def check_vectors(vectors: object) -> None:
     """Raise a `TasklabError` unless these are task vectors by the task's name, at least one."""
-    from tasklab.taskvector import TaskVector  # here: it needs torch
-
-    if not isinstance(vectors, Mapping) or isinstance(vectors, TaskVector):
+    if not isinstance(vectors, Mapping) or isinstance(vectors, tasklab.TaskVector):
         raise TasklabError(
             f"task vectors are given by their tasks' names, e.g. {{'Textures': vector}}, not as "
             f"{type(vectors).__name__}."
         )
     for task, vector in vectors.items():
-        if not isinstance(vector, TaskVector):
+        if not isinstance(vector, tasklab.TaskVector):
             raise TasklabError(
                 f"what is given for task {shown(str(task))} is no TaskVector but "
                 f"{type(vector).__name__}."

@@ -1,1 +1,4 @@
+from . import contest as contest
 from . import page as page
+from . import report as report
+from . import warm as warm

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from tasklab import progress
+from tasklab import book, progress
 from tasklab.book.captions import KEY
 from tasklab.book.sources import checksum, fingerprint, measured, read
 from tasklab.errors import TasklabError
@@ -88,10 +88,8 @@ def execute(
     import papermill
     from papermill.exceptions import PapermillExecutionError
 
-    from tasklab.book.warm import Manager
-
     target.parent.mkdir(parents=True, exist_ok=True)
-    warm = {"kernel_manager_class": Manager} if sys.platform == "linux" else {}
+    warm = {"kernel_manager_class": book.warm.Manager} if sys.platform == "linux" else {}
     quiet = {progress.FORM: "lines", **INLINE}  # progress on the kernel's stderr, read here
     before = {name: os.environ.get(name) for name in quiet}
     os.environ.update(quiet)

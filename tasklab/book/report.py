@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tasklab import machine
 from tasklab.book import execution
@@ -20,10 +20,8 @@ from tasklab.book.sources import chapters, checksum, computed, find_root, finger
 from tasklab.errors import TasklabError
 from tasklab.experiments.parameters import Parameters
 from tasklab.models.zoo import shipped
+from tasklab.storage.store import Artifact, Store
 from tasklab.study.workers import share
-
-if TYPE_CHECKING:
-    from tasklab.storage.store import Artifact, Store
 
 _STAMP = "tasklab.json"
 _THREADS = "OMP_NUM_THREADS"
@@ -47,8 +45,6 @@ def report(
         jobs: Notebooks that run at once; default: `usual_jobs`.
     """
     import nbformat
-
-    from tasklab.storage.store import Store
 
     root = root or find_root()
     given: dict[str, Any] = {"preset": preset} if preset != "quick" else {}

@@ -8,6 +8,8 @@ from typing import Any
 
 import pandas as pd
 
+from tasklab.records.statements import on_site
+
 _WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
 
@@ -24,8 +26,6 @@ def say(text: str) -> Any:
 
 def answer(text: str) -> Any:
     """Return the answer to an exercise, folded in JupyterLab; the site folds the whole cell."""
-    from tasklab.records.statements import on_site
-
     return say(text if on_site() else f"<details><summary>Answer</summary>\n\n{text}\n\n</details>")
 
 

@@ -7,8 +7,9 @@ from typing import Annotated
 
 import tyro
 
+from tasklab import book, chapters, study
 from tasklab.cli.parsing import Given, settings
-from tasklab.errors import TasklabError, path, whole
+from tasklab.errors import TasklabError, choose, path, whole
 from tasklab.experiments.parameters import Parameters
 
 
@@ -22,11 +23,9 @@ def report(given: Annotated[Given, settings(live=True)], *, jobs: int | str | No
     """
     number = None if jobs is None else whole("--jobs", jobs, 1, 1000)
     settled = Parameters(**given)
-    from tasklab.book import report as book
-
     for name in {"data_root", "store_root"} & given.keys():  # chapters run in a folder of theirs
         given[name] = str(getattr(settled, name).absolute())
-    book.report(given.pop("preset", settled.preset), parameters=given, jobs=number)
+    book.report.report(given.pop("preset", settled.preset), parameters=given, jobs=number)
 
 
 def record(
@@ -55,9 +54,6 @@ def record(
         add: Keep the records that are there and compute only the seeds, methods and learning rates
             that they lack, on another machine too: a part of many hours in several sittings.
     """
-    from tasklab import chapters
-    from tasklab.errors import choose
-
     if not chapter and not every:
         raise TasklabError("record takes a CHAPTER, or --all: `tasklab record --help`")
     if every and (part or out is not None):
@@ -74,10 +70,9 @@ def record(
     number = whole("--jobs", jobs, 1, 1000)
     parameters = Parameters(**{"preset": "full", **given})
     parts = [(n, one) for n in names for one in chapters.chapter(n).parts if every or one == part]
-    from tasklab.study import outlook, recording
-
     if every or dry_run:
-        print(outlook.describe(outlook.outlook(parameters, parts), number), flush=True)
+        work = study.outlook.outlook(parameters, parts)
+        print(study.outlook.describe(work, number), flush=True)
     for name, one in () if dry_run else parts:
-        made = recording.study(name, parameters, part=one, out=file, jobs=number, add=add)
+        made = study.recording.study(name, parameters, part=one, out=file, jobs=number, add=add)
         print(made, flush=True)

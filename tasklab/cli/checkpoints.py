@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
+from tasklab import exchange, experiments
+from tasklab.chapters import chapter as chapter_of
 from tasklab.cli.parsing import Given, settings
 from tasklab.cli.runs import checked, seeds_of, suite_of, what_is_stored
 from tasklab.errors import TasklabError, choose, path
@@ -19,6 +21,7 @@ from tasklab.machine import gib
 from tasklab.models.zoo import spec
 from tasklab.progress import begin
 from tasklab.storage.store import Store
+from tasklab.storage.tensors import explained
 from tasklab.tuning.methods import EDITS, METHODS, POSTHOC
 
 if TYPE_CHECKING:
@@ -87,9 +90,7 @@ def import_(
     if list or file is None or model is None or task is None:
         _show(places.listed(store, model), store)
         return
-    from tasklab.exchange import importing  # start-up: torch
-
-    record = importing.add(store, file, model, task, method=method, name=name, base=base)
+    record = exchange.importing.add(store, file, model, task, method=method, name=name, base=base)
     far = "" if record["distance"] is None else f", {_percent(record['distance'])} of theta_0's"
     print(f"{record['source']}: {record['layout']}")
     for note in record["notes"]:
@@ -112,8 +113,7 @@ def _import_published(
     *,
     dry_run: bool,
 ) -> None:
-    from tasklab.exchange import published
-
+    published = exchange.published
     published.entry(source)
     if model is None:
         models = ", ".join(published.entry(source)["models"])
@@ -133,10 +133,7 @@ def _import_published(
         for one in known:
             print(f"{one.vector.name}  {one.vector.method}  {one.state}  {one.bytes:,} bytes")
         return
-    from tasklab.exchange import importing  # start-up: torch
-    from tasklab.experiments.labels import Checks
-
-    problems, checks = [], Checks(model, place)
+    problems, checks = [], experiments.labels.Checks(model, place)
     for record in published.fetch(wanted, store, folder):
         problem = record.get("problem") or ""
         told = "" if problem else checks.told(store, record)
@@ -148,7 +145,7 @@ def _import_published(
             )
         if checks.problem and not problem:
             problem = f"{checks.problem} It is not kept."
-            store.discard(importing.KIND, {"model": model, "name": record["name"]})
+            store.discard(exchange.importing.KIND, {"model": model, "name": record["name"]})
         if problem:
             problems.append(problem)
             print(f"{record['name']}: {problem}", flush=True)
@@ -194,8 +191,6 @@ def export(
         method: Only this method.
         with_base: Write theta_0 beside the vector.
     """
-    from tasklab.chapters import chapter as chapter_of
-
     target = path("--out", out)
     named = method or (chapter_of(chapter).methods if chapter else None)
     for one in method:
@@ -204,11 +199,8 @@ def export(
     tasks = task or suite_of(parameters).names
     for one in tasks:
         choose("task", one, suite_of(parameters).names)
-    from tasklab.exchange import exporting  # start-up: torch
-    from tasklab.experiments.lab import Lab
-
     parameters = Parameters(**given)
-    lab = Lab(parameters, progress=False, trains=False)
+    lab = experiments.Lab(parameters, progress=False, trains=False)
     _look_into(lab.store)
     wanted = _wanted(lab, named or METHODS, tasks)
     stored = {name: lab.store.find("finetune", config) for name, config in wanted.items()}
@@ -219,10 +211,10 @@ def export(
             f"none of {len(wanted)} runs is in {lab.store.root}, such as {missing[0]}: "
             f"{what_is_stored(lab.store, parameters)}"
         )
-    accuracies = exporting.accuracies_of(lab.store, runs.values())
+    accuracies = exchange.exporting.accuracies_of(lab.store, runs.values())
     init = "" if lab.parameters.init == "pretrained" else f"{lab.parameters.init}-"
     for name, run in runs.items():
-        folder = exporting.write(
+        folder = exchange.exporting.write(
             run,
             lab.clip.encoder,
             target / f"{init}{name}",
@@ -249,8 +241,6 @@ def _wanted(lab: Lab, methods: Iterable[str], tasks: Iterable[str]) -> dict[str,
 
 def _look_into(store: Store) -> None:
     """Raise a `TasklabError` if a store cannot be listed; one that is not there yet is empty."""
-    from tasklab.storage.tensors import explained
-
     choice = "TASKLAB_STORE or --store-root"
     with explained(store.root, "read the store", choice), contextlib.suppress(FileNotFoundError):
         os.scandir(store.root).close()

@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
+import tasklab
+from tasklab import analyses, book, exchange, experiments
 from tasklab.analyses.merging import registry
 from tasklab.cli import vectors as by_words
 from tasklab.cli.parsing import Given, settings
 from tasklab.errors import TasklabError, path
 from tasklab.exchange import places
+from tasklab.machine import gib
 from tasklab.progress import columns, shared, tell
-from tasklab.storage import rooms
+from tasklab.storage import atomic, rooms
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -80,12 +83,8 @@ def compare(
     count = f"{len(chosen)} merge{'s'[: len(chosen) != 1]} of {len(vector)} task vectors"
     of = f" of {model}" if model else ""
     by_words.check_words(f"comparing {count}{of}", vector, given, base)
-    from tasklab.analyses.merging import sums  # start-up: torch
-    from tasklab.exchange import publishing
-    from tasklab.experiments import contest as contests
-
     if into is not None and model:  # before vectors are read
-        publishing.check_model(into, model, given.get("init") or "pretrained", base)
+        exchange.publishing.check_model(into, model, given.get("init") or "pretrained", base)
     drafts = [*targets.values(), *([into.place, *into.beside.values()] if into else [])]
     with rooms.room(targets["--out"].parent, ".merge-", drafts) as room:
         sources = by_words.sources_of(vector, given, base, room, heads=True)
@@ -94,13 +93,14 @@ def compare(
         by_words.check_into(into, sources[0], given, base)
         lab = by_words.lab_of(given, list(of_task), own, base, sources)
         vectors = {task: one.vector for task, one in of_task.items()}
-        if methods == "all" and not any(sums.depths(next(iter(vectors.values()))).values()):
+        depths = analyses.merging.sums.depths
+        if methods == "all" and not any(depths(next(iter(vectors.values()))).values()):
             chosen = tuple(name for name in chosen if name != "lines")
             tell("LiNeS is left out: it needs the parameters of at least two blocks.")
         asked = {"labels": not without_labels}
-        about = contests.seconds(lab, vectors, method, chosen, **asked)
+        about = experiments.contest.seconds(lab, vectors, method, chosen, **asked)
         by_words.tell_time(count, about, kept=True)
-        found = contests.contest(lab, vectors, method, chosen, **asked)
+        found = experiments.contest.contest(lab, vectors, method, chosen, **asked)
         written = _write(targets, into, found, lab, of_task, method)
     if json:
         print(writer.dumps(_answer(found, lab, targets), indent=1))
@@ -165,39 +165,34 @@ def _write(
     method: str,
 ) -> list[str]:
     """Write the report and what else is asked for; each file is there whole, or not at all."""
-    from tasklab.analyses.merging import METHODS
-    from tasklab.book import contest as report
-    from tasklab.exchange import merged, publishing
-    from tasklab.experiments import contest as contests
-    from tasklab.machine import gib
-    from tasklab.storage import atomic
-    from tasklab.taskvector import TaskVector
-
     sources, best, p = list(of_task.values()), found.best, lab.parameters
-    rule, rows = METHODS[best.name], [by_words.row_of(one) for one in sources]
+    rule, rows = registry.METHODS[best.name], [by_words.row_of(one) for one in sources]
     asked = into is not None or "--merged" in targets
     vectors = {task: one.vector for task, one in of_task.items()}
-    result = contests.merged(lab, vectors, method, best) if asked else TaskVector({})
+    result = tasklab.TaskVector({})
+    if asked:
+        result = experiments.contest.merged(lab, vectors, method, best)
     options = {"alpha": best.alpha} | ({} if best.option is None else {rule.searched: best.option})
     if into is not None:
         encoder, base = lab.clip.encoder, str(lab.base or f"{p.model} ({p.init})")
         about: dict[str, Any] = {"method": best.name, "title": best.title, "paper": rule.paper}
         about |= {"base": base, "options": options, "vectors": rows}
         about |= {"weights": encoder.weights_hash}
-        with publishing.written(into, result.apply(encoder.params), encoder, about, lab.base):
+        theta = result.apply(encoder.params)
+        with exchange.publishing.written(into, theta, encoder, about, lab.base):
             pass
     if target := targets.get("--merged"):
-        merged.write(target, result, sources, {"method": best.name, "options": options})
+        exchange.merged.write(target, result, sources, {"method": best.name, "options": options})
     if target := targets.get("--csv"):
         import pandas as pd
 
-        text = pd.DataFrame(report.rows(found)).to_csv(index=False, lineterminator="\n")
+        text = pd.DataFrame(book.contest.rows(found)).to_csv(index=False, lineterminator="\n")
         atomic.write(target, text)
     images = {t: {s: lab.evaluator.count(t, s) for s in ("val", "test")} for t in found.tasks}
     about = {"model": p.model, "suite": p.suite, "vectors": rows, "images": images}
     about["written"] = [*map(str, targets.values()), *([str(into.place)] if into else [])]
     about |= {"provenance": lab.provenance(), "memory": gib(_peak(lab.device))}
-    atomic.write(targets["--out"], report.page(found, about))
+    atomic.write(targets["--out"], book.contest.page(found, about))
     return about["written"]
 
 

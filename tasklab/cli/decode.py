@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 
 import tyro
 
+from tasklab import doctor
 from tasklab.errors import TasklabError, whole
 from tasklab.experiments.parameters import folder
 from tasklab.models.zoo import spec
 from tasklab.progress import begin
-from tasklab.tasks import suites
+from tasklab.tasks import images, suites
 
 if TYPE_CHECKING:
     from tasklab.tasks.images.loader import DecodedImages
@@ -46,10 +47,9 @@ def decode(
         raise TasklabError(f"the images of suite {suite!r} are embedded: nothing to decode.")
     number = None if jobs is None else whole("--jobs", jobs, 1, 1000)
     begin(f"{'checking' if check else 'decoding'} the images of suite {suite}.")
-    from tasklab.doctor.inventory import input_side  # start-up, as the next one
-    from tasklab.tasks.images.loader import DecodedImages
-
-    pictures = DecodedImages(suite=tasks, root=folder("--data-root", data_root), jobs=number)
+    pictures = images.loader.DecodedImages(
+        suite=tasks, root=folder("--data-root", data_root), jobs=number
+    )
     wanted = [one for one in pictures.sources if not chosen or one.name in chosen]
     names = [one.name for one in wanted]
     if check:
@@ -61,7 +61,7 @@ def decode(
     problems = {name: pictures.missing(name) for name in names}
     if messages := [failed.get(name, line) for name, lines in problems.items() for line in lines]:
         raise TasklabError("\n".join(messages))
-    for name, split, arrays in pictures.at(input_side(entry)).decode(*names):
+    for name, split, arrays in pictures.at(doctor.inventory.input_side(entry)).decode(*names):
         note, seconds = arrays.manifest["transform"], arrays.manifest["seconds"]
         count = len(arrays.y)
         print(
@@ -77,16 +77,14 @@ def _fetch(pictures: DecodedImages, tasks: Sequence[Task]) -> dict[str, str]:
     Raises:
         TasklabError: If the hub does not answer; it says what is missing.
     """
-    from tasklab.tasks.images import finding
-
     lacking = {task: lines for task in tasks if (lines := pictures.missing(task.name))}
-    if lacking and (why := finding.unreachable()):
+    if lacking and (why := images.finding.unreachable()):
         messages = [line for lines in lacking.values() for line in lines]
         raise TasklabError("\n".join([f"nothing was fetched: {why}.", *messages]))
     failed = {}
     for task in lacking:
         try:
-            print(f"{task.name}: {finding.fetch(task)}", flush=True)
+            print(f"{task.name}: {images.finding.fetch(task)}", flush=True)
         except TasklabError as error:
             failed[task.name] = str(error)
     return failed

@@ -10,6 +10,9 @@ from json import dumps as as_json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tasklab import doctor as room
+from tasklab.chapters import CHAPTERS
+from tasklab.cli import paper as papers
 from tasklab.errors import TasklabError
 from tasklab.experiments.parameters import folder
 from tasklab.machine import gib
@@ -119,15 +122,13 @@ def _sections(report: Report) -> Iterator[tuple[str, list[tuple[str, ...]], list
 def _paper(
     model: str, data_root: Path | str | None, store_root: Path | str | None, *, reachable: bool
 ) -> Iterator[str]:
-    from tasklab.cli import paper  # start-up, as the next one
-    from tasklab.doctor import needs
-
     given = {"data_root": data_root, "store_root": store_root}
-    _, parameters = paper.settled(model, {k: v for k, v in given.items() if v is not None})
+    _, parameters = papers.settled(model, {k: v for k, v in given.items() if v is not None})
+    needs = room.needs
     pace = needs.Pace.here(parameters.device or "cpu")
     yield ""
     yield f"What `tasklab paper {model}` lacks on this machine"
-    yield from (f"  {line}" for line in paper.lines(
+    yield from (f"  {line}" for line in papers.lines(
         needs.missing(needs.of(parameters, pace, reachable=reachable))
     ))  # fmt: skip
 
@@ -167,8 +168,6 @@ def _machine(report: Report) -> Iterator[tuple[str, str]]:
 
 
 def _chapters(report: Report) -> Iterator[tuple[str, ...]]:
-    from tasklab.chapters import CHAPTERS
-
     yield "model", "weights", "memory", *CHAPTERS
     place = {name: GROUPS.index(group(one)) for name, one in REGISTRY.items()}
     title = -1
@@ -183,8 +182,6 @@ def _chapters(report: Report) -> Iterator[tuple[str, ...]]:
 
 
 def _times(seconds: Mapping[str, Mapping[str, float]]) -> Iterator[tuple[str, ...]]:
-    from tasklab.chapters import CHAPTERS
-
     yield "model", *CHAPTERS
     for model, by_chapter in seconds.items():
         yield model, *(duration(by_chapter[one]) if one in by_chapter else "-" for one in CHAPTERS)

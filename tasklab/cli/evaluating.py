@@ -7,6 +7,8 @@ from typing import Annotated, Any
 
 import tyro
 
+import tasklab
+from tasklab import experiments
 from tasklab.cli import vectors as by_words
 from tasklab.cli.parsing import Given, settings
 from tasklab.cli.runs import checked, suite_of
@@ -59,17 +61,15 @@ def evaluate(
         choose("task", one, every)
     with_them = f" with {len(names)} task vector{'s'[: len(names) != 1]}" if names else ""
     by_words.check_words(f"evaluating {model}{with_them}", names, given, base)
-    from tasklab.experiments.estimate import passing  # start-up: these load torch
-    from tasklab.taskvector import TaskVector
-
     sources = by_words.sources_of(names, given, base, heads=True)
     lab = by_words.lab_of(given, chosen, own, base, sources)
     linear = linear or any(one.linear for one in sources)
     pairs = [(one, c) for one, (_, c) in zip(sources, terms, strict=True)]
-    vector = TaskVector.sum(one.vector * c for one, c in pairs)
+    vector = tasklab.TaskVector.sum(one.vector * c for one, c in pairs)
     images = sum(lab.evaluator.count(one, split) for one in chosen)
     passes = 2 if sources else 1
-    by_words.tell_time(f"{images} images, {passes} passes", passes * images * passing(lab))
+    seconds = passes * images * experiments.estimate.passing(lab)
+    by_words.tell_time(f"{images} images, {passes} passes", seconds)
     found = lab.evaluate(vector, chosen, split, linear=linear)
     edits: list[dict[str, Any]] = [
         {"vector": name, "coefficient": c, "notes": [*one.notes]}

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
+from tasklab import cluster
 from tasklab.cli.parsing import Given, settings
 from tasklab.cluster import names
 from tasklab.errors import TasklabError, texts, whole
@@ -62,8 +63,7 @@ def grid(
     models, methods, tasks = model or ("mini",), method or ("nonlinear",), task or None
     if problems := names.problems(models, methods, tasks, given):  # before seconds of imports
         raise TasklabError("\n".join(problems))
-    from tasklab.cluster import grid as runs
-
+    runs = cluster.grid
     wanted = runs.Grid(models, methods, tasks, **given)
     if slurm:
         return _slurm(wanted, cores, most, sbatch, summary=summary, dry_run=dry_run)
@@ -82,13 +82,11 @@ def grid(
 def _slurm(
     grid: Grid, cpus: int, at_once: int | None, sbatch: str, *, summary: bool, dry_run: bool
 ) -> int:
-    from tasklab.cluster import slurm  # start-up: torch
-
-    made = slurm.scripts(grid, cpus=cpus, at_once=at_once, sbatch=sbatch)
+    made = cluster.slurm.scripts(grid, cpus=cpus, at_once=at_once, sbatch=sbatch)
     missing = [number for number, job in enumerate(made.jobs) if not job.kept]
     if summary:
         for number in missing:
-            print(f"missing  {made.jobs[number].told}: {slurm.last_words(made, number)}")
+            print(f"missing  {made.jobs[number].told}: {cluster.slurm.last_words(made, number)}")
         print(f"{_runs(len(made.jobs))}, {len(missing)} missing")
         return 1 if missing else 0
     if dry_run:
@@ -96,7 +94,7 @@ def _slurm(
         print(f"\n# {made.folder}/array.sh\n{made.array}")
         print(f"# {made.folder}/summary.sh, after the array\n{made.summary}", end="")
     elif missing:
-        array, last = slurm.submit(made)
+        array, last = cluster.slurm.submit(made)
         print(f"{_runs(len(missing))} in job {array}, the summary in job {last}; {made.folder}")
     else:
         print(f"{_runs(len(made.jobs))}, all kept")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
+from tasklab import analyses, exchange, experiments, models, tasks
 from tasklab.analyses.merging import registry
 from tasklab.cli import vectors as by_words
 from tasklab.cli.parsing import Given, settings
@@ -90,25 +91,22 @@ def merge(
     of = f" of {model_name}" if model_name else ""
     doing = f"merging {len(vector)} task vectors{of} by {chosen.title}"
     by_words.check_words(doing, vector, given, base)
-    from tasklab.exchange import merged, publishing  # start-up: these load torch
-    from tasklab.models import loading
-
     init = given.get("init") or "pretrained"
     if model_name:  # before vectors are read, which may take minutes
         if into is not None:
-            publishing.check_model(into, model_name, init, base)
+            exchange.publishing.check_model(into, model_name, init, base)
         if base is None and (chosen.needs or search):
-            loading.locate(model_name, init, fetch=False)
+            models.loading.locate(model_name, init, fetch=False)
     written = [target] if into is None else [target, into.place, *into.beside.values()]
     with rooms.room(target.parent, ".merge-", written) as room:
         sources = by_words.sources_of(vector, given, base, room, heads=search)
-        weights, first = merged.together(sources), sources[0]
+        weights, first = exchange.merged.together(sources), sources[0]
         by_words.check_into(into, first, given, base)
         lab = None
         if chosen.needs or search:
-            tasks = {one.task: one.name for one in sources}
-            by_words.check_tasks(tasks, own, {**given, "model": first.model}, _OR)
-            lab = by_words.lab_of(given, [*tasks], own, base, sources)
+            of_task = {one.task: one.name for one in sources}
+            by_words.check_tasks(of_task, own, {**given, "model": first.model}, _OR)
+            lab = by_words.lab_of(given, [*of_task], own, base, sources)
         if search:
             result, plain, origin = _searched(chosen, method, sources, lab)
         else:
@@ -121,10 +119,10 @@ def merge(
             full = {x: y for x, y in {**chosen.options, **plain}.items() if x != chosen.needs}
             more = {"title": chosen.title, "paper": chosen.paper, "base": start, "options": full}
             encoder = _encoder(lab, first, base)
-            merged.check_start(encoder, weights, base)
+            exchange.merged.check_start(encoder, weights, base)
             theta = result.apply(encoder.params)
-            model = publishing.written(into, theta, encoder, about | more, base)
-        merged.write(target, result, sources, {"method": method, "options": plain}, model)
+            model = exchange.publishing.written(into, theta, encoder, about | more, base)
+        exchange.merged.write(target, result, sources, {"method": method, "options": plain}, model)
     about |= {"out": str(target), "model_out": None if into is None else str(into.place)}
     about |= {"model": first.model, "options": plain, "origin": origin}
     about |= {"norm": result.norm(), "tensors": len(result)}
@@ -153,8 +151,7 @@ def _searched(
     chosen: Method, method: str, sources: Sequence[Source], lab: Lab | None
 ) -> tuple[TaskVector, dict[str, Any], str]:
     """Return the best merge on validation images, its options, and where they come from."""
-    from tasklab.experiments import contest  # start-up: pandas
-
+    contest = experiments.contest
     assert lab is not None, "a search looks at images"
     vectors = {one.task: one.vector for one in sources}
     if len(vectors) < len(sources):
@@ -178,16 +175,14 @@ def _merged(
     count: int,
 ) -> tuple[TaskVector, dict[str, Any], str]:
     """Return the merge, its options, and where they come from."""
-    from tasklab.analyses import merging  # start-up: torch
-    from tasklab.analyses.merging import timing
-
     usual = chosen.usual(len(sources), options)
     plain = {**usual, **options}
     own = ", ".join(options)
-    origin = f"recommended for {len(sources)} vectors, from {merging.registry.RECOMMENDED}"
+    origin = f"recommended for {len(sources)} vectors, from {registry.RECOMMENDED}"
     if own:
         origin = f"{own} as given" + (f"; the rest {origin}" if usual.keys() - options else "")
     full = dict(plain)
+    timing = analyses.merging.timing
     every = timing.seconds(dict(enumerate(one.vector for one in sources)), method)
     by_words.tell_time(f"merge by {method}", every / max(1, len(chosen.values)))
     if chosen.needs:
@@ -195,34 +190,27 @@ def _merged(
         full[chosen.needs] = _of_images(chosen.needs, sources, lab, count)
     named = {one.name: one.vector for one in sources}  # for messages
     each = named if len(named) == len(sources) else [one.vector for one in sources]
-    return merging.merge(method, each, **full), plain, origin
+    return analyses.merging.merge(method, each, **full), plain, origin
 
 
 def _encoder(lab: Lab | None, first: Source, base: str | None) -> Encoder:
     """Return the encoder that the vectors start from."""
-    from tasklab.exchange import bases  # start-up: torch
-    from tasklab.models import loading
-
     if lab is not None:
         return lab.clip.encoder
     if base is not None:
-        return bases.clip_of(base, first.model, texts=False).encoder
-    return loading.load(first.model, init=first.init).encoder
+        return exchange.bases.clip_of(base, first.model, texts=False).encoder
+    return models.load(first.model, init=first.init).encoder
 
 
 def _of_images(needs: str, sources: Sequence[Source], lab: Lab, count: int) -> Iterator[Any]:
     """Yield what training images of each task tell, at the task's own model."""
-    from tasklab.analyses.merging import of_images  # start-up: torch
-    from tasklab.experiments.runner import Given
-    from tasklab.tasks import drawn
-
-    encoder, data = lab.clip.encoder, drawn.images_of(lab.suite)
-    evaluator = Given.of(lab, {}, sources[0].method).evaluator
+    encoder, data = lab.clip.encoder, tasks.drawn.images_of(lab.suite)
+    evaluator = experiments.runner.Given.of(lab, {}, sources[0].method).evaluator
     for one in track(sources, len(sources), "looking at images", unit="task"):
         many = min(count, data.size(one.task, "train"))
         x = data.load(one.task, "train", n=many, device=encoder.device).x
         head = evaluator.head(one.task)
-        yield of_images(needs, encoder, head, x, one.vector, linear=one.linear)
+        yield analyses.merging.of_images(needs, encoder, head, x, one.vector, linear=one.linear)
 
 
 def _options(words: Sequence[str]) -> dict[str, Any]:

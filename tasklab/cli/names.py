@@ -6,7 +6,9 @@ from pathlib import Path
 
 import tyro
 
+import tasklab
 from tasklab.analyses.merging.registry import METHODS
+from tasklab.chapters import CHAPTERS
 from tasklab.errors import choose, path, texts
 from tasklab.models.zoo import GROUPS, REGISTRY, choose_model, group
 from tasklab.progress import begin, columns
@@ -71,8 +73,6 @@ def tasks() -> list[tuple[str, ...]]:
 
 def chapters() -> list[tuple[str, ...]]:
     """Return the chapters, each with its title and the parts that `record` computes."""
-    from tasklab.chapters import CHAPTERS  # it imports the experiments
-
     return [(name, f"{one.title}; parts {', '.join(one.parts)}") for name, one in CHAPTERS.items()]
 
 
@@ -90,10 +90,8 @@ def fetch(
     for name in names:
         choose_model(name)
     begin(f"loading {', '.join(names)}.")
-    from tasklab.models import loading  # start-up: torch
-
     for name in names:
-        clip = loading.load(name, weights=file)
+        clip = tasklab.models.load(name, weights=file)
         encoder = clip.encoder
         size = sum(value.numel() for value in encoder.params.values()) / 1e6
         print(

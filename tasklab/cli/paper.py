@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import tyro
 
+from tasklab import doctor
 from tasklab.cli.parsing import settings
 from tasklab.errors import TasklabError, path, whole
 from tasklab.exchange import catalogue
@@ -90,8 +91,6 @@ def settled(
 
 def lines(needs: Sequence[Need]) -> Iterator[str]:
     """Yield what the steps take, a line each, and the total."""
-    from tasklab.doctor.needs import total  # start-up: torch
-
     for step, group in itertools.groupby(needs, lambda one: one.step):
         yield step
         for one in group:
@@ -99,5 +98,5 @@ def lines(needs: Sequence[Need]) -> Iterator[str]:
             time = f"about {duration(one.seconds)}" if one.seconds >= 1 else ""
             left = ", ".join(filter(None, (size, time, one.note))) or "to do"
             yield f"  {one.what:<44} {'done' if one.done else left}"
-    missing, seconds = total(needs)
+    missing, seconds = doctor.needs.total(needs)
     yield f"missing: {gib(missing)}, about {duration(seconds)} on this machine"

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
+from tasklab import experiments, study
 from tasklab.cli.parsing import Given, settings
 from tasklab.experiments.parameters import Parameters
 from tasklab.models.zoo import shipped
@@ -29,16 +30,13 @@ def predict(
     """
     usual = {"preset": "full"} | ({} if shipped(model) else {"suite": "paper"})
     parameters = Parameters(**{**usual, **given, "model": model})
-    from tasklab.study import predictions  # start-up: torch and pandas
-
+    predictions = study.predictions
     if not check:
         grades = predictions.graded(predictions.printed())
         _print("Predicted", predictions.shown(predictions.frozen()))
         _print("Graded by the papers", predictions.shown(grades[grades["model"] == model]))
         return 0
-    from tasklab.experiments import Lab
-
-    found = predictions.check(Lab(parameters))
+    found = predictions.check(experiments.Lab(parameters))
     if found.empty:
         print(
             "no prediction has its runs in the store. `tasklab train --model MODEL --preset full "

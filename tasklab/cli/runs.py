@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import tasklab
+from tasklab import exchange
 from tasklab.cli.parsing import Given
 from tasklab.errors import TasklabError, choose, path, shown, whole
 from tasklab.experiments.parameters import PRESETS, Parameters
+from tasklab.storage.checksums import file_sha256
 from tasklab.storage.store import Store
 from tasklab.tasks.suites import Suite, suite
 from tasklab.tuning.methods import METHODS, TABLE
@@ -56,16 +59,11 @@ def of_name(name: str, given: Given) -> tuple[str, str, int]:
 def source(name: str, given: Given) -> Source:
     """Return the vector of a run that is in the store."""
     task, method, number = of_name(name, given)
-    from tasklab.exchange import merged  # start-up: torch
-    from tasklab.experiments.lab import Lab
-    from tasklab.storage.tensors import file_sha256
-    from tasklab.taskvector import TaskVector
-
     parameters = Parameters(**given)
     # what a run learnt from is part of its identity
     seen = suite_of(parameters).names if TABLE[method].others else (task,)
     tasks = None if parameters.vectors is None else (task,)  # others need not be imported
-    lab = Lab(parameters, progress=False, trains=False, images_of=seen, tasks=tasks)
+    lab = tasklab.Lab(parameters, progress=False, trains=False, images_of=seen, tasks=tasks)
     if lab.published is None:
         run = lab.store.find("finetune", lab.identity(task, method, number))
     else:
@@ -75,10 +73,10 @@ def source(name: str, given: Given) -> Source:
             f"the run {name} is not in {lab.store.root}: {what_is_stored(lab.store, parameters)}"
         )
     names = lab.clip.encoder.params
-    vector = TaskVector({n: x for n, x in run.tensors().items() if n in names})
-    return merged.Source(
+    vector = tasklab.TaskVector({n: x for n, x in run.tensors().items() if n in names})
+    return exchange.merged.Source(
         name=name,
-        vector=merged.read_from(run.file, vector),
+        vector=exchange.merged.read_from(run.file, vector),
         model=lab.parameters.model,
         task=task,
         method=method,

@@ -9,7 +9,8 @@ import tyro
 
 from tasklab.errors import TasklabError, real
 from tasklab.machine import gib
-from tasklab.storage import folders
+from tasklab.storage import folders, upkeep
+from tasklab.storage.store import Store
 
 
 def store(
@@ -30,9 +31,6 @@ def store(
     """
     if what != "gc" and (dry_run or days is not None):
         raise TasklabError(f"--dry-run and --days belong to `tasklab store gc`, not to {what}.")
-    from tasklab.storage import upkeep  # start-up: torch
-    from tasklab.storage.store import Store
-
     if what == "size":
         for root in (folders.store(store_root), folders.data()):
             kinds = upkeep.sizes(root)

@@ -10,7 +10,8 @@ import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tasklab import machine
+import tasklab
+from tasklab import exchange, experiments, machine, models
 from tasklab.cli import runs
 from tasklab.cli.parsing import Given
 from tasklab.cli.runs import checked, suite_of
@@ -121,10 +122,8 @@ def own_tasks(data: Sequence[str], templates: Sequence[str] = ()) -> dict[str, T
         if templates:
             raise TasklabError("--template is for --data: the suite's tasks have prompts.")
         return {}
-    from tasklab.tasks import own  # start-up: numpy
-
     words = {"templates": tuple(templates)} if templates else {}
-    return {task: own.from_folder(one, name=task, **words) for task, one in folders.items()}
+    return {task: tasklab.own.from_folder(one, name=task, **words) for task, one in folders.items()}
 
 
 def check_tasks(
@@ -156,15 +155,13 @@ def check_named(
 
 def check_into(into: Target | None, one: Source, given: Given, base: str | None) -> None:
     """Raise unless the model that a vector belongs to can be written."""
-    from tasklab.exchange import publishing  # start-up: torch
-
     if into is not None and one.linear:
         raise TasklabError(
             f"{one.name} belongs in the linearized model, which no checkpoint of open_clip or "
             "transformers is: leave --model-out out."
         )
     if into is not None and not given.get("model"):  # else it was checked before
-        publishing.check_model(into, one.model, one.init, base)
+        exchange.publishing.check_model(into, one.model, one.init, base)
 
 
 def lab_of(
@@ -185,9 +182,6 @@ def lab_of(
         base: The checkpoint whose weights are the model's.
         sources: Task vectors, whose model it is, and which must start from its weights.
     """
-    from tasklab.exchange import merged  # start-up: torch
-    from tasklab.experiments.lab import Lab
-
     if sources:
         given = {**given, "model": sources[0].model, "init": sources[0].init}
     if closed(given.get("model") or "mini") and not given.get("head"):
@@ -195,12 +189,13 @@ def lab_of(
     parameters = Parameters(**given)
     about: dict[str, Any] = {"trains": False, "images_of": tasks, "base": base}
     if own:
-        lab = Lab(parameters, own=[own[task] for task in tasks or own], **about)
+        lab = experiments.Lab(parameters, own=[own[task] for task in tasks or own], **about)
     else:
         control = suite_of(parameters).control.name
         chosen = [task for task in tasks or () if task != control] or None
-        lab = Lab(parameters, tasks=chosen, **about)
+        lab = experiments.Lab(parameters, tasks=chosen, **about)
     if sources:
+        merged = exchange.merged
         merged.check_start(lab.clip.encoder, merged.together(sources), base)
     return lab
 
@@ -232,15 +227,14 @@ def sources_of(
         room: As for `merged.find`.
         heads: Whether images will be classified, by zero-shot heads unless others are asked for.
     """
-    from tasklab.exchange import bases, importing, merged, reading  # start-up: torch
-
     tasks, names = [*zip(*map(named, words), strict=True)] or ((), ())
     model, held = given.get("model"), None  # or every vector reads the base again
     if base is not None:  # a path, or owner/name on the hub
         if model:
-            held = importing.base_of(base, model)
+            held = exchange.importing.base_of(base, model)
             if heads:  # what they lack is said before minutes of reading
-                bases.completed(base, model, texts=Parameters(**given).vocabulary == "open")
+                texts = Parameters(**given).vocabulary == "open"
+                exchange.bases.completed(base, model, texts=texts)
     elif model:
         _check_start(names, model, given.get("init") or "pretrained")
     store = Store(given.get("store_root"))
@@ -250,10 +244,12 @@ def sources_of(
         if runs.is_named(name):
             return runs.source(name, given)
         about = {"base": base, "init": given.get("init")}
-        return merged.find(name, store, given.get("model"), room=room, **about)
+        return exchange.merged.find(name, store, given.get("model"), room=room, **about)
 
     if model and names:
-        reading.shapes(model)  # imports open_clip or timm, which is no part of the estimate
+        exchange.reading.shapes(
+            model
+        )  # imports open_clip or timm, which is no part of the estimate
     with bar(len(names), "reading", unit="vector", soon=LATER) as shown:
         for task, name in zip(tasks, names, strict=True):
             began = time.perf_counter()
@@ -272,9 +268,8 @@ def sources_of(
 
 def _check_near(sources: Sequence[Source]) -> None:
     """Point out vectors too long to come from fine-tuning; raise if two share another start."""
-    from tasklab.exchange.importing import AWAY  # start-up: torch
-
-    away = [one for one in sources if any(AWAY in note for note in one.notes)]
+    far = exchange.importing.AWAY
+    away = [one for one in sources if any(far in note for note in one.notes)]
     for one, other in itertools.combinations(away, 2):
         if (cosine := one.vector.cosine(other.vector)) > _ALIKE:
             raise TasklabError(
@@ -290,14 +285,12 @@ def _check_near(sources: Sequence[Source]) -> None:
 
 def _check_start(names: Sequence[str], model: str, init: str) -> None:
     """Raise if a checkpoint starts from weights that are not there: reading it takes minutes."""
-    from tasklab.models import loading  # start-up: torch
-
     for name in names:
         if Path(name).is_file():
             about = located.header(Path(name))
             if not ("tasklab" in about or located.is_saved(about) or _has_start(Path(name))):
                 try:
-                    loading.locate(model, init)
+                    models.loading.locate(model, init)
                 except TasklabError as error:
                     raise TasklabError(
                         f"{error} Or give the checkpoint that {name} starts from as --base."

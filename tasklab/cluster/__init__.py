@@ -1,1 +1,5 @@
 """Grids of fine-tuning runs, in order or on a Ray cluster."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

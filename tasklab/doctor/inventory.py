@@ -13,6 +13,7 @@ from pathlib import Path
 import safetensors
 from huggingface_hub import constants
 
+from tasklab import mini
 from tasklab.errors import TasklabError
 from tasklab.mini import shipped
 from tasklab.models import weights
@@ -130,9 +131,7 @@ def input_side(entry: Spec) -> int:
     if entry.kind == "t5":
         raise TasklabError(f"model {entry.name!r} reads texts: no images are decoded for it.")
     if entry.shipped:
-        from tasklab.mini import vit  # start-up: torch
-
-        return vit.SIZE
+        return mini.vit.SIZE
     if entry.kind == "vit":
         import timm
 

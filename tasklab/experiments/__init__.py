@@ -16,6 +16,7 @@ from pathlib import Path
 
 import lazy_loader
 
+_MODULES = ("contest", "estimate", "labels", "runner")
 _MORE = {  # public names that are no experiments
     "budgets": ["chosen_rate"],
     "closed_vocabulary": ["across", "scheme_models", "schemes"],
@@ -42,7 +43,8 @@ def _names() -> dict[str, list[str]]:
 
 def _stub() -> str:
     every = [(module, name) for module, names in _names().items() for name in names]
-    return "".join(f"from .{module} import {name} as {name}\n" for module, name in every)
+    modules = "".join(f"from . import {name} as {name}\n" for name in _MODULES)
+    return modules + "".join(f"from .{module} import {name} as {name}\n" for module, name in every)
 
 
-__getattr__, __dir__, __all__ = lazy_loader.attach(__name__, submod_attrs=_names())
+__getattr__, __dir__, __all__ = lazy_loader.attach(__name__, _MODULES, _names())

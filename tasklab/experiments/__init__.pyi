@@ -1,3 +1,7 @@
+from . import contest as contest
+from . import estimate as estimate
+from . import labels as labels
+from . import runner as runner
 from .budgets import budgets as budgets
 from .budgets import chosen_rate as chosen_rate
 from .budgets import merging_rates as merging_rates

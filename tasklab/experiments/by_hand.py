@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from tasklab import experiments
+from tasklab.analyses import merging
 from tasklab.errors import Advised, TasklabError, choose, texts
 from tasklab.exchange import merged
 from tasklab.experiments.answers import Evaluation
@@ -157,11 +159,7 @@ class ByHand(Advised):  # `self` is a `Lab`, which is made of this
                 are the recommended ones (`merging.METHODS[name].recommended`).
             **options: Of the method, in place of the recommended ones.
         """
-        from tasklab.analyses.merging import merge, registry
-        from tasklab.experiments import contest  # start-up: pandas; and these import Lab
-        from tasklab.experiments.merging import Bench
-        from tasklab.experiments.runner import Given
-
+        registry, contest = merging.registry, experiments.contest
         if not isinstance(name, str) or isinstance(vectors, TaskVector):
             raise TasklabError('first the method, then vectors: lab.merge("ties", [a, b]).')
         registry.check(name, options)
@@ -176,13 +174,13 @@ class ByHand(Advised):  # `self` is a `Lab`, which is made of this
         if len({one in LINEAR for one in methods}) > 1:
             raise TasklabError(f"vectors of {', '.join(sorted(methods))} make no model together.")
         method = methods.pop() if methods else "nonlinear"
-        bench = Bench(Given.of(self, named, method))
+        bench = contest.Bench(contest.Given.of(self, named, method))
         if search:
             if options:
                 raise TasklabError(f"search=True chooses {', '.join(options)}: leave one out.")
             return contest.searched(self, named, method, name)[0]
         options = registry.method(name).usual(len(named), options) | options
-        return merge(name, bench.vectors, **bench.statistics(name), **options)
+        return merging.merge(name, bench.vectors, **bench.statistics(name), **options)
 
     def plot(
         self: Any, what: TaskVector | Evaluation | pd.DataFrame | None = None, **options: Any

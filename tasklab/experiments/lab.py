@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from tasklab import chapters, machine
+from tasklab import chapters, machine, records
 from tasklab.analyses import evaluation
 from tasklab.errors import LeftOutError, TasklabError, choose, texts, unknown
 from tasklab.exchange import bases
@@ -356,8 +356,6 @@ class Lab(ByHand, FromPublished):
 
     def provenance(self) -> dict[str, Any]:
         """Return the origin of these numbers, to be written beside them."""
-        from tasklab.records.table import provenance  # here: pandas takes half a second
-
         p = self.parameters
         example = self.run(self.suite.names[0], "nonlinear")
         extra = {
@@ -374,7 +372,7 @@ class Lab(ByHand, FromPublished):
             machine.gpu_name(p.device or "cpu"),
         )
         about: dict[str, Any] = {"gpu": gpu, "threads": machine.threads()}
-        return provenance(extra, **about, preset=p.preset, seconds=seconds)
+        return records.provenance(extra, **about, preset=p.preset, seconds=seconds)
 
 
 def _edited_by(vector: TaskVector, method: str) -> TaskVector:

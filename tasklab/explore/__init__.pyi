@@ -1,3 +1,4 @@
+from . import packing as packing
 from .live import editor as editor
 from .network import network as network
 from .sliders import coefficients as coefficients

@@ -25,6 +25,7 @@ import numpy as np
 from safetensors.numpy import load as read_tensors
 from safetensors.numpy import save as tensor_bytes
 
+from tasklab import explore
 from tasklab.errors import whole
 
 if TYPE_CHECKING:  # a site shows what ships, without torch
@@ -109,9 +110,7 @@ def network(lab: Lab | None = None, method: str = "nonlinear", *, pictures: int 
     if lab is None:
         return _read(files(__package__).joinpath(_SHIPPED).read_bytes())
     whole("pictures", pictures, 1)
-    from tasklab.explore.packing import packed  # here, for it needs torch
-
-    return Network(*packed(lab, method, pictures))
+    return Network(*explore.packing.packed(lab, method, pictures))
 
 
 def _read(data: bytes) -> Network:

@@ -1,3 +1,5 @@
+from . import t5 as t5
+from . import vit as vit
 from .clip import build as build
 from .clip import tokenize as tokenize
 from .sampling import sample as sample

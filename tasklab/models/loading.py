@@ -226,10 +226,8 @@ def build(entry: Spec) -> nn.Module:
         return timm.create_model(f"{entry.arch}.{entry.pretrained}", num_classes=0, **special)
     from transformers import T5Config, T5ForConditionalGeneration
 
-    from tasklab.mini import t5  # here: transformers takes seconds to import
-
     if entry.shipped:
-        return t5.build_t5()
+        return mini.t5.build_t5()
     return architectures.FirstToken(T5ForConditionalGeneration(T5Config(**entry.config)))
 
 
@@ -318,8 +316,6 @@ def _text(entry: Spec, model: nn.Module, device: torch.device) -> Callable[[list
 
 def _text_to_text(entry: Spec, init: str, model: nn.Module, device: torch.device) -> Clip:
     """Return T5: its features are compared with rows of the output embedding."""
-    from tasklab.mini import t5  # here: transformers takes seconds to import
-
     own = None if entry.shipped or init == "random" else _t5_tokenizer(entry)
     words, marks = list(vocabulary()), (PAD, EOS)
 
@@ -331,7 +327,7 @@ def _text_to_text(entry: Spec, init: str, model: nn.Module, device: torch.device
 
     def text(words: list[str]) -> Tensor:
         if own is None:
-            return t5.text(model, list(words))
+            return mini.t5.text(model, list(words))
         return model.shared.weight[[own(word).input_ids[0] for word in words]]
 
     encoder = _encoder(

@@ -18,9 +18,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tasklab import storage
 from tasklab.errors import TasklabError, abridged
 from tasklab.storage import atomic, fetching
 from tasklab.storage.checksums import file_sha256
+from tasklab.storage.store import read_tensors
 
 if TYPE_CHECKING:  # places of files are known without torch
     from torch import Tensor, nn
@@ -119,14 +121,10 @@ def read(path: Path) -> dict[str, Tensor]:
     A checkpoint of a training run, as open_clip writes it, has them under `state_dict` and with
     the prefix `module.`; both are taken off.
     """
-    # here: they need torch, and checksums are read without
-    from tasklab.storage import state_dicts, torch_files
-    from tasklab.storage.store import read_tensors
-
     if path.suffix not in {".pt", ".pth", ".bin"}:
         return read_tensors(path)
     try:
-        tensors = state_dicts.tensors(torch_files.read(path))
+        tensors = storage.state_dicts.tensors(storage.torch_files.read(path))
     except TasklabError as error:
         raise TasklabError(f"{str(path)!r} is not a checkpoint of tensors: {error}") from error
     return {name.removeprefix("module."): x for name, x in tensors.items()}

@@ -38,5 +38,8 @@ from .table import (
     combine as combine,
 )
 from .table import (
+    provenance as provenance,
+)
+from .table import (
     tidy as tidy,
 )

@@ -1,3 +1,6 @@
+from . import outlook as outlook
+from . import predictions as predictions
+from . import recording as recording
 from .answers import advice_table as advice_table
 from .answers import answers as answers
 from .comparisons import gains as gains

@@ -1,1 +1,2 @@
+from . import drawn as drawn
 from . import own as own

@@ -1,2 +1,3 @@
 from . import finetune as finetune
+from . import memory as memory
 from . import tangent as tangent

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tasklab import machine
+from tasklab import machine, tuning
 from tasklab.models.shapes import Tower
 from tasklab.models.zoo import REGISTRY, Spec
 from tasklab.tuning.methods import LINEAR, TABLE
@@ -56,9 +56,7 @@ def plans(config: FineTune, encoder: Encoder) -> Sequence[Plan]:
     A GPU says that its memory is full, and the next plan is tried; a system that has given away
     more than it has ends the process.
     """
-    from tasklab.tuning import memory  # here, for it imports torch
-
-    ways = memory.plans(config.batch_size, recompute=bool(encoder.blocks))
+    ways = tuning.memory.plans(config.batch_size, recompute=bool(encoder.blocks))
     room = machine.memory().available if encoder.device.type == "cpu" else None
     tower = REGISTRY[encoder.name].tower if encoder.name in REGISTRY else None
     if room is None or tower is None:

@@ -5,3 +5,7 @@ lie in a folder, `checks` whether they are whole and what the papers used, `find
 plans splits; `decoding` makes pixels of them, `pixels` keeps those, `augment` crops, and `loader`
 serves.
 """
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

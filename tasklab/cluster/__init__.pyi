@@ -1,0 +1,2 @@
+from . import grid as grid
+from . import slurm as slurm

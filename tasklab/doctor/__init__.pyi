@@ -1,0 +1,3 @@
+from . import inventory as inventory
+from . import needs as needs
+from . import readiness as readiness

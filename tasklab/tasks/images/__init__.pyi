@@ -1,0 +1,2 @@
+from . import finding as finding
+from . import loader as loader
