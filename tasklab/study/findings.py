@@ -1,9 +1,14 @@
-"""Findings: sentences written by hand, with numbers and verdicts from the recorded results."""
+"""Findings: sentences written by hand, with numbers and verdicts from the recorded results.
+
+The sentences are in `findings.toml`; numbers in them are those of `_numbers`.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+import tomllib
+from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -27,6 +32,7 @@ from tasklab.records.statements import (
 )
 from tasklab.study.results import recorded
 
+_SENTENCES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
 _WITH_IMAGES = [name for name, rule in METHODS.items() if rule.needs]  # of training
 _NO_MERGES = ["arithmetic", "best_span", "best", "best_loss", "joint"]
 _EIGHT = {"experiment": "addition", "metric": "absolute", "n_tasks": 8}
@@ -58,37 +64,11 @@ def findings(verdicts: Iterable[Verdict], model: str = "mini") -> tuple[Finding,
         verdicts: On the claims of all papers.
         model: Whose records they are about.
     """
-    said = _Said(verdicts)
-    n = _numbers(model)
-    three = (
-        Finding(
-            f"{n['before']:.0f} → {n['added']:.0f} %",
-            "Task vectors add up",
-            f"One model with the sum of eight vectors scores {n['added']:.1f} % on the eight "
-            f"tasks; the pre-trained model scores {n['before']:.1f} %. Without pre-training the "
-            f"sum scores {n['random_added']:.0f} %.",
-            said.mark("tangent-random-adds"),
-            "notebooks/tangent.html#fig-tangent-addition",
-        ),
-        Finding(
-            f"{n['near']:.2f} of {n['far']:.2f}",
-            "Averaging weights averages features",
-            "Average the weights of two fine-tuned models, and you nearly average their features: "
-            f"the cosine distance is {n['near']:.2f}, against {n['far']:.2f} between the two "
-            "models.",
-            said.mark("ctl-linear"),
-            "notebooks/ctl.html#fig-ctl-vit",
-        ),
-        Finding(
-            f"{n['added']:.0f} → {n['merged']:.0f} %",
-            "A better merge keeps more",
-            f"From the same eight vectors {n['merge']} reaches {n['merged']:.1f} %, and "
-            f"{n['with_images']}, which reads training images, {n['read']:.1f} %. One model a "
-            f"task reaches {n['alone']:.1f} %.",
-            said.mark("merging-tsv"),
-            "notebooks/merging.html#fig-merging-accuracy-full",
-        ),
-    )
+    said, numbers = _Said(verdicts), _numbers(model)
+    three = [
+        Finding(**{name: text.format(**numbers, mark=_By(said.mark)) for name, text in one.items()})
+        for one in _SENTENCES["landing"]
+    ]
     return tuple(one for one in three if "nan" not in one.number + one.text)
 
 
@@ -106,7 +86,9 @@ def found(chapter: str, verdicts: Iterable[Verdict], model: str = "mini") -> str
     choose("chapter", chapter, CHAPTERS)
     verdicts = list(verdicts)
     judged = [entry for entry in entries(verdicts) if entry.outcome != "not tested"]
-    sentences = _SENTENCES[chapter](_numbers(model), _Said(verdicts, chapter))
+    said = _Said(verdicts, chapter)
+    filled = _numbers(model) | {"mark": _By(said.mark), "verdict": _By(said.verdict)}
+    sentences = (sentence.format(**filled) for sentence in _SENTENCES["chapters"][chapter])
     listed = [f"- {sentence}" for sentence in sentences if "nan" not in sentence]
     if not listed or not judged:
         return ""
@@ -115,6 +97,16 @@ def found(chapter: str, verdicts: Iterable[Verdict], model: str = "mini") -> str
     total = f"This chapter has {on_how_many(judged)}: {counts}"
     total += "." if alone == counts else f". On these tasks alone: {alone}."
     return "\n".join(["**Found** in recorded runs, with 95 % intervals:\n", *listed, "", total])
+
+
+class _By:
+    """A function as a sentence calls it: `{verdict[ctl-linear]}`, with words as arguments."""
+
+    def __init__(self, function: Callable[..., str]) -> None:
+        self.function = function
+
+    def __getitem__(self, words: str) -> str:
+        return self.function(*words.split())
 
 
 class _Said:
@@ -223,78 +215,6 @@ def _merges(model: str) -> dict[str, Any]:
         "with_images": MERGE_LABEL[read.idxmax()],
         "read": read.max(),
     }
-
-
-def _of_tangent(n: dict[str, Any], said: _Said) -> tuple[str, ...]:
-    return (
-        f"**Task vectors add up.** One model with the sum of eight vectors scores {n['added']:.1f} "
-        f"% on the eight tasks; the pre-trained model scores {n['before']:.1f} %, one model a task "
-        f"{n['alone']:.1f} %. The sum of linearized vectors scores {n['linearized']:.1f} %. "
-        f"Linearized vectors add better: {said.verdict('tangent-adds', 'tangent-1-absolute')}.",
-        f"**Subtracting forgets.** Subtracting a task's vector lowers that task from "
-        f"{n['kept_target']:.1f} to {n['forgot_target']:.1f} %, and the control task from "
-        f"{n['kept_control']:.1f} to {n['forgot_control']:.1f} %. Linearized vectors forget more: "
-        f"{said.verdict('tangent-forgets', 'tangent-2-target')}.",
-        "**Without pre-training addition fails.** Each random network learns its task "
-        f"({n['random_alone']:.1f} %), but their sum scores {n['random_added']:.1f} %: "
-        f"{said.verdict('tangent-random-adds')}.",
-    )
-
-
-def _of_linear_layers(n: dict[str, Any], said: _Said) -> tuple[str, ...]:
-    return (
-        "**Attention is enough for one task.** Fine-tuning the attention's linear layers alone is "
-        "as accurate as fine-tuning all weights, within a point: "
-        f"{said.verdict('linear-alone-equal')}.",
-        f"**The sum depends on the learning rate.** The sum of eight attention vectors scores "
-        f"{n['attention']:.1f} %, of vectors of all weights {n['all_weights']:.1f} %. Attention "
-        f"alone adds best: {said.verdict('linear-adds', 'linear-1-absolute-nonlinear')}.",
-    )
-
-
-def _of_ctl(n: dict[str, Any], said: _Said) -> tuple[str, ...]:
-    return (
-        "**Averaging weights averages features.** Between the averaged model's features and the "
-        f"average of the two models' features the cosine distance is {n['near']:.3f}; between the "
-        f"two models it is {n['far']:.3f}: {said.verdict('ctl-linear')}.",
-        f"**Lengths agree, too.** The ratio of lengths is {n['ratio_least']:.2f} to "
-        f"{n['ratio_most']:.2f} in the blocks and {n['ratio']:.2f} at the output. It lies within "
-        f"0.1 of one in every block: {said.verdict('ctl-linear-coef')}.",
-    )
-
-
-def _of_closed_vocab(n: dict[str, Any], said: _Said) -> tuple[str, ...]:
-    return (
-        f"**Probe and stop.** The sum of eight vectors gains {n['closed_least']:.1f} to "
-        f"{n['closed_most']:.1f} points over linear probing, and in {n['closed_still']} of "
-        f"{n['closed_encoders']} encoders the best coefficient is 0. On these tasks the probes "
-        f"reach {n['closed_share']:.0f} % of the sum's accuracy or more. "
-        f"{said.mark('closed-probing')}.",
-        f"**Only CLIP's encoders gain.** The sum takes CLIP from {n['clip_probe']:.1f} to "
-        f"{n['clip_nonlinear']:.1f} %. Its sum is the most accurate of encoders of its size: "
-        f"{said.verdict('closed-clip')}.",
-        f"**Probe before you fine-tune.** If a random head trains along, the sums fall to "
-        f"{n['joint_least']:.0f} to {n['joint_most']:.0f} %: {said.verdict('closed-joint')}.",
-    )
-
-
-def _of_merging(n: dict[str, Any], said: _Said) -> tuple[str, ...]:
-    return (
-        f"**A better merge keeps more.** Of merges without images {n['merge']} is the most "
-        f"accurate: {n['merged']:.1f} %, against {n['added']:.1f} % for the sum. "
-        f"{n['with_images']} reads training images and reaches {n['read']:.1f} %. TSV-M beats TIES "
-        f"and Consensus: {said.verdict('merging-tsv')}.",
-        f"**TIES against the sum.** TIES beats the sum: {said.verdict('merging-ties')}.",
-    )
-
-
-_SENTENCES = {
-    "tangent": _of_tangent,
-    "linear_layers": _of_linear_layers,
-    "ctl": _of_ctl,
-    "closed_vocab": _of_closed_vocab,
-    "merging": _of_merging,
-}
 
 
 def _of(records: pd.DataFrame, **chosen: object) -> pd.DataFrame:
