@@ -37,7 +37,7 @@ def decode(
         model: Whose input size.
         task: Only this task.
         data_root: Where data sets are, besides the hub cache.
-        jobs: Processes. By default one a core.
+        jobs: Threads. By default one a core.
         fetch: Download what is missing.
         check: Read what is decoded, and say what is damaged.
     """

@@ -1,7 +1,7 @@
 """Images as data sets hold them: parquet files of the hub, image files, and two raw formats.
 
 A `Split` says where the images of a split are and gives their labels; images are read in chunks,
-each of which a process of its own can read, and one at a time. Nothing here needs torch, and
+each of which a thread of its own can read, and one at a time. Nothing here needs torch, and
 nothing is unpickled: data-set scripts of the hub are never run.
 """
 
@@ -13,6 +13,7 @@ import gzip
 import io
 import json
 import os
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 
 CHUNK = 256  # images, where the format has no parts of its own
+_ARRAY = threading.Lock()
 _ROWS = 16  # rows of a parquet file in memory at a time; a photograph has up to megabytes
 _PARQUET = "a whole parquet file"
 _IDX, _MAT = "a whole file of MNIST's format", "a whole file of SVHN's format"
@@ -193,7 +195,8 @@ def read(
             yield row, rgb(files[row], files[row])
             continue
         with sound(files[0], _IDX if kind == "idx" else _MAT):
-            pixels = _array(kind, files[0], os.stat(files[0]).st_mtime_ns)
+            with _ARRAY:  # one thread reads it for all
+                pixels = _array(kind, files[0], os.stat(files[0]).st_mtime_ns)
             pixels = pixels[row] if kind == "idx" else np.ascontiguousarray(pixels[..., row])
             image = Image.fromarray(pixels).convert("RGB")
         yield row, image

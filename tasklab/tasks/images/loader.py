@@ -48,7 +48,7 @@ class DecodedImages:
     #: Folder of decoded images; `None` is `$TASKLAB_DATA` or the user's cache.
     cache: Path | None = None
     progress: bool = True
-    jobs: int | None = None  #: Processes that decode; `None` is one a core
+    jobs: int | None = None  #: Threads that decode; `None` is one a core
     # each is found, opened or read once
     data_set: Callable[[Task], finding.DataSet] = dataclasses.field(init=False, repr=False)
     arrays: Callable[[Task, str], Arrays] = dataclasses.field(init=False, repr=False)

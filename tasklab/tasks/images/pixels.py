@@ -7,7 +7,7 @@
            manifest.json  sizes, class names, origin, checksums: of itself, of the labels, and of
                           the pixels of every `BLOCK` images
 
-Processes write each image to its place; what is finished is written down, so that a decoding that
+Threads write each image to its place; what is finished is written down, so that a decoding that
 was killed goes on where it was. The folder gets its name when all of it is there. Pixels are
 compared with their checksums once a process, a block at a time, before they are used.
 """
@@ -42,7 +42,7 @@ from tasklab.tasks.images import decoding, formats
 from tasklab.tasks.images.decoding import BAD, JOB, UNREADABLE, BadImagesError, Job, Transform
 
 VERSION = 1  # of the arrays: raise it when the same images give other pixels
-_ALONE = 512  # images that are not worth a second process
+_ALONE = 512  # images that are not worth a second thread
 BLOCK = 256  # images that have a checksum together
 PARTIAL = ".partial"  # ends the name of a folder of which not all is there
 _MANIFEST, _DONE = "manifest.json", "done.jsonl"
@@ -163,12 +163,12 @@ def decode(
 
     Args:
         rows: (N,) which of its images, in the order in which to keep them.
-        jobs: Processes; `None` is one a core, and one alone for few images.
+        jobs: Threads; `None` is one a core, and one alone for few images.
 
     Raises:
         BadImagesError: If images cannot be decoded; it names all of them, up to twenty.
-        TasklabError: If the disk is too small or cannot be written, or a process ends. What was
-            decoded is kept for the next call.
+        TasklabError: If the disk is too small or cannot be written. What was decoded
+            is kept for the next call.
     """
     if arrays := opened(folder):
         return arrays
@@ -261,27 +261,23 @@ def _run(
         if jobs is None:
             jobs = min(math.ceil(machine.cores()), -(-images // _ALONE))
         jobs = max(1, min(jobs, len(left)))
-        answers = decoding.answers(job, left) if jobs == 1 else decoding.spread(work, left, jobs)
+        finished = decoding.decoded(job, left, jobs)
         already = sum(counts[chunk] for chunk in done)
         with (
-            contextlib.closing(answers),
+            contextlib.closing(finished),
             bar(images, title, done=already, unit="image", on=progress) as shown,
             (work / _DONE).open("a", encoding="utf-8") as log,
         ):
-            for answer in answers:
-                if "errno" in answer:
-                    raise OSError(answer["errno"], answer["error"])
-                if "error" in answer:
-                    raise TasklabError(answer["error"])
-                bad += answer.get("bad", [])
+            for chunk, sha256, lines in finished:
+                bad += lines
                 if len(bad) >= BAD:
                     break
-                if "sha256" in answer:
-                    seconds = before + time.perf_counter() - began
-                    done[answer["chunk"]] = answer["sha256"]
-                    log.write(json.dumps({**answer, "seconds": seconds}) + "\n")
+                if sha256:
+                    done[chunk], seconds = sha256, before + time.perf_counter() - began
+                    note = {"chunk": chunk, "sha256": sha256, "seconds": seconds}
+                    log.write(json.dumps(note) + "\n")
                     log.flush()
-                shown.update(counts[answer["chunk"]])
+                shown.update(counts[chunk])
     if bad:
         more = ["There may be more: this many are enough to stop."] if len(bad) >= BAD else []
         raise BadImagesError([*dict.fromkeys(bad), *more])

@@ -1,10 +1,12 @@
-"""Decoding: once, to the right pixels, in any number of processes, and on after a kill."""
+"""Decoding: once, to the right pixels, in any number of threads, and on after a kill."""
 
+import errno
 import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -368,81 +370,38 @@ def test_an_image_of_another_size_is_named(split, tmp_path):
         pixels.decode(tmp_path / "out", split, np.arange(9), native, progress=False)
 
 
-WORKER = """#!{python}
-import os, signal, sys, time
-from pathlib import Path
-sys.path.insert(0, {here!r})
-import tasklab.tasks.images.formats as formats, tasklab.tasks.images.decoding as decoding
-read = formats.read
-def other(description, chunk, wanted):
-    {body}
-    yield from read(description, chunk, wanted)
-formats.read = other
-decoding._serve(Path(sys.argv[-1]))
-"""
-
-
-def worker(file, body):
-    here = str(Path(pixels.__file__).parents[3])
-    file.write_text(WORKER.format(python=sys.executable, here=here, body=body))
-    file.chmod(0o755)
-    return str(file)
-
-
 ENDS = {
-    "raise RuntimeError('boom')": r"000.png cannot be read \(RuntimeError: boom\)",
-    "raise MemoryError": "000.png: there is too little memory to decode it. Decode with fewer",
-    "os.kill(os.getpid(), signal.SIGKILL)": r"ended \(signal 9\).*start again, .*with fewer jobs",
-    "os._exit(3)": r"ended \(exit status 3\). What is decoded is kept: start again\.",
+    RuntimeError("boom"): r"000.png cannot be read \(RuntimeError: boom\)",
+    MemoryError(): "000.png: there is too little memory to decode it. Decode with fewer",
+    OSError(errno.ENOSPC, "no space left"): "cannot write decoded images to .*, or free",
 }
 
 
-@pytest.mark.parametrize("body", ENDS)
-def test_a_process_that_fails_is_one_line(
-    body,
-    split,
-    tmp_path,
-    monkeypatch,
-    capfd,
-):
-    body = body if body.startswith("os") else f"if 0 in wanted: {body}"
-    monkeypatch.setattr(decoding.sys, "executable", worker(tmp_path / "worker", body))
-    with pytest.raises(TasklabError, match=ENDS[body.removeprefix("if 0 in wanted: ")]):
+@pytest.mark.parametrize("error", ENDS, ids=repr)
+def test_a_thread_that_fails_is_one_line_and_ends_the_others(error, split, tmp_path, monkeypatch):
+    def failing(*_):
+        raise error
+
+    broken = (decoding.Job, "_write") if isinstance(error, OSError) else (formats, "rgb")
+    monkeypatch.setattr(*broken, failing)
+    with pytest.raises(TasklabError, match=ENDS[error]):
         pixels.decode(tmp_path / "out", split, np.arange(40), CENTRE, progress=False, jobs=2)
-    assert capfd.readouterr().err == ""
+    assert not [one for one in threading.enumerate() if "ThreadPool" in one.name]
 
 
-@pytest.mark.skipif(not hasattr(signal, "SIGXFSZ"), reason="needs a limit on the size of files")
-def test_a_disk_that_is_full_is_the_same_line_from_a_process(split, tmp_path, monkeypatch):
-    body = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))"
-    monkeypatch.setattr(decoding.sys, "executable", worker(tmp_path / "worker", body))
-    with pytest.raises(
-        TasklabError, match="cannot write decoded images to .*TASKLAB_DATA, or free"
-    ):
-        pixels.decode(tmp_path / "out", split, np.arange(40), CENTRE, progress=False, jobs=2)
-
-
-@pytest.mark.skipif(os.name == "nt", reason="needs groups of processes")
-@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGKILL])
-def test_processes_end_with_the_one_that_started_them(sent, split, tmp_path):
-    """Ctrl-C reaches all processes of the terminal; what they then print is not the user's."""
-    (tmp_path / "pids").mkdir()
-    body = f"open(f'{tmp_path}/pids/{{os.getpid()}}', 'w').close(); time.sleep(60)"
-    command = worker(tmp_path / "worker", body)
-    code = script(tmp_path, pause=0, jobs=2).replace(
-        "pixels.decode(", f"decoding.sys.executable = {command!r}\npixels.decode("
-    )
+@pytest.mark.parametrize("jobs", [1, 4])
+def test_ctrl_c_ends_a_decoding_after_the_chunks_that_are_begun(jobs, split, tmp_path):
+    """What they print is not the user's; what is finished is kept."""
+    code = script(tmp_path, pause=0.3, count=40, jobs=jobs)
     # A shell that runs the tests in the background lets them, and what they start, ignore Ctrl-C.
     code = f"import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n{code}"
-    process = subprocess.Popen(
-        [sys.executable, "-c", code], start_new_session=True, stderr=subprocess.PIPE, text=True
-    )
-    waited_for(lambda: len(list((tmp_path / "pids").iterdir())) == 2)
-    os.killpg(process.pid, sent)
+    process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True)
+    log = tmp_path / "out.partial" / "done.jsonl"
+    waited_for(lambda: log.exists() and log.read_text())
+    process.send_signal(signal.SIGINT)
     _, told = process.communicate(timeout=20)
-    assert told.count("Traceback") == (sent == signal.SIGINT), told  # the script's own
-    pids = [int(file.name) for file in (tmp_path / "pids").iterdir()]
-    waited_for(lambda: not any(runs(pid) for pid in pids))
+    assert told.count("Traceback") == 1 and "KeyboardInterrupt" in told, told
+    assert 1 <= len(log.read_text().splitlines()) < 10
 
 
 def waited_for(condition):
@@ -450,17 +409,6 @@ def waited_for(condition):
     while not condition():
         assert time.monotonic() < limit
         time.sleep(0.02)
-
-
-def runs(pid):
-    try:
-        os.kill(pid, 0)
-        with open(f"/proc/{pid}/stat") as file:  # it may have ended, with nobody to note it
-            return file.read().rpartition(")")[2].split()[0] != "Z"
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return not Path("/proc").is_dir()
 
 
 def test_who_waits_for_another_process_says_so(split, tmp_path, caplog):
