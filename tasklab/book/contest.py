@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import html
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from jinja2 import Template
 from matplotlib.ticker import MaxNLocator
 
 from tasklab.analyses.merging import METHODS
@@ -15,28 +16,6 @@ from tasklab.experiments.contest import Contest, Entry
 from tasklab.progress import shared
 from tasklab.study import results
 
-_STYLE = """
-:root { color-scheme: light dark; --ink: #1c1c1e; --soft: #6b6b70; --line: #d9d9de; --paper: #fff;
-  --good: 0, 130, 90; --bad: 200, 60, 20; --mark: #0072b2; }
-@media (prefers-color-scheme: dark) { :root { --ink: #ececf0; --soft: #a0a0a8; --line: #3a3a40;
-  --paper: #161618; --good: 60, 190, 140; --bad: 240, 120, 80; --mark: #56b4e9; } }
-body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper);
-  max-width: 70rem; margin: 2rem auto; padding: 0 1rem; }
-h1 { font-size: 1.7rem; margin-bottom: .2rem } h2 { font-size: 1.2rem; margin-top: 2.2rem }
-.lead { font-size: 1.15rem } .soft { color: var(--soft) } .wide { overflow-x: auto }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .92rem }
-th, td { text-align: right; padding: .25rem .5rem; border-bottom: 1px solid var(--line) }
-td { white-space: nowrap }
-th:first-child, td:first-child { text-align: left; position: sticky; left: 0;
-  background: var(--paper) }
-@media (max-width: 40rem) { .wide td:first-child { white-space: normal; min-width: 7rem;
-  max-width: 8rem; overflow-wrap: anywhere } }
-li, .facts td { overflow-wrap: anywhere }
-.facts td:last-child { text-align: left; white-space: normal }
-thead th { color: var(--soft); font-weight: 600 }
-svg text { fill: var(--ink); font: 13px system-ui, sans-serif }
-svg .soft { fill: var(--soft) }
-"""
 _EXPECTED = ("merging", "mini")  # the recorded chapter and model that a row is compared with
 
 
@@ -48,49 +27,22 @@ def page(contest: Contest, about: Mapping[str, Any]) -> str:
         about: `model`, `suite`, `vectors` (rows of vector, task, method, norm, notes), `images`
             (task -> images by split), `written` (what was written beside the page), `provenance`.
     """
-    best, start, tasks = contest.best, contest.start, contest.tasks
-    mean, half = best.mean
-    gain, gain_half = best.gain(start)
-    better = sum(best.accuracy(task) > start.accuracy(task) for task in tasks)
-    notes = shared({one["task"]: one["notes"] for one in about["vectors"]})
-    body = [
-        f"<h1>{_text(_headline(contest))}</h1>",
-        f'<p class="soft">{_text(about["model"])}, {len(tasks)} tasks, {_count(contest)}. '
-        f"Options and coefficients, and the merge itself, were chosen {_rule(contest)}; "
-        "all accuracies below are on test images.</p>",
-        f'<p class="lead">The merged model scores <b>{mean:.1f} %</b> on average '
-        f"(95 % interval {mean - half:.1f} to {mean + half:.1f}), {gain:+.1f} points against the "
-        f"pre-trained model ({gain - gain_half:+.1f} to {gain + gain_half:+.1f}). "
-        f"{better} of {len(tasks)} tasks gain.</p>",
-        *_warnings(contest),
-        "<h2>All merges</h2>",
-        _forest(contest),
-        _table(*_merges(contest)),
-        '<p class="soft">Intervals draw test images and keep the tasks. "Expected" is what the '
-        "merge gained over the plain sum in the book's recorded benchmark (drawn tasks, model "
-        "mini): compare orders, not values.</p>",
-        "<h2>Gain of each task, in points against the pre-trained model</h2>",
-        _table(*_gains(contest), shaded=True),
-        '<p class="soft">"Own vector" is the model with the task\'s own vector alone.</p>',
-        "<h2>The vectors</h2>",
-        _table(*_vectors(contest, about["vectors"])),
-        f"<ul>{''.join(f'<li>{_text(one)}</li>' for one in notes)}</ul>" if notes else "",
-        "<h2>Interference of pairs</h2>",
-        _table(*_pairs(contest)),
-        f'<p class="soft">Above the diagonal: ξ, the share of predictions that the other vector '
-        "changes, mean over both tasks, and in brackets the accuracy that this costs, in points; "
-        f"both vectors at the coefficient {contest.alpha:.2f}, which was chosen for the plain "
-        "sum. Below the diagonal: cosines of the vectors.</p>",
-        "<h2>How it was measured</h2>",
-        _facts(contest, about),
-    ]
-    title = f"{_count(contest)} of {len(tasks)} task vectors"
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{_text(title)}</title><style>{_STYLE}</style></head><body>\n"
-        + "\n".join(body)
-        + "\n</body></html>\n"
+    best, start = contest.best, contest.start
+    (mean, half), (gain, gain_half) = best.mean, best.gain(start)
+    template = Template(Path(__file__).with_suffix(".html").read_text("utf-8"), autoescape=True)
+    return template.render(
+        **{"model": about["model"], "tasks": contest.tasks, "labels": contest.labels},
+        **{"headline": _headline(contest), "warnings": _warnings(contest), "alpha": contest.alpha},
+        **{"mean": mean, "half": half, "gain": gain, "gain_half": gain_half},
+        count=f"{len(contest.merges)} merge{'s'[: len(contest.merges) != 1]}",
+        better=sum(best.accuracy(task) > start.accuracy(task) for task in contest.tasks),
+        forest=_forest(contest),
+        merges=_merges(contest),
+        gains=_gains(contest),
+        vectors=_vectors(contest, about["vectors"]),
+        notes=shared({one["task"]: one["notes"] for one in about["vectors"]}),
+        pairs=_pairs(contest),
+        facts=_facts(contest, about),
     )
 
 
@@ -119,45 +71,6 @@ def _headline(contest: Contest) -> str:
     if (best.validation or 0.0) < (start.validation or 0.0):
         return f"No merge is better than the pre-trained model; the best is {best.title}"
     return f"The merge to take: {best.title}"
-
-
-def _count(contest: Contest) -> str:
-    return f"{len(contest.merges)} merge{'s'[: len(contest.merges) != 1]}"
-
-
-def _rule(contest: Contest) -> str:
-    if contest.labels:
-        return "on validation images"
-    return (
-        "without labels, by E(τ) / E(0): the share of each task's change of features that a merge "
-        "loses, to first order, on validation images"
-    )
-
-
-def _text(words: object) -> str:
-    return html.escape(str(words))
-
-
-def _table(head: Sequence[str], lines: Iterable[Sequence[object]], *, shaded: bool = False) -> str:
-    """Return an HTML table; numbers of a shaded one are gains, coloured by sign and size."""
-    shown = []
-    for line in lines:
-        cells = [f"<td>{_text(line[0])}</td>"]
-        for value in line[1:]:
-            colour = ""
-            if shaded and isinstance(value, float):
-                strength = min(1.0, abs(value) / 30) * 0.45
-                side = "good" if value > 0 else "bad"
-                colour = f' style="background: rgba(var(--{side}), {strength:.2f})"'
-            text = f"{value:+.1f}" if shaded and isinstance(value, float) else value
-            cells.append(f"<td{colour}>{_text('' if text is None else text)}</td>")
-        shown.append(f"<tr>{''.join(cells)}</tr>")
-    heads = "".join(f"<th>{_text(one)}</th>" for one in head)
-    body = "\n".join(shown)
-    return (
-        f'<div class="wide"><table><thead><tr>{heads}</tr></thead><tbody>\n{body}\n'
-        "</tbody></table></div>"
-    )
 
 
 def _merges(contest: Contest) -> tuple[list[str], list[list[object]]]:
@@ -246,7 +159,7 @@ def _warnings(contest: Contest) -> list[str]:
     close = [title for title, (gain, half) in apart.items() if abs(gain) <= half]
     if close:
         found.append(f"Not distinguishable from it on these images: {', '.join(close)}.")
-    return [f"<p>{_text(one)}</p>" for one in found]
+    return found
 
 
 def _pairs(contest: Contest) -> tuple[list[str], list[list[object]]]:
@@ -263,7 +176,7 @@ def _pairs(contest: Contest) -> tuple[list[str], list[list[object]]]:
     return ["", *contest.tasks], lines
 
 
-def _facts(contest: Contest, about: Mapping[str, Any]) -> str:
+def _facts(contest: Contest, about: Mapping[str, Any]) -> list[tuple[str, str]]:
     notes, machine = about["provenance"], about["provenance"]["machine"]
     images = shared(
         {
@@ -272,7 +185,7 @@ def _facts(contest: Contest, about: Mapping[str, Any]) -> str:
         }
     )
     looks = sorted({one.looks for one in contest.merges})
-    facts = [
+    return [
         ("model", f"{about['model']}, suite {about['suite']}, weights {notes['weights'][:12]}"),
         (
             "search",
@@ -291,11 +204,10 @@ def _facts(contest: Contest, about: Mapping[str, Any]) -> str:
         ("when", f"{notes['utc']} UTC, {notes['seconds']:.0f} s"),
         ("memory", f"{about['memory']} at its peak" if about.get("memory") else "not measured"),
     ]
-    return f'<div class="facts">{_table(["", ""], facts)}</div>'
 
 
-def _forest(contest: Contest) -> str:
-    """Return mean accuracies with their intervals as an SVG, the chosen merge first."""
+def _forest(contest: Contest) -> dict[str, Any]:
+    """Return places of mean accuracies with their intervals, the chosen merge first."""
     entries = [*contest.merges, contest.start]
     ends = [(mean - half, mean + half) for mean, half in (one.mean for one in entries)]
     own = sum(one.accuracy(task) for task, one in contest.alone.items()) / len(contest.alone)
@@ -304,37 +216,19 @@ def _forest(contest: Contest) -> str:
     left = 20 + 7 * max(len(one.title) for one in entries)
     width, step, top = 240, 22, 40
 
-    def x(value: float) -> float:
-        return left + width * (value - low) / (high - low)
+    def x(value: float) -> str:
+        return f"{left + width * (value - low) / (high - low):.1f}"
 
-    parts = []
-    height = top + step * len(entries) + 30
+    rows = [
+        {"title": one.title, "mean": one.mean[0], "x": x(one.mean[0]),
+         "ends": [*map(x, ends[number])], "y": top + step * (number + 0.5)}
+        for number, one in enumerate(entries)
+    ]  # fmt: skip
+    ticks = (value for value in MaxNLocator(6).tick_values(low, high) if low <= value <= high)
     marked = ((contest.start.mean[0], "pre-trained", 24), (own, "own vector alone", 8))
-    for value, label, above in marked:
-        parts.append(
-            f'<line x1="{x(value):.1f}" x2="{x(value):.1f}" y1="{top - above + 4}" '
-            f'y2="{height - 26}" stroke="var(--soft)" stroke-dasharray="3 3"/>'
-            f'<text class="soft" x="{x(value):.1f}" y="{top - above}" text-anchor="middle">'
-            f"{label}</text>"
-        )
-    for number, (one, (a, b)) in enumerate(zip(entries, ends, strict=True)):
-        y = top + step * (number + 0.5)
-        parts.append(
-            f'<text x="{left - 10}" y="{y + 4:.1f}" text-anchor="end">{_text(one.title)}</text>'
-            f'<line x1="{x(a):.1f}" x2="{x(b):.1f}" y1="{y:.1f}" y2="{y:.1f}" '
-            'stroke="var(--mark)" stroke-width="2"/>'
-            f'<circle cx="{x(one.mean[0]):.1f}" cy="{y:.1f}" r="4.5" fill="var(--mark)"/>'
-        )
-    for value in (v for v in MaxNLocator(6).tick_values(low, high) if low <= v <= high):
-        parts.append(
-            f'<text class="soft" x="{x(value):.1f}" y="{height - 8}" text-anchor="middle">'
-            f"{value:g}</text>"
-        )
-    told = "; ".join(f"{one.title} {one.mean[0]:.1f} %" for one in entries)
-    return (
-        f'<div class="wide"><svg viewBox="0 0 {left + width + 60} {height}" role="img" '
-        f'aria-label="Mean test accuracy: {_text(told)}" style="width: 100%; max-width: 32rem">'
-        f"{''.join(parts)}</svg></div>"
-        '<p class="soft">Mean test accuracy in % with 95 % intervals, in the order of '
-        f"{'validation accuracy' if contest.labels else 'E(τ) / E(0)'}.</p>"
-    )
+    return {
+        **{"left": left, "width": left + width + 60, "height": top + step * len(entries) + 30},
+        "rows": rows,
+        "ticks": [(x(value), f"{value:g}") for value in ticks],
+        "marked": [(x(value), label, top - above) for value, label, above in marked],
+    }
