@@ -14,19 +14,8 @@ if TYPE_CHECKING:
     from nbformat import NotebookNode
 
 _APART = ("__main__", "cli", "cluster", "doctor", "explore")  # that no chapter runs
-_CODE = (
-    ".py",
-    ".toml",
-    ".html",
-    ".csv",
-    ".json",
-    ".gz",
-    ".xz",
-    ".safetensors",
-    ".txt",
-    ".css",
-    ".js",
-)
+_DATA = (".toml", ".html", ".csv", ".json", ".gz", ".xz", ".safetensors", ".txt", ".css", ".js")
+_CODE = (".py", *_DATA)
 _PAGES = (".ipynb", ".md", ".yml", ".bib", ".py", ".css", ".js", ".svg", ".cff", ".woff2")
 
 
