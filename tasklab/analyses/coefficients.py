@@ -25,7 +25,7 @@ import torch
 
 from tasklab.analyses.editing import CONTROL_SHARE, Negation, normalised, reported, single_task
 from tasklab.analyses.evaluation import ALPHAS, Evaluator, Vectors
-from tasklab.analyses.finite import as_coefficient, check_grid, check_vectors, finite
+from tasklab.analyses.finite import check_grid, check_vectors, finite
 from tasklab.analyses.step_curves import (
     AffineScores,
     Ascent,
@@ -206,21 +206,14 @@ def per_task(
     vectors: Vectors,
     *,
     linear: bool,
-    shared: float | None = None,
-    step: float = 0.1,
-    budget: int | None = None,
 ) -> PerTask:
     """Choose a coefficient in [0, 1] for each task on validation images; report test images too.
 
     Both searches (`ascend`, `climb`) maximise the mean normalised validation accuracy, from the
     best shared coefficient on.
-
-    Args:
-        shared: The shared coefficient of a non-linear model, if known; else it is searched.
-        budget: The most trials for a non-linear model; by default 2 T + 1, for one sweep.
     """
     check_vectors(vectors)
-    tasks, shared = tuple(vectors), None if shared is None else as_coefficient(shared, "shared")
+    tasks = tuple(vectors)
     single = {
         name: single_task(evaluator, vectors, split, linear=linear)
         for name, split in SPLITS.items()
@@ -228,7 +221,7 @@ def per_task(
     search, shared, passes, validate = (
         _own_exactly(evaluator, vectors, single["validation"])
         if linear
-        else _own_by_trial(evaluator, vectors, single["validation"], shared, step, budget)
+        else _own_by_trial(evaluator, vectors, single["validation"])
     )
     choices = {"with_shared": np.full(len(tasks), shared), "with_own": search.alphas}
     accuracies = {
@@ -264,16 +257,10 @@ def _own_by_trial(
     evaluator: Evaluator,
     vectors: Vectors,
     single: np.ndarray,
-    shared: float | None,
-    step: float,
-    budget: int | None,
 ) -> tuple[Ascent, float, int, Validate]:
-    passes = 0
-    if shared is None:
-        total = TaskVector.sum(vectors.values())
-        grid = evaluator.sweep(total, tuple(vectors), "val", linear=False)
-        shared = ALPHAS[int(normalised(grid, single).mean(1).argmax())]
-        passes = grid.size
+    total = TaskVector.sum(vectors.values())
+    grid = evaluator.sweep(total, tuple(vectors), "val", linear=False)
+    shared = ALPHAS[int(normalised(grid, single).mean(1).argmax())]
 
     def validate(alphas: np.ndarray) -> np.ndarray:
         return _accuracies(evaluator, vectors, alphas, "val", linear=False)
@@ -281,10 +268,8 @@ def _own_by_trial(
     search = climb(
         lambda alphas: float(normalised(validate(alphas), single).mean()),
         np.full(len(vectors), shared),
-        step=step,
-        budget=budget,
     )
-    return search, shared, passes + search.trials * len(vectors), validate
+    return search, shared, grid.size + search.trials * len(vectors), validate
 
 
 def _accuracies(

@@ -31,7 +31,13 @@ from jaxtyping import Int
 from torch import Tensor
 
 from tasklab.analyses.finite import as_coefficient, finite, finite_array
-from tasklab.analyses.statistics import drawn_pairs, models_of, pearson, rank_correlation, times
+from tasklab.analyses.statistics import (
+    REPEATS,
+    drawn_pairs,
+    models_of,
+    pearson,
+    rank_correlation,
+)
 from tasklab.errors import TasklabError, real
 from tasklab.models.encoder import math_attention
 from tasklab.models.heads import Head
@@ -231,18 +237,14 @@ def pairs(
     return pd.DataFrame(rows, columns=columns)
 
 
-def explained_variance(
-    df: pd.DataFrame, *, unit: str = "model", repeats: int = 2000, seed: int = 0
-) -> pd.DataFrame:
+def explained_variance(df: pd.DataFrame) -> pd.DataFrame:
     """Return the share of delta that each predictor explains in a linear regression (appendix C.2).
 
     Pairs share models, so it is models that are drawn anew for the 95 % interval, within their
-    group; a pair counts as often as both its models were drawn. Groups are then taken as given:
-    `unit="group"` draws whole groups instead, which says more where there are many.
+    group; a pair counts as often as both its models were drawn. Groups are taken as given.
 
     Args:
         df: What `pairs` returned; with a column group, the same name in two groups is two models.
-        unit: What is drawn anew, `"model"` or `"group"`.
 
     Returns:
         A row a predictor of `PREDICTORS` that the table has: predictor, value (R^2), low, high,
@@ -252,10 +254,9 @@ def explained_variance(
     group = df["group"] if "group" in df else pd.Series("", index=df.index)
     df = df.assign(group=group).reset_index(drop=True)
     models = models_of(df)
-    counts = {"model": len(models), "group": models["group"].nunique()}
-    if counts.get(unit, 0) < 4:
-        raise TasklabError(f"an R^2 needs at least four models, or groups; not unit={unit!r} here.")
-    weights = _drawn(df, unit, repeats, np.random.default_rng(seed))
+    if len(models) < 4:
+        raise TasklabError("an R^2 needs at least four models.")
+    weights = drawn_pairs(df, REPEATS, np.random.default_rng(0))
     y, rows = finite_array(df["value"], "the column 'value'"), []
     for name in (name for name in PREDICTORS if name in df):
         x = finite_array(df[name], f"the column {name!r}")
@@ -266,14 +267,7 @@ def explained_variance(
             fit = {"value": line.rvalue**2, "low": low, "high": high, "slope": line.slope,
                    "intercept": line.intercept, "rank": rank_correlation(x, y)}  # fmt: skip
         rows.append({"predictor": name, **fit, "n_pairs": len(df)})
-    return pd.DataFrame(rows).assign(n_models=counts["model"], n_groups=counts["group"])
-
-
-def _drawn(df: pd.DataFrame, unit: str, repeats: int, rng: np.random.Generator) -> np.ndarray:
-    if unit == "model":
-        return drawn_pairs(df, repeats, rng)
-    codes, names = pd.factorize(df["group"])
-    return times(len(names), repeats, rng)[:, codes]
+    return pd.DataFrame(rows).assign(n_models=len(models), n_groups=models["group"].nunique())
 
 
 def _constant(x: np.ndarray) -> bool:

@@ -30,7 +30,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.func import grad, vmap
 
-from tasklab.analyses.finite import as_coefficient, finite
+from tasklab.analyses.finite import finite
 from tasklab.errors import TasklabError, whole
 from tasklab.models.heads import Head
 from tasklab.models.loading import math_attention
@@ -49,7 +49,6 @@ def gram(
     trainable: Collection[str] | None = None,
     chunk: int = 16,
     memory: int = 2**30,
-    vectorised: bool = True,
 ) -> Float[Tensor, "C N M"]:
     """Return the empirical kernels k_c(x_i, x_j) between a task's images and all images.
 
@@ -61,8 +60,6 @@ def gram(
         trainable: Names of the parameters that would train; all of them by default.
         memory: Bytes for the gradients of a group of parameters; the largest parameter needs N + B
             times its size in any case.
-        vectorised: `False` makes one backward pass after the other, for models that
-            `torch.func.vmap` cannot trace. The results are the same.
 
     Returns:
         Kernels in float64, added up from products in the parameters' own type.
@@ -81,34 +78,25 @@ def gram(
         rows = [p.new_empty(len(x), p.numel()) for p in theta.values()]  # each class fills them
         for kernel, weight in zip(kernels, weights, strict=True):
             for at, images in _chunks(x, chunk):
-                parts = _gradients(encoder, params, theta, images, weight, vectorised)
+                parts = _gradients(encoder, params, theta, images, weight)
                 for row, part in zip(rows, parts, strict=True):
                     row[at] = part
             kernel[:, : len(x)] += _products(rows, rows)
             for at, images in _chunks(control, chunk):
-                parts = _gradients(encoder, params, theta, images, weight, vectorised)
+                parts = _gradients(encoder, params, theta, images, weight)
                 kernel[:, len(x) :][:, at] += _products(rows, parts)
     return finite(kernels, f"tangent kernels (classes {classes})")
 
 
 def _gradients(
-    encoder: Model,
-    params: Params,
-    theta: Params,
-    x: Tensor,
-    weight: Float[Tensor, " D"],
-    vectorised: bool,
+    encoder: Model, params: Params, theta: Params, x: Tensor, weight: Float[Tensor, " D"]
 ) -> list[Float[Tensor, "B P"]]:
     def score(theta: Params, one: Tensor) -> Tensor:
         return encoder({**params, **theta}, one[None])[0] @ weight
 
     with math_attention():
-        if vectorised:
-            parts = vmap(grad(score), in_dims=(None, 0))(dict(theta), x).values()
-        else:
-            each = [grad(score)(dict(theta), one) for one in x]
-            parts = [torch.stack([one[name] for one in each]) for name in theta]
-    return [part.flatten(1) for part in parts]
+        parts = vmap(grad(score), in_dims=(None, 0))(dict(theta), x)
+    return [part.flatten(1) for part in parts.values()]
 
 
 def _products(rows: list[Tensor], columns: list[Tensor]) -> Float[Tensor, "N M"]:
@@ -166,21 +154,17 @@ class Localization(NamedTuple):
     share: Float[Tensor, " C"]
 
 
-def localization(kernels: Float[Tensor, "C N M"], own: int, *, power: float = 0.0) -> Localization:
+def localization(kernels: Float[Tensor, "C N M"], own: int) -> Localization:
     """Return the local energy of the eigenfunctions, and the task's share of it.
 
-        K = U S V',     E_loc(x_j) = sum_r s_r^power phi_r(x_j)²,     phi_r(x_j) = V_jr.
+        K = U S V',     E_loc(x_j) = sum_r phi_r(x_j)²,     phi_r(x_j) = V_jr.
 
     K has a row for each training image of task t and a column for each image of D_t and of the
     control task, so it is not square: its right singular vectors are the paper's phi_r ("we compute
     the singular value decomposition", appendix A; E_loc in section 6.1, figures 6, 14 and 15). They
-    are an orthonormal basis of the functions that training on D_t can add. With `power` 0, as in
-    the paper, each counts the same, E_loc lies in [0, 1], and it is the squared value at x_j of
-    that one function of unit energy which is largest there. Singular values below rounding error
-    are left out.
-
-    With `power` 2 a function counts by what it contributes: E_loc(x_j) = sum_i k(x_i, x_j)², the
-    expected energy of sum_i beta_i k(x_i, ·) for random beta.
+    are an orthonormal basis of the functions that training on D_t can add. E_loc lies in [0, 1]; it
+    is the squared value at x_j of that one function of unit energy which is largest there. Singular
+    values below rounding error are left out.
 
     Every kernel is large between an image and itself, so images that are rows and columns at once
     have more energy than other images of their own task. The share on *unseen* images is free of
@@ -199,10 +183,8 @@ def localization(kernels: Float[Tensor, "C N M"], own: int, *, power: float = 0.
             f"{own} of {kernels.shape[-1]} columns cannot be the task's: it and the control each "
             "need at least one."
         )
-    as_coefficient(power, "power")
     _, s, phi = torch.linalg.svd(finite(kernels, "kernels"), full_matrices=False)
     floor = s[:, :1] * max(kernels.shape[1:]) * torch.finfo(s.dtype).eps
-    weight = torch.where(s > floor, s**power, 0.0)
-    energy = (weight[:, :, None] * phi.square()).sum(1)
+    energy = ((s > floor)[:, :, None] * phi.square()).sum(1)
     task, control = energy[:, :own].mean(1), energy[:, own:].mean(1)
     return Localization(energy, task / (task + control))

@@ -292,14 +292,6 @@ def test_copies_of_a_model_are_no_new_evidence():
     assert twelve["high"] - twelve["low"] < four["high"] - four["low"]
 
 
-def test_whole_groups_can_be_drawn():
-    df = measured(groups=5, models=3)
-    by_group, by_model = (
-        sharpness.explained_variance(df, unit=unit).set_index("predictor")
-        for unit in ("group", "model")
-    )
-    assert by_group["value"].equals(by_model["value"])
-    assert not np.isclose(by_group.loc["distance", "low"], by_model.loc["distance", "low"])
-    for unit, rows in (("group", measured(3)), ("model", measured(1, 3)), ("pair", measured())):
-        with pytest.raises(TasklabError, match="at least four"):
-            sharpness.explained_variance(rows, unit=unit)
+def test_three_models_have_no_r_squared():
+    with pytest.raises(TasklabError, match="at least four"):
+        sharpness.explained_variance(measured(1, 3))
