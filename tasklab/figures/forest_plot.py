@@ -15,6 +15,7 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
+from jinja2 import Template
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -206,10 +207,6 @@ def _panel(axes: Axes, rows: pd.DataFrame, *, narrow: bool) -> None:
         label.set_style("italic" if matched else "normal")
 
 
-_PARTS = '<label class="tv-parts"><input type="checkbox"> parts of statements, too</label>'
-_HEADS = ("outcome", "statement", "effect [95 % interval]", "seeds", "as claimed")
-
-
 @dataclasses.dataclass(eq=False, repr=False)  # the notebook's text would be the whole table
 class VerdictList:
     """A list of verdicts in a notebook or page; `rows` are those of `records.verdict_rows`."""
@@ -218,18 +215,17 @@ class VerdictList:
     here: str = ""
 
     def _repr_html_(self) -> str:
-        style, script = (files(__package__).joinpath(f"verdict_list.{k}") for k in ("css", "js"))
-        name = f"verdicts-{uuid.uuid4().hex}"
-        heads = "".join(f'<th scope="col">{head}</th>' for head in _HEADS)
-        tested = self.rows[self.rows["outcome"] != "not tested"].to_dict("records")
-        body = "\n".join(_row(row, self.here) for row in tested)
-        waiting = (self.rows["outcome"].eq("not tested") & self.rows["cell"].eq("")).sum()
-        note = f" {waiting} more are not tested: their runs are not recorded." if waiting else ""
-        return (
-            f'<div class="tasklab-verdicts" id="{name}">\n'
-            f"<style>{style.read_text('utf-8')}</style>\n<p>{ABOUT_VERDICTS}{note}</p>\n{_PARTS}"
-            f"<table><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>\n"
-            f"<script>{script.read_text('utf-8').replace('@ID@', name)}</script>\n</div>"
+        html, style, script = (
+            files(__package__).joinpath(f"verdict_list.{kind}").read_text("utf-8")
+            for kind in ("html", "css", "js")
+        )
+        name, tested = f"verdicts-{uuid.uuid4().hex}", self.rows["outcome"] != "not tested"
+        return Template(html, autoescape=True).render(
+            **{"name": name, "style": style, "script": script.replace("@ID@", name)},
+            **{"about": ABOUT_VERDICTS, "papers": PAPERS, "here": self.here},
+            **{"plain": _plain, "link": evidence_link, "effect": _effect},
+            rows=self.rows[tested].to_dict("records"),
+            waiting=(~tested & self.rows["cell"].eq("")).sum(),
         )
 
 
@@ -242,42 +238,6 @@ def _plain(outcome: str) -> str:
     return PLAIN.get(outcome, outcome)
 
 
-def _row(row: Mapping[str, Any], here: str) -> str:
-    link = evidence_link(row["evidence"], here)
-    statement = f"{row['statement']}: {row['cell']}" if row["cell"] else row["statement"]
-    statement += "" if row["setting"] == "chosen" else f" (at {row['setting']})"
-    paper = PAPERS.get(row["paper"], row["paper"])
-    share, others, effects = "", "", effect_of(row)
-    if row["n_cells"] > 1 and row["outcome"] != "holds":
-        share = f"<small>{row['cells_holding']} of {row['n_cells']} parts confirmed</small>"
-    if row["here"] not in ("", row["outcome"]):
-        share += f"<small>{_plain(row['here'])} on these tasks</small>"
-    if row["survives"]:
-        family = "all statements" if "all" in row["survives"] else "the headlines"
-        share += f"<small>✓ if {family} share 5 %</small>"
-    if row["robust"] not in ("", row["outcome"]):
-        share += f"<small>{_plain(row['robust'])} by the bootstrap</small>"
-    short = {**row, "unit": ""}  # it is the first one's
-    if row["here"]:
-        cell = f" ({row['here_cell']})" if row["here_cell"] else ""
-        effects += f"<small>these tasks{cell}: {effect_of(seen(short, 'here'))}</small>"
-    if row["n_pretrainings"] > 1:
-        effects += f"<small>pre-trainings: {effect_of(seen(short, 'others'))}</small>"
-        others = f"<small>and {row['n_pretrainings']} pre-trainings</small>"
-    seeds = "–" if row["unit"] == "times" else row["n_seeds"]  # a cost has rounds of timing
-    if mixed := row.get("mixed"):
-        others += f"<small>at {mixed}, sides on two makes of processor</small>"
-    tasks = f"{row['tasks_as_claimed']} of {row['n_tasks']} {row['counted']}"
-    if row["n_tasks"] < 2:
-        tasks = "one pair" if row["n_tasks"] and row["counted"] == "pairs" else "–"
-    kind, word = "part" if row["cell"] else "whole", row["outcome"].replace(" ", "-")
-    return (
-        f'<tr class="tv-{kind}" data-outcome="{_plain(row["outcome"])}" '
-        f'data-here="{_plain(row["here"] or row["outcome"])}" data-paper="{html.escape(paper)}">'
-        f'<td class="tv-outcome tv-{word}"><b>{_plain(row["outcome"])}</b>{share}</td>'
-        f'<td><a href="{link}">{html.escape(statement)}</a>'
-        f"<small>{html.escape(paper)}</small></td>"
-        f'<td data-head="effect">{effects}</td>'
-        f'<td data-head="seeds">{seeds}{others}</td>'
-        f'<td data-head="as claimed">{tasks}</td></tr>'
-    )
+def _effect(row: Mapping[str, Any], side: str = "") -> str:
+    """Return a row's effect, or that of another side, whose unit is the first one's."""
+    return effect_of(seen({**row, "unit": ""}, side) if side else row)
