@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from jinja2 import Template
 from matplotlib.ticker import MaxNLocator
 
 from tasklab.analyses.merging import METHODS
 from tasklab.experiments.contest import Contest, Entry
 from tasklab.progress import shared
 from tasklab.study import results
+from tasklab.templates import filled
 
 _EXPECTED = ("merging", "mini")  # the recorded chapter and model that a row is compared with
 
@@ -29,8 +28,8 @@ def page(contest: Contest, about: Mapping[str, Any]) -> str:
     """
     best, start = contest.best, contest.start
     (mean, half), (gain, gain_half) = best.mean, best.gain(start)
-    template = Template(Path(__file__).with_suffix(".html").read_text("utf-8"), autoescape=True)
-    return template.render(
+    return filled(
+        "book/contest.html",
         **{"model": about["model"], "tasks": contest.tasks, "labels": contest.labels},
         **{"headline": _headline(contest), "warnings": _warnings(contest), "alpha": contest.alpha},
         **{"mean": mean, "half": half, "gain": gain, "gain_half": gain_half},

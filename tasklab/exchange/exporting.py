@@ -19,13 +19,14 @@ from typing import Any
 
 from tasklab import __version__
 from tasklab.errors import TasklabError
-from tasklab.exchange.naming import filled, inert
+from tasklab.exchange.naming import inert
 from tasklab.exchange.sources import VECTOR_FILE
 from tasklab.models.encoder import Encoder
 from tasklab.models.zoo import spec
 from tasklab.storage import atomic
 from tasklab.storage.store import Artifact, Store
 from tasklab.storage.tensors import canonical, explained, file_sha256, write_tensors
+from tasklab.templates import filled
 from tasklab.tuning.methods import LINEAR, POSTHOC
 from tasklab.tuning.recipe import REHEARSAL_STEPS
 
@@ -155,11 +156,9 @@ def card(
     entry = spec(config["model"])
     source = entry.source if entry.shipped else f"weights {entry.pretrained} ({entry.source})"
     usual = config["init"] == "pretrained"
-    parts = {"linear": linear, "plain": not linear, "base": base, "head": head}
-    parts |= {"measured": bool(accuracies)}
     return filled(
-        "card.md",
-        parts,
+        "exchange/card.md",
+        **{"linear": linear, "base": base, "head": head},
         **{name: inert(config[name]) for name in ("model", "task", "method")},
         kind="Tangent task vector" if linear else "Task vector",
         plain_model=config["model"],

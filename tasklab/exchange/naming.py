@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import re
-import string
 from collections.abc import Iterable, Mapping
-from pathlib import Path
-from typing import Any
 
 from torch import Tensor
 
@@ -45,19 +42,6 @@ def inert(text: object) -> str:
     """
     plain = str(text) if str(text).isprintable() else shown(text)
     return re.sub(r"([\\`*\[\]<>|&#!$~]|(?<![^\W_])_|_(?![^\W_]))", r"\\\1", plain)
-
-
-def filled(card: str, parts: Mapping[str, bool], **values: Any) -> str:
-    """Return a card of this folder with its values, and those of its parts that are wanted.
-
-    A line that begins with `one,other::` is there if both parts are wanted.
-    """
-    lines = []
-    for line in Path(__file__).with_name(card).read_text("utf-8").splitlines():
-        marks, _, text = line.rpartition("::")
-        if all(parts[one] for one in marks.split(",") if one):
-            lines.append(text.removeprefix(" ") if marks else line)
-    return string.Template("\n".join(lines) + "\n").substitute(values)
 
 
 def bare(name: str) -> str:

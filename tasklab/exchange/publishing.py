@@ -22,13 +22,14 @@ from torch import Tensor, nn
 from tasklab import __version__
 from tasklab.errors import TasklabError
 from tasklab.exchange import bases, layouts, places
-from tasklab.exchange.naming import filled, inert
+from tasklab.exchange.naming import inert
 from tasklab.mini import clip as shipped
 from tasklab.models import loading
 from tasklab.models.encoder import Encoder
 from tasklab.models.zoo import spec
 from tasklab.storage import atomic
 from tasklab.storage.tensors import canonical, explained, file_sha256, write_tensors
+from tasklab.templates import filled
 
 _WEIGHTS, _SETTINGS, _IMAGES = "model.safetensors", "config.json", "preprocessor_config.json"
 
@@ -113,29 +114,23 @@ def card(into: places.Target, encoder: Encoder, about: Mapping[str, Any], digest
         **about, "model": encoder.name, "init": encoder.init, "file_sha256": digest,
         "tasklab": __version__,
     }  # fmt: skip
-    rows, notes = [], []
-    for one in about["vectors"]:
-        name, task = inert(one["vector"]), inert(one["task"])
-        rows.append(f"| {name} | {task} | {one['method']} | `{one['sha256']}` |")
-        notes += [f"- {name}: {inert(note)}" for note in one.get("notes", ())]
     buffers = any(name.endswith("running_var") for name, _ in encoder.module.named_buffers())
     options = ", ".join(f"{name} {value}" for name, value in about["options"].items())
     return filled(
-        "merged_card.md",
-        {"statistics": buffers, "noted": bool(notes)},
+        "exchange/merged_card.md",
+        statistics=buffers,
+        inert=inert,
         library="transformers" if into.folder else "open_clip",
         model=encoder.name,
-        count=len(rows),
         options=options or "no options",
-        base=inert(about["base"]),
-        rows="\n".join(rows),
-        notes="\n".join(notes),
-        loading="\n".join(_loading(into, encoder)),
+        vectors=about["vectors"],
+        noted=any(one.get("notes") for one in about["vectors"]),
+        loading=_loading(into, encoder),
         size=encoder.image_size,
         mean=[*encoder.mean],
         std=[*encoder.std],
         facts=canonical(facts, indent=1),
-        **{name: about[name] for name in ("title", "paper", "weights")},
+        **{name: about[name] for name in ("title", "paper", "weights", "base")},
     )
 
 

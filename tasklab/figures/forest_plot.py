@@ -15,7 +15,6 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
-from jinja2 import Template
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -26,6 +25,7 @@ from tasklab.figures.rows import require_rows
 from tasklab.figures.style import book_figure
 from tasklab.records.judgement import ABOUT_VERDICTS, Verdict
 from tasklab.records.statements import PLAIN, effect_of, evidence_link, on_site, seen, verdict_rows
+from tasklab.templates import filled
 
 # Outcome: colour, marker. Colours are those of the palette that are told apart in grey as well.
 LOOKS = {
@@ -215,12 +215,13 @@ class VerdictList:
     here: str = ""
 
     def _repr_html_(self) -> str:
-        html, style, script = (
+        style, script = (
             files(__package__).joinpath(f"verdict_list.{kind}").read_text("utf-8")
-            for kind in ("html", "css", "js")
+            for kind in ("css", "js")
         )
         name, tested = f"verdicts-{uuid.uuid4().hex}", self.rows["outcome"] != "not tested"
-        return Template(html, autoescape=True).render(
+        return filled(
+            "figures/verdict_list.html",
             **{"name": name, "style": style, "script": script.replace("@ID@", name)},
             **{"about": ABOUT_VERDICTS, "papers": PAPERS, "here": self.here},
             **{"plain": _plain, "link": evidence_link, "effect": _effect},
