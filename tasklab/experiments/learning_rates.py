@@ -21,7 +21,6 @@ from tasklab.tuning.methods import EDITS
 from tasklab.tuning.probes import searched_task
 from tasklab.tuning.rates import RATES
 
-LIVE = RATES[1:5]  # that the chapter tries
 FINER = (*RATES[:3], 3e-4, *RATES[3:4], 3e-3, *RATES[4:])  # half decades where a small model learns
 
 

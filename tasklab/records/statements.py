@@ -343,10 +343,7 @@ def _here(cell: Verdict | None, outcome: str) -> dict[str, object]:
 def _numbers(cell: Verdict, outcome: str) -> dict[str, object]:
     effect, low, high = cell.interval
     others = {f"others_{name}": x for name, x in zip(_ENDS, cell.pretrainings, strict=True)}
-    same = (
-        "n_seeds n_pretrainings tasks_as_claimed n_tasks counted mixed strength value bound too_few"
-    )
-    return others | {name: getattr(cell, name) for name in same.split()} | {
+    return others | {name: getattr(cell, name) for name in _OF_CELL} | {
         "others": cell.over_pretrainings, "outcome": outcome, "effect": effect, "low": low,
         "high": high, "unit": cell.claim.unit, "robust": cell.robustly, "band": cell.claim.band,
     }  # fmt: skip
