@@ -16,16 +16,11 @@ from tasklab.analyses.projections import (
     second_moments,
 )
 from tasklab.errors import TasklabError
-from tasklab.models.loading import Encoder
 from tasklab.taskvector import TaskVector
 from tasklab.tuning.tangent import TangentFeatures
 
 WIDTH, BLOCKS = 8, 2
 TASKS = ("a", "b", "c")
-
-
-def encoder_of(module, size=8):
-    return Encoder.of(module.double(), name="mini", init="random", image_size=size)
 
 
 def images(seed, count=5):

@@ -15,7 +15,6 @@ from tasklab.figures import curvature as figures
 from tasklab.figures.style import COLOURS
 
 METHODS = ("nonlinear", "linearized")
-LAYERS = ("blocks.0", "features")
 
 
 @pytest.fixture
