@@ -1,5 +1,6 @@
 """The closed-vocabulary models at full size with random weights, against their libraries' own."""
 
+import functools
 import re
 import socket
 from pathlib import Path
@@ -41,20 +42,42 @@ FULL_SIZE = {  # blocks, features, mean and std
 BUILD = loading.build
 
 
-def filled(make, seed=0):
+@functools.cache
+def noise():
+    return torch.empty(4 * 10**7).uniform_(-0.05, 0.05, generator=torch.Generator().manual_seed(0))
+
+
+def empty(make):
     with torch.device("meta"):
         model = make()
     model = model.to_empty(device="cpu").eval()
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for name, tensor in model.state_dict().items():
-            tensor.uniform_(-0.05, 0.05, generator=generator)  # thrice as fast as normal numbers
-            if tensor.ndim == 1 and name.endswith("weight"):  # gains of norms
-                tensor.add_(1.0)
-        for name, buffer in model.named_buffers():
-            assert name == "attn_mask"  # of a text tower, which is not used here
-            buffer.zero_()
+    for name, buffer in model.named_buffers():
+        assert name == "attn_mask"  # of a text tower, which is not used here
+        buffer.zero_()
     return model.requires_grad_(False)
+
+
+def filled(make):
+    """Fill a network with parts of the same numbers: drawing all of them takes the longest."""
+    model, state = empty(make), {}
+    generator = torch.Generator().manual_seed(0)
+    for name, tensor in model.state_dict().items():
+        start = int(torch.randint(len(noise()) - tensor.numel(), (), generator=generator))
+        state[name] = noise()[start : start + tensor.numel()].view(tensor.shape)
+        if tensor.ndim == 1 and name.endswith("weight"):  # gains of norms
+            state[name] = state[name] + 1
+    model.load_state_dict(state, assign=True)
+    return model
+
+
+@pytest.fixture(autouse=True)
+def unfilled(monkeypatch):
+    """Leave what a checkpoint fills empty before: drawn numbers would be overwritten."""
+    monkeypatch.setattr(loading, "build", lambda entry: empty(lambda: BUILD(entry)))
+
+
+def apart(model):
+    return {name: x.clone() for name, x in model.state_dict().items()}
 
 
 def class_token(model, x):
@@ -95,7 +118,7 @@ def test_timms_checkpoints(name, tmp_path):
     entry = loading.spec(name)
     full = filled(lambda: timm.create_model(f"{entry.arch}.{entry.pretrained}"))
     assert full.num_classes == (1000 if name == "vitb16_in1k" else 21843)
-    save_file(full.state_dict(), tmp_path / "model.safetensors")
+    save_file(apart(full), tmp_path / "model.safetensors")
     clip = loading.load(name, weights=tmp_path / "model.safetensors")
     assert clip.text is None
     settings = timm.data.resolve_data_config({}, model=full)
@@ -107,7 +130,7 @@ def test_timms_checkpoints(name, tmp_path):
 
 def test_the_masked_autoencoder_of_transformers(tmp_path):
     model = filled(lambda: ViTMAEModel(ViTMAEConfig(mask_ratio=0.0)))
-    model.save_pretrained(tmp_path)  # under the names that files on the hub have
+    model.save_pretrained(tmp_path, state_dict=apart(model))  # under the names that files on the hub have
     stored = tmp_path / "model.safetensors"
     whole = {f"vit.{k}": x for k, x in weights.read(stored).items()}
     whole["decoder.mask_token"] = torch.zeros(1, 1, 512)  # files have the decoder, too
@@ -120,7 +143,7 @@ def test_the_masked_autoencoder_of_transformers(tmp_path):
 
 def test_dino_of_transformers_from_pytorchs_own_format(tmp_path):
     model = filled(lambda: ViTModel(ViTConfig(), add_pooling_layer=False))
-    model.save_pretrained(tmp_path)
+    model.save_pretrained(tmp_path, state_dict=apart(model))
     stored = tmp_path / "pytorch_model.bin"
     torch.save(weights.read(tmp_path / "model.safetensors"), stored)
     check(loading.load("dino_b16", weights=stored).encoder, lambda x: class_token(model, x))
@@ -132,7 +155,6 @@ def test_the_large_vision_transformer_of_transformers(monkeypatch):
     shape = {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16}
     model = filled(lambda: ViTModel(ViTConfig(**shape, intermediate_size=4096)))
     monkeypatch.setattr(loading, "read", lambda path: model.state_dict())
-    monkeypatch.setattr(loading, "build", lambda entry: filled(lambda: BUILD(entry), 1))
     encoder = loading.load("vitl16_in21k", weights=Path(__file__)).encoder
     check(encoder, lambda x: class_token(model, x))
 
@@ -157,7 +179,6 @@ def test_the_large_clip_without_its_text_tower(monkeypatch):
     entry = loading.spec("clip_l14_laion2b")
     model = filled(lambda: open_clip.model.CLIP(**open_clip.get_model_config(entry.arch)))
     monkeypatch.setattr(loading, "read", lambda path: model.state_dict())
-    monkeypatch.setattr(loading, "build", lambda entry: filled(lambda: BUILD(entry), 1))
     encoder = loading.load(entry.name, weights=Path(__file__)).encoder
     check(encoder, model.encode_image)
     activation = encoder.module.transformer.resblocks[0].mlp.gelu
