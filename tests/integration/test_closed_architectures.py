@@ -130,7 +130,9 @@ def test_timms_checkpoints(name, tmp_path):
 
 def test_the_masked_autoencoder_of_transformers(tmp_path):
     model = filled(lambda: ViTMAEModel(ViTMAEConfig(mask_ratio=0.0)))
-    model.save_pretrained(tmp_path, state_dict=apart(model))  # under the names that files on the hub have
+    model.save_pretrained(
+        tmp_path, state_dict=apart(model)
+    )  # under the names that files on the hub have
     stored = tmp_path / "model.safetensors"
     whole = {f"vit.{k}": x for k, x in weights.read(stored).items()}
     whole["decoder.mask_token"] = torch.zeros(1, 1, 512)  # files have the decoder, too
