@@ -30,6 +30,7 @@ FIRST = (
 
 os.environ.setdefault("MPLBACKEND", "Agg")  # no test opens a window
 gc.set_threshold(50_000, 20, 50)  # what importing all tests makes stays: looked through less often
+os.fsync = lambda _: None  # no test cuts the power: waiting for the disk leaves a core idle
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -89,7 +90,8 @@ def rehearsal(root: Path, shared: Path, chapters_store: Path) -> Path:
         if not copy.exists():
             skipped = (".*", "_build", "__pycache__", "*.egg-info", "build", "dist")
             shutil.copytree(root, copy, symlinks=True, ignore=shutil.ignore_patterns(*skipped))
-            command = [sys.executable, "-m", "tasklab", "report", "--steps", "2"]
+            # Each process of its own would import all again, and the tests fill the other core.
+            command = [sys.executable, "-m", "tasklab", "report", "--steps", "2", "--jobs", "1"]
             env = os.environ | {"TASKLAB_STORE": str(chapters_store)}
             with log.open("w") as file:
                 subprocess.run(command, cwd=copy, env=env, stdout=file, stderr=file, check=False)
