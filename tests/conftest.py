@@ -5,12 +5,14 @@ from __future__ import annotations
 import gc
 import importlib
 import importlib.util
+import multiprocessing
 import os
 import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from multiprocessing.context import BaseContext
 from pathlib import Path
 from types import ModuleType
 from unittest import mock
@@ -115,6 +117,16 @@ def pytest_sessionfinish() -> None:
 def root() -> Path:
     """Return the clone's top folder."""
     return ROOT
+
+
+@pytest.fixture(scope="session")
+def forks() -> BaseContext:
+    """Return what starts processes that have imported the package: forks, in no time."""
+    context = multiprocessing.get_context("forkserver")
+    rooms = "tuning.finetune models.loading cli.compare experiments.contest book.contest"
+    preload = ["torch._dynamo", *(f"tasklab.{room}" for room in rooms.split())]  # optimisers ask
+    context.set_forkserver_preload(preload)
+    return context
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,6 @@ import json
 import os
 import random
 import signal
-import subprocess
 import sys
 import time
 
@@ -15,72 +14,67 @@ from tasklab.models import loading
 from tasklab.storage.journal import Journal
 from tasklab.taskvector import TaskVector
 
-PROGRAM = """
-import sys, time
-from tasklab.__main__ import main
-from tasklab.storage import journal
-
-one = journal.Journal.__call__
-
-def logged(self, name, make):
-    def made():
-        value = make()
-        with open("log", "a") as log:
-            log.write(f"{self.file.parent.name} {name}\\n")
-        time.sleep(0.05)  # a moment between an evaluation and its line
-        return value
-    return one(self, name, made)
-
-journal.Journal.__call__ = logged
-sys.exit(main(sys.argv[1:]))
-"""
 KILLS = 2
 WORDS = ["--model", "mini_xs", "--steps", "1"]  # few images
 
 
-def start(*words):
-    return subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
+def compare(words, folder):
+    """Run the command with a pause between each evaluation and its line in the journal."""
+    os.chdir(folder)
+    one = Journal.__call__
+
+    def logged(self, name, make):
+        def made():
+            value = make()
+            with open("log", "a") as log:
+                log.write(f"{self.file.parent.name} {name}\n")
+            time.sleep(0.05)
+            return value
+
+        return one(self, name, made)
+
+    Journal.__call__ = logged
+    torch.set_num_threads(1)
+    with open("out", "w") as sys.stdout:
+        sys.exit(main([*words, "--store-root", "store"]))
 
 
 def test_killed_at_random_and_started_again_it_ends_as_if_never_killed(
-    tmp_path, monkeypatch, capsys
+    forks, tmp_path, monkeypatch, capsys
 ):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("TASKLAB_STORE", str(tmp_path / "store"))
     encoder, files = loading.load("mini_xs").encoder, []
     for seed, task in enumerate(("Signs", "Textures", "Vehicles")):
         draw = torch.Generator().manual_seed(seed)
         theta = encoder.params.items()
         vector = TaskVector({n: 0.02 * torch.randn(x.shape, generator=draw) for n, x in theta})
         files.append(str(vector.save(tmp_path / f"{task}.safetensors")))
-    compare = ["compare", *files, *WORDS, "--methods", "ties,tsv_m", "--out", "r.html", "--json"]
+    words = ["compare", *files, *WORDS, "--methods", "ties,tsv_m", "--out", "r.html", "--json"]
     draw, kills = random.Random(0), 0
     while True:
         before = len((tmp_path / "log").read_text().splitlines()) if kills else 0
-        process = start(*compare)
+        process = forks.Process(target=compare, args=(words, tmp_path))
+        process.start()
         wait = draw.randrange(1, 10)  # evaluations until it is killed
-        while process.poll() is None:
+        while process.is_alive():
             log = tmp_path / "log"
             made = len(log.read_text().splitlines()) - before if log.exists() else 0
             if made >= wait and kills < KILLS:
-                os.kill(process.pid, signal.SIGKILL)
+                process.kill()
                 break
             time.sleep(0.01)
-        out, error = process.communicate()
-        if process.returncode == 0:
+        process.join()
+        if process.exitcode == 0:
             break
-        assert process.returncode == -signal.SIGKILL, error.decode()
+        assert process.exitcode == -signal.SIGKILL
         kills += 1
         assert not (tmp_path / "r.html").exists()
     assert kills == KILLS
     lines = (tmp_path / "log").read_text().splitlines()
     again = len(lines) - len(set(lines))
     assert again <= kills and len(lines) > 15  # at most the one that was being written
-    monkeypatch.setenv("TASKLAB_STORE", str(tmp_path / "other"))
-    assert main(compare) == 0
-    whole, found = json.loads(capsys.readouterr().out), json.loads(out)
+    assert main([*words, "--store-root", "other"]) == 0
+    whole, found = json.loads(capsys.readouterr().out), json.loads((tmp_path / "out").read_text())
     for one in (*whole["merges"], *found["merges"]):
         del one["seconds"]
     assert found == whole

@@ -1,11 +1,10 @@
 """Processes that are killed, and processes that want the same: what is in the store is whole.
 
-Each test runs a script in processes of its own, as nothing less can be killed: forks of one that
-has imported torch, which takes seconds.
+Each test runs a script in processes of its own, as nothing less can be killed.
 """
 
+import functools
 import hashlib
-import multiprocessing
 import signal
 import subprocess
 import sys
@@ -102,17 +101,18 @@ print(steps)
 """
 
 
-FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload(["tasklab.tuning.finetune", "tasklab.models.loading"])
+@pytest.fixture
+def start(forks):
+    return functools.partial(started_by, forks)
 
 
-def start(script, root, *arguments):
+def started_by(forks, script, root, *arguments):
     root.mkdir(exist_ok=True)
     out = root / f"out{len([*root.glob('out*')])}"
     words = ["-c", str(root), *map(str, arguments)]
     first = f"import sys, torch; sys.argv = {words}; sys.stdout = open({str(out)!r}, 'w')"
     code = f"{first}; torch.set_num_threads(1)\n{script}\nsys.stdout.flush()"
-    process = FORKS.Process(target=exec, args=(code, {"__name__": "__main__"}))
+    process = forks.Process(target=exec, args=(code, {"__name__": "__main__"}))
     process.start()
     return process, out
 
@@ -145,7 +145,7 @@ def checksum(root):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["nonlinear", "linearized"])
-def test_a_fine_tuning_that_is_killed_and_restarted_ends_bit_identical(tmp_path, method):
+def test_a_fine_tuning_that_is_killed_and_restarted_ends_bit_identical(start, tmp_path, method):
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     assert finish(start(FINETUNE, whole, method, 0)) == ["60"]
     process = start(FINETUNE, cut, method, 0.1)
@@ -159,7 +159,7 @@ def test_a_fine_tuning_that_is_killed_and_restarted_ends_bit_identical(tmp_path,
 
 
 @pytest.mark.parametrize("where", ["write", "thread"])
-def test_a_write_that_is_killed_leaves_nothing_and_can_be_repeated(tmp_path, where):
+def test_a_write_that_is_killed_leaves_nothing_and_can_be_repeated(start, tmp_path, where):
     process = start(MAKE, tmp_path, f"stall in {where}")
     wait_for((tmp_path / "ready").exists, process)
     kill(process)
@@ -171,7 +171,7 @@ def test_a_write_that_is_killed_leaves_nothing_and_can_be_repeated(tmp_path, whe
     assert not list((store.root / "tmp").iterdir())
 
 
-def test_two_processes_that_want_the_same_compute_once(tmp_path):
+def test_two_processes_that_want_the_same_compute_once(start, tmp_path):
     processes = [start(MAKE, tmp_path, "together") for _ in range(2)]
     wait_for(lambda: len(list(tmp_path.glob("here-*"))) == 2, processes[0])
     wait_for((tmp_path / "started").exists, processes[0])
@@ -182,7 +182,7 @@ def test_two_processes_that_want_the_same_compute_once(tmp_path):
     assert len((tmp_path / "log").read_text().split()) == 1
 
 
-def test_a_lock_ends_with_the_process_that_held_it(tmp_path):
+def test_a_lock_ends_with_the_process_that_held_it(start, tmp_path):
     process = start(MAKE, tmp_path, "together")
     wait_for((tmp_path / "started").exists, process)
     kill(process)
