@@ -76,6 +76,7 @@ def _fill(app: Sphinx, doctree: nodes.document, name: str) -> None:
             entry = getattr(room, function)
             caption = nodes.caption()
             caption += nodes.reference("", function, refuri=link, internal=True)
-            caption += nodes.Text(f": {(entry.__doc__ or '').splitlines()[0]}")
+            first, _, _ = (entry.__doc__ or "").splitlines()[0].partition(" Records:")
+            caption += nodes.Text(f": {first.replace('`', '')}")
             box += nodes.figure("", image, caption, ids=[f"gallery-{function}"])
         place.replace_self(box)

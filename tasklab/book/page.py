@@ -124,11 +124,11 @@ def verdicts(judged: Iterable[Verdict], chapter: str) -> Any:
     rows = verdict_rows(judged, cells=False)
     rows = rows[rows["setting"] == "chosen"]
     kept = int((rows["survives"] != "").sum())
-    link = _link("verdicts", "list of them", f"?paper={quote(CHAPTERS[chapter].label)}")
+    link = _link("verdicts", "list of verdicts", f"?paper={quote(CHAPTERS[chapter].label)}")
     rule = _link("verdicts_method", "how a claim is judged")
     return say(
-        f"{kept} of the chapter's {len(rows)} verdicts survive the correction for the number of "
-        f"tests. The {link} has effects, intervals and scopes; see also {rule}."
+        f"The outcomes of {kept} of the chapter's {len(rows)} statements survive the correction "
+        f"for the number of tests. The {link} has effects and intervals; see also {rule}."
     )
 
 

@@ -109,7 +109,7 @@ CHAPTER = Chapter(
         ),
     },
     full_size=(
-        "Pre-training on ImageNet and LAION. The masked autoencoder and the supervised "
-        "encoders are weaker here."
+        "The paper's encoders are pre-trained on ImageNet and LAION. Our masked autoencoder and "
+        "supervised encoders are weaker."
     ),
 )

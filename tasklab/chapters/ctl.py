@@ -55,7 +55,7 @@ CHAPTER = Chapter(
     },
     elsewhere=(("tangent", ("pretraining", "replicas"), ("ctl",)),),
     full_size=(
-        "Features of 12 or 24 blocks, on 10,000 images a pair of tasks; averages of more "
-        "models, on two data sets."
+        "The paper measures the features of 12 or 24 blocks on 10,000 images for each pair of "
+        "tasks, and averages more models."
     ),
 )

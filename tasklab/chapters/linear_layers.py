@@ -51,7 +51,7 @@ CHAPTER = Chapter(
         ALL_PAIRS,
     ),
     full_size=(
-        "The paper trains all methods at one rate, and attention alone then adds best in "
-        "CLIP. Here each method has its own rate."
+        "The paper trains all methods at one rate, and in CLIP attention-only vectors then add "
+        "best. Here each method has its own rate."
     ),
 )

@@ -96,7 +96,7 @@ CHAPTER = Chapter(
     },
     elsewhere=(("linear_layers", ("cost",), ("cost",)), ALL_PAIRS),
     full_size=(
-        "Printed gaps of CLIP are larger: linearized vectors forget more, and post-hoc "
-        "linearization loses more."
+        "The gaps that the paper prints for CLIP are larger: linearized vectors forget more, and "
+        "post-hoc linearization loses more."
     ),
 )

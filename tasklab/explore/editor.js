@@ -214,7 +214,7 @@
   live.append(make("div", { class: "tl-top" }, [head, make("div", {}, [plot.svg, make("p", { class: "tl-key" }, [key])])]));
   rows.forEach(function (row) { live.append(row.node); });
   live.append(make("p", { class: "tl-key" }, ["Bars: accuracy in %, with the " + (data.start === "probes" ? "probes" : data.start + " model") + " (line) and each vector alone at 1 (dots); " +
-    data.counted + ". Under a picture is its class, and below it \u2713 if the model says so, with a full frame, or \u2717 and what it says, with a dotted one; " +
+    data.counted + ". Under a picture is its class. \u2713 and a full frame: the model recognises it. \u2717 and a dotted frame: the model answers what stands below; " +
     "\u201cnow\u201d and a second line where the edit changed it."]));
   root.querySelector(".tl-table").hidden = true;
   root.style.setProperty("--tl-sprite", "url(data:image/jpeg;base64," + data.sprite.jpeg + ")");

@@ -84,17 +84,27 @@ def contact_sheet(
         columns: Images in a row.
     """
     rows = [(task, i) for task, x in images.items() for i in range(0, len(x), columns)]
-    size = (WIDTH, (WIDTH / columns + 0.44) * len(rows) + 0.1)
-    figure, grid = plt.subplots(len(rows), columns, figsize=size, squeeze=False)
-    figure.set_layout_engine("constrained", h_pad=0.07)
-    for line, (task, start) in zip(grid, rows, strict=True):
+    names = [
+        [textwrap.fill(str(name), 80 // columns) for name in classes[task][start:][:columns]]
+        for task, start in rows
+    ]
+    lines = [1 + max(name.count("\n") for name in row) for row in names]
+    heights = [
+        WIDTH / columns + 0.15 * n + 0.25 * (start == 0)
+        for n, (_, start) in zip(lines, rows, strict=True)
+    ]
+    figure, grid = plt.subplots(
+        len(rows), columns, figsize=(WIDTH, sum(heights)), squeeze=False, height_ratios=heights
+    )
+    figure.set_layout_engine("constrained", h_pad=0.02, w_pad=0.06)
+    look = {"ha": "center", "va": "top", "fontsize": 9, "linespacing": 0.95, "in_layout": False}
+    for line, named, (task, start) in zip(grid, names, rows, strict=True):
         for j, axes in enumerate(line):
+            axes.set_anchor("N")  # the names have the room below
             axes.axis("off")
             if start + j < len(images[task]):
                 axes.imshow(images[task][start + j], interpolation="nearest")
-                name = textwrap.fill(str(classes[task][start + j]), 80 // columns)
-                look = {"ha": "center", "va": "top", "fontsize": 9, "linespacing": 0.95}
-                axes.text(0.5, -0.06, name, transform=axes.transAxes, **look)
+                axes.text(0.5, -0.06, named[j], transform=axes.transAxes, **look)
         if start == 0:
             line[0].set_title(task, loc="left", fontweight="bold")
     return figure

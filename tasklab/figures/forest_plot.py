@@ -20,11 +20,19 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from tasklab.chapters import CHAPTERS
-from tasklab.figures.pictures import PIXELS, WIDTH, for_notebook, for_site, put_legend
+from tasklab.figures.pictures import PIXELS, for_notebook, for_site, put_legend
 from tasklab.figures.rows import require_rows
 from tasklab.figures.style import book_figure
 from tasklab.records.judgement import ABOUT_VERDICTS, Verdict
-from tasklab.records.statements import PLAIN, effect_of, evidence_link, on_site, seen, verdict_rows
+from tasklab.records.statements import (
+    PLAIN,
+    at,
+    effect_of,
+    evidence_link,
+    on_site,
+    seen,
+    verdict_rows,
+)
 from tasklab.templates import filled
 
 # Outcome: colour, marker. Colours are those of the palette that are told apart in grey as well.
@@ -39,7 +47,7 @@ _LIGHTER = {"holds": "#9CCBEA", "does not hold": "#F5BE8E"}
 PAPERS = {name: one.label for name, one in CHAPTERS.items()}
 _PICTURE = '<img alt="{}" src="data:image/png;base64,{}" style="display: block; width: 100%">'
 FARTHEST = 6.0  # half-widths; a mark beyond is an arrow there
-SMALL = 3.5  # inches: a phone's column
+SMALL, WIDE = 3.5, 8.0  # inches: a phone's column; a page without a table of contents
 
 
 class _Forest(Figure):
@@ -95,7 +103,7 @@ def forest(verdicts: Iterable[Verdict], here: str = "", *, headlines: bool = Fal
     chosen = rows["setting"] == "chosen"
     family = "headlines" if headlines else "all"
     kept = rows["survives"].str.contains(family).map({True: " ✓", False: ""})
-    rows = rows.assign(label=rows["short"].where(chosen, "at " + rows["setting"]) + kept)
+    rows = rows.assign(label=rows["short"].where(chosen, rows["setting"].map(at)) + kept)
     if headlines:
         rows = rows[chosen & (rows["headline"] > 0)].sort_values("headline", kind="stable")
     else:
@@ -106,7 +114,7 @@ def forest(verdicts: Iterable[Verdict], here: str = "", *, headlines: bool = Fal
     if headlines:
         return _drawn([("", rows)], here, SMALL, 0.36)
     groups = [(PAPERS.get(name, name), part) for name, part in rows.groupby("paper", sort=False)]
-    return _drawn(groups, here, WIDTH, 0.19)
+    return _drawn(groups, here, WIDE, 0.19)
 
 
 def _drawn(groups: list[tuple[str, pd.DataFrame]], here: str, width: float, line: float) -> Figure:
@@ -115,8 +123,8 @@ def _drawn(groups: list[tuple[str, pd.DataFrame]], here: str, width: float, line
     for (_, part), axes in zip(groups, panels, strict=True):
         _panel(axes, part, narrow=width == SMALL)
         for place, row in enumerate(part.to_dict("records")):
-            which = "" if row["setting"] == "chosen" else f" at {row['setting']}"
-            said = f"{row['short']}{which}: {_plain(row['outcome'])}, {effect_of(row)}"
+            which = f"{row['short']} {at(row['setting'])}".rstrip()
+            said = f"{which}: {_plain(row['outcome'])}, {effect_of(row)}"
             figure.links.append((axes, place, evidence_link(row["evidence"], here), said))
     if any(part["label"].str.endswith("✓").any() for _, part in groups):
         figure.supxlabel(
@@ -198,11 +206,12 @@ def _panel(axes: Axes, rows: pd.DataFrame, *, narrow: bool) -> None:
         else:
             axes.plot([place - 1, place + 1], [y, y], color=colour, linewidth=1.2, zorder=2)
             axes.plot(place, y, zorder=3, **_mark(*_look(row)))
-        at = {"transform": axes.get_yaxis_transform(), "va": "center"}
+        place_of = {"transform": axes.get_yaxis_transform(), "va": "center"}
         if narrow:
-            axes.text(0.0, y - 0.48, row["label"], fontsize=8.5, **at)
+            axes.text(0.0, y - 0.48, row["label"], fontsize=8.5, **place_of)
         else:
-            axes.text(1.01, y, effect_of(row), color="#404040", fontsize=7.5, **at)
+            effect = effect_of({**row, "band": False})  # the list has the limit, too
+            axes.text(1.02, y, effect, color="#404040", fontsize=7.5, **place_of)
     for label, matched in zip(axes.get_yticklabels(), rows["setting"] != "chosen", strict=True):
         label.set_style("italic" if matched else "normal")
 
@@ -224,7 +233,7 @@ class VerdictList:
             "figures/verdict_list.html",
             **{"name": name, "style": style, "script": script.replace("@ID@", name)},
             **{"about": ABOUT_VERDICTS, "papers": PAPERS, "here": self.here},
-            **{"plain": _plain, "link": evidence_link, "effect": _effect},
+            **{"plain": _plain, "link": evidence_link, "effect": _effect, "at": at},
             rows=self.rows[tested].to_dict("records"),
             waiting=(~tested & self.rows["cell"].eq("")).sum(),
         )

@@ -90,7 +90,8 @@ def matched_table(verdicts: Iterable[Verdict]) -> pd.DataFrame:
             said += f"; {here} on these tasks" if here not in ("", outcome) else ""
             about = {"statement": claim.short, "compared": compared} | dict.fromkeys(_EQUAL, "–")
             rows.setdefault((name, compared), about)[claim.setting] = said
-    return pd.DataFrame(list(rows.values()), columns=["statement", "compared", *_EQUAL])
+    table = pd.DataFrame(list(rows.values()), columns=["statement", "compared", *_EQUAL])
+    return table.rename(columns={"chosen": "chosen rates", "equal length": "equal norm"})
 
 
 def origin_table(provenance: Mapping[str, Any]) -> pd.DataFrame:

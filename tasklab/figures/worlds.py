@@ -18,7 +18,7 @@ from tasklab.figures.pictures import WIDTH
 from tasklab.figures.rows import averaged, require_rows, select, where
 from tasklab.figures.style import COLOURS, book_figure
 from tasklab.records.replication import SIDES
-from tasklab.records.statements import PLAIN, effect_of
+from tasklab.records.statements import PLAIN, at, effect_of
 
 WORLDS = ("drawn world", "real drawings")
 _MARKERS = dict(zip(SIDES, "os", strict=True))
@@ -40,7 +40,7 @@ def replication(rows: pd.DataFrame) -> Figure:
     require_rows(rows, "no statement was tested in both worlds")
     again = rows["id"].duplicated()  # its other settings stand below a statement
     lines = zip(rows.to_dict("records"), again, strict=True)
-    rows = rows.assign(label=[f"at {r['setting']}" if below else _named(r) for r, below in lines])
+    rows = rows.assign(label=[at(r["setting"]) if below else _named(r) for r, below in lines])
     groups = [(PAPERS.get(name, name), part) for name, part in rows.groupby("paper", sort=False)]
     figure, panels = in_half_widths(groups, "effect in half-widths of its interval", WIDTH, 0.2)
     for (_, part), axes in zip(groups, panels, strict=True):
@@ -84,7 +84,7 @@ def replication_table(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _named(row: Mapping[str, Any]) -> str:
-    return row["short"] if row["setting"] == "chosen" else f"{row['short']} (at {row['setting']})"
+    return row["short"] if row["setting"] == "chosen" else f"{row['short']} ({at(row['setting'])})"
 
 
 def _told(row: Mapping[str, Any], side: str) -> str:

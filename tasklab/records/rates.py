@@ -47,7 +47,7 @@ def over_rates(verdicts: Iterable[Verdict]) -> pd.DataFrame:
 
 
 def told(table: pd.DataFrame, claim: str) -> str:
-    """Return in words how a headline's effect depends on the rule; empty if not recorded."""
+    """Return in words how a headline's effect depends on the rate; empty if not recorded."""
     rows = table[table["claim"] == claim]
     same = rows[rows["rule"] == ONE_RATE]
     if same.empty:
@@ -55,9 +55,5 @@ def told(table: pd.DataFrame, claim: str) -> str:
     rate = np.format_float_scientific
     ends = [same.loc[same["effect"].idxmin()], same.loc[same["effect"].idxmax()]]
     parts = [f"{end['effect']:+.1f} (at {rate(end['lr'], trim='-', exp_digits=1)})" for end in ends]
-    words = f"with one learning rate for both the effect is {' to '.join(parts)} {ends[0]['unit']}"
-    others = {PLATEAU: "at the plateau rates", BEST: "with each at its best for the sum"}
-    for rule, name in others.items():
-        for row in rows[rows["rule"] == rule].to_dict("records"):
-            words += f", {name} {row['effect']:+.1f}"
+    words = f"with one learning rate for both it runs from {' to '.join(parts)} {ends[0]['unit']}"
     return words.replace("-", "−").replace("e−", "e-")

@@ -35,6 +35,7 @@ COLUMNS = (
 FAMILIES = ("headlines", "all")  # of statements that share 5 % by Holm's correction
 
 PLAIN = {"holds": "confirmed", "does not hold": "not confirmed", "undecided": "open"}
+PLAIN |= {"outside the band": "beyond tolerance"}
 _ENDS = ("effect", "low", "high")
 _OF_CELL = (  # columns that are attributes of the weakest cell's verdict
     "n_seeds", "n_pretrainings", "tasks_as_claimed", "n_tasks", "counted", "mixed", "strength",
@@ -208,8 +209,17 @@ def effect_of(row: Mapping[str, Any]) -> str:
     if row.get("too_few"):
         why = ", one pair" if row["n_tasks"] == 1 else ", two pairs"
     if row.get("band"):
-        numbers = f"{row['value']:.3g}, band {row['bound']:.3g}; {numbers}"
+        numbers = f"{row['value']:.3g}, limit {row['bound']:.3g}: {numbers}"
     return f"{numbers.replace('-', '−')} {row['unit']}".rstrip() + why
+
+
+def at(setting: str) -> str:
+    """Return the words for a claim's setting; an empty text at the chosen rates.
+
+    >>> at("equal length"), at("chosen")
+    ('at equal norm', '')
+    """
+    return "" if setting == "chosen" else f"at {setting.replace('length', 'norm')}"
 
 
 def sentence(row: Mapping[str, Any]) -> str:
@@ -231,8 +241,8 @@ def sentence(row: Mapping[str, Any]) -> str:
     if pd.isna(row["low"]):
         effect = re.sub(r", (one|two) ([a-z]+)$", r", from \1 \2 and thus without interval", effect)
     if row["band"]:
-        measured = f"the measured value is {row['value']:.3g}"
-        return f"{told}: {measured}; its distance to the bound of {row['bound']:.3g} is {effect}."
+        told += f": {row['value']:.3g} was measured, and our limit is {row['bound']:.3g}"
+        return f"{told}; the distance is {effect}." if "[" in effect else f"{told}."
     return f"{told}: the effect is {effect}."
 
 

@@ -94,8 +94,8 @@ def found(chapter: str, verdicts: Iterable[Verdict], model: str = "mini") -> str
         return ""
     counts = how_many(entry.outcome for entry in judged)
     alone = how_many((entry.here or entry).outcome for entry in judged)
-    total = f"This chapter has {on_how_many(judged)}: {counts}"
-    total += "." if alone == counts else f". On these tasks alone: {alone}."
+    total = f"The chapter has {on_how_many(judged)}: {counts}"
+    total += "." if alone == counts else f". With these tasks held fixed: {alone}."
     return "\n".join(["**Found** in recorded runs, with 95 % intervals:\n", *listed, "", total])
 
 

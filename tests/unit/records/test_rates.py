@@ -38,8 +38,7 @@ def test_the_effect_at_one_rate_changes_its_sign_and_is_told():
     same = table[table["rule"] == matched.ONE_RATE].set_index("lr")["effect"]
     assert same.to_dict() == pytest.approx(dict(zip(RATES, (-2, -1, 0, 5, 10), strict=True)))
     told = rates.told(table, "tangent-1-absolute")
-    assert "−2.0 (at 1e-4) to +10.0 (at 1.6e-3) points" in told
-    assert told.endswith("at the plateau rates +2.0, with each at its best for the sum +0.0")
+    assert told.endswith("−2.0 (at 1e-4) to +10.0 (at 1.6e-3) points")
     assert rates.told(table, "tangent-2-target") == ""
     assert len(figures.rate_effects(table).axes) == table["claim"].nunique()
     with pytest.raises(NothingToDrawError):

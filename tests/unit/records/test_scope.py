@@ -70,7 +70,7 @@ def test_beyond_a_tolerance_of_the_book_a_claim_is_outside_the_band():
     more = {"by_seed": {0: -0.012, 1: -0.012}, "by_task": {"A+B": -0.012}}
     found = Verdict(claim=claim, outcome="outside the band", **at, **more)
     (row,) = verdict_rows([found]).to_dict("records")
-    assert row["outcome"] == "outside the band" and effect_of(row).startswith("0.112, band 0.1;")
+    assert row["outcome"] == "outside the band" and effect_of(row).startswith("0.112, limit 0.1: ")
 
 
 def test_headlines_are_corrected_among_themselves():
