@@ -15,7 +15,7 @@ from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
-_CALL = re.compile(r"\bfigures\.(\w+)\(")
+_CALL = re.compile(r"\bfigures\.(?!once_recorded\b)(\w+)[(,]")
 
 
 class gallery(nodes.General, nodes.Element):  # noqa: N801 - docutils names nodes so

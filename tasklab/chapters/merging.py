@@ -90,7 +90,7 @@ CHAPTER = Chapter(
         ),
     },
     full_size=(
-        "RegMean is less accurate in published tables, TIES and WUDI are more accurate; 14 "
-        "and 20 tasks are printed as well."
+        "In published tables RegMean is less accurate, and TIES and WUDI are more accurate. They "
+        "also have 14 and 20 tasks."
     ),
 )

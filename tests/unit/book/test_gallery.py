@@ -8,7 +8,7 @@ from docutils.utils import new_document
 def test_the_first_named_figure_of_a_function_is_taken(extension):
     document = new_document("page", get_default_settings())
     for number, (code, uri, name) in enumerate([
-        ("figures.ring(df)", "a.svg", "fig-ring"),
+        ("figures.once_recorded(figures.ring, df)", "a.svg", "fig-ring"),
         ("rows = df\nfigures.forest(rows)", "b.png", "fig-png"),
         ("figures.ring(other)", "c.svg", "fig-second"),
         ("figures.forest(rows)", "d.svg", "fig-forest"),
