@@ -127,8 +127,8 @@ def verdicts(judged: Iterable[Verdict], chapter: str) -> Any:
     link = _link("verdicts", "list of verdicts", f"?paper={quote(CHAPTERS[chapter].label)}")
     rule = _link("verdicts_method", "how a claim is judged")
     return say(
-        f"The outcomes of {kept} of the chapter's {len(rows)} statements survive the correction "
-        f"for the number of tests. The {link} has effects and intervals; see also {rule}."
+        f"After correction for many tests, {kept} of the chapter's {len(rows)} outcomes survive. "
+        f"The {link} has effects and intervals; see also {rule}."
     )
 
 
