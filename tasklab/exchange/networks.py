@@ -74,8 +74,8 @@ def check(facts: Mapping[str, Any], tower: nn.Module, model: str) -> list[str]:
     if "activation" in facts or not clip:
         return []
     return [
-        f"neither it nor a config.json beside it tells the activation (GELU or QuickGELU): "
-        f"{ours['activation']} is taken, as in {model}"
+        f"no config.json names the activation (GELU or QuickGELU), so {ours['activation']} of "
+        f"{model} is assumed"
     ]
 
 
