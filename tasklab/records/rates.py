@@ -55,5 +55,6 @@ def told(table: pd.DataFrame, claim: str) -> str:
     rate = np.format_float_scientific
     ends = [same.loc[same["effect"].idxmin()], same.loc[same["effect"].idxmax()]]
     parts = [f"{end['effect']:+.1f} (at {rate(end['lr'], trim='-', exp_digits=1)})" for end in ends]
-    words = f"with one learning rate for both it runs from {' to '.join(parts)} {ends[0]['unit']}"
+    ends_of = f"{' to '.join(parts)} {ends[0]['unit']}"
+    words = f"with one learning rate for both the effect runs from {ends_of}"
     return words.replace("-", "−").replace("e−", "e-")
