@@ -6,7 +6,6 @@ import open_clip
 import pytest
 import torch
 import transformers
-from safetensors.torch import save_file
 from torch import nn
 
 from tasklab.exchange import importing, layouts, reading
@@ -108,56 +107,3 @@ def test_a_pickled_encoder_has_its_own_features(start, x):
     theta = importing.read(path, "vitb32")
     assert len(theta) == COUNTS["vitb32"]
     torch.testing.assert_close(features(theta, x), encoder(x), rtol=1e-4, atol=1e-5)
-
-
-def test_a_hub_model_has_its_own_features_and_the_way_back(start, x, tmp_path):
-    """The pickled encoder's weights, moved to transformers' class by hand, and read from there."""
-    theta = importing.read(start[1], "vitb32")
-    with torch.device("meta"):
-        hub = transformers.CLIPVisionModelWithProjection(hub_config("vitb32")).eval()
-    width = HUB["vitb32"]["hidden_size"]
-    state = {}
-    for name in hub.state_dict():
-        own = name.removeprefix("vision_model.")
-        own = own.replace("visual_projection.weight", "proj")
-        own = own.replace("embeddings.class_embedding", "class_embedding")
-        own = own.replace("embeddings.patch_embedding", "conv1")
-        own = own.replace("embeddings.position_embedding.weight", "positional_embedding")
-        own = own.replace("pre_layrnorm", "ln_pre").replace("post_layernorm", "ln_post")
-        own = own.replace("encoder.layers", "transformer.resblocks").replace("self_attn", "attn")
-        own = own.replace("layer_norm", "ln_").replace("fc1", "c_fc").replace("fc2", "c_proj")
-        for i, part in enumerate("qkv"):
-            if f"attn.{part}_proj" in own:
-                joined = theta[own.replace(f"attn.{part}_proj.", "attn.in_proj_")]
-                state[name] = joined[i * width : (i + 1) * width]
-        state.setdefault(name, theta.get(own))
-    state["visual_projection.weight"] = theta["proj"].T.contiguous()
-    hub.load_state_dict(state, assign=True)
-    (ids,) = (name for name, _ in hub.named_buffers())
-    hub.get_submodule(ids.rpartition(".")[0]).position_ids = torch.arange(50)[None]
-    with torch.no_grad():
-        expected = hub(x).image_embeds
-    torch.testing.assert_close(features(theta, x), expected, rtol=1e-4, atol=1e-5)
-    path = tmp_path / "model.safetensors"
-    save_file({name: tensor.contiguous() for name, tensor in published(state).items()}, path)
-    again = reading.inspect(path, "vitb32", theta0=theta)
-    assert all(torch.equal(again.theta[name], tensor) for name, tensor in theta.items())
-
-
-@pytest.mark.slow  # 900 MB are written, and read again
-def test_a_linearized_checkpoint_and_its_base(start, tmp_path):
-    """As `LinearizedImageEncoder.save` writes it: two lists and the model's name."""
-    encoder, base = start
-    state: dict[str, object] = {"model_name": "ViT-B-32"}
-    for i, (name, p) in enumerate(encoder.named_parameters()):
-        changed = name.startswith("model.visual.")  # the text tower has no gradient
-        state[f"model.params.{i}"] = p + 0.01 * p.flatten()[-1] if changed else p
-        state[f"model.params0.{i}"] = p
-    path = tmp_path / "linear_finetuned.pt"
-    torch.save(state, path)
-    made = importing.compare(path, "vitb32", base=base)
-    assert made.checkpoint.method == "linearized"
-    assert len(made.vector) == COUNTS["vitb32"]
-    for name, tensor in made.vector.items():
-        p = encoder.model.visual.get_parameter(name)
-        assert torch.equal(tensor, (p + 0.01 * p.flatten()[-1]) - p)
