@@ -47,7 +47,7 @@ _LIGHTER = {"holds": "#9CCBEA", "does not hold": "#F5BE8E"}
 PAPERS = {name: one.label for name, one in CHAPTERS.items()}
 _PICTURE = '<img alt="{}" src="data:image/png;base64,{}" style="display: block; width: 100%">'
 FARTHEST = 6.0  # half-widths; a mark beyond is an arrow there
-SMALL, WIDE = 3.5, 8.0  # inches: a phone's column; a page without a table of contents
+SMALL, WIDE = 3.5, 7.0  # inches: a phone's column; a page without a table of contents
 
 
 class _Forest(Figure):

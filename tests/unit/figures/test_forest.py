@@ -114,7 +114,7 @@ def test_a_notebook_gets_one_picture_whose_links_need_no_style_sheet(verdicts, m
     assert shown.count("<img ") == 1 and shown.count("<a ") == len(verdicts)
     without = re.sub(r"<style>.*?</style>", "", shown, flags=re.S)  # where it is not trusted
     assert without.count("position: absolute; left: 0; width: 100%") == len(verdicts)
-    assert 'style="position: relative; max-width: 1000px"' in without
+    assert 'style="position: relative; max-width: 875px"' in without
     links = re.findall(r'<a href="(.*?)"', shown)
     assert links[0] == "#Does-subtracting-a-vector-forget-its-task?"
     assert links[-1].startswith("closed_vocab.ipynb#") and not any(".html" in x for x in links)
