@@ -247,7 +247,7 @@ def explained_variance(df: pd.DataFrame) -> pd.DataFrame:
         df: What `pairs` returned; with a column group, the same name in two groups is two models.
 
     Returns:
-        A row a predictor of `PREDICTORS` that the table has: predictor, value (R^2), low, high,
+        One row per predictor of `PREDICTORS` that the table has: predictor, value (R^2), low, high,
         slope, intercept, rank (Spearman's correlation, which no single large pair decides),
         n_pairs, n_models, n_groups. All but the counts are NaN for a predictor that is constant.
     """

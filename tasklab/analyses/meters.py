@@ -33,7 +33,7 @@ def turns(
         clocks: Return seconds; by default of the wall and of the process, all its threads.
 
     Returns:
-        By the step's name a row a round: seconds by each clock.
+        By the step's name one row per round: seconds by each clock.
     """
     taken: dict[str, list[tuple[float, ...]]] = {name: [] for name in steps}
     order = list(steps)

@@ -109,7 +109,7 @@ def foretold(linearity: pd.DataFrame, errors: pd.DataFrame, alpha: float = 0.5) 
     """Put a pair's linearity beside its disentanglement error and its loss in addition.
 
     Returns:
-        A row a pair and method, means over seeds: method, one, other, distance (1 - cos at the
+        One row per pair and method, means over seeds: method, one, other, distance (1 - cos at the
         features), base, xi_pair (%) and lost (points); group is the method.
     """
     left = linearity[

@@ -23,8 +23,8 @@ from tasklab.errors import TasklabError
 class Transitivity(NamedTuple):
     """Conjecture 4.1 over triples of models."""
 
-    triples: pd.DataFrame  #: A row a triple
-    summary: pd.DataFrame  #: A row a group of pairs
+    triples: pd.DataFrame  #: One row per triple
+    summary: pd.DataFrame  #: One row per group of pairs
 
 
 def transitivity(
@@ -42,7 +42,7 @@ def transitivity(
       l in place of j: only what is better than these comes from the model in the middle.
 
     Args:
-        table: A row a pair: one, other, value (1 - cos_alpha, its mean over images) and, for the
+        table: One row per pair: one, other, value (1 - cos_alpha, mean over images) and, for the
             threshold, base (1 - cos_ij).
         threshold: A pair satisfies CTL if value / base is at most this. Of several, each has a row
             of the summary.
@@ -154,7 +154,7 @@ def pairs_in(records: pd.DataFrame, alpha: float = 0.5, block: int | None = None
         block: Of the features; `None` is the encoder's output.
 
     Returns:
-        A row a pair, method and seed: one, other, method, seed, value (1 - cos_alpha) and base.
+        One row per pair, method and seed: one, other, method, seed, value (1 - cos_alpha) and base.
     """
     chosen = np.isclose(records["alpha"], alpha) & records["metric"].isin(["distance", "base"])
     chosen &= (

@@ -46,7 +46,7 @@ def page(contest: Contest, about: Mapping[str, Any]) -> str:
 
 
 def rows(contest: Contest) -> list[dict[str, Any]]:
-    """Return a row a task for the pre-trained model, each vector alone and each merge."""
+    """Return one row per task for the pre-trained model, each vector alone and each merge."""
     entries = [contest.start, *contest.alone.values(), *contest.merges]
     return [
         {

@@ -206,7 +206,7 @@ def run(
         only: Number of one run of the plan, for a job of an array.
 
     Returns:
-        A row a run: `model`, `method`, `task`, `seed`; `state`, which is `kept` (it was in the
+        One row per run: `model`, `method`, `task`, `seed`; `state`, which is `kept` (it was in the
         store), `done` or `failed`; `seconds` that it took; on which `node`; `attempts`, more than
         one after a loss; and the `error` of a failed one.
     """

@@ -76,7 +76,7 @@ class Evaluation(Advised):
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """A row a task: task, control, images, accuracies before and after in %, gain, interval."""
+        """One row per task: name, control, images, accuracies before, after (%), gain, interval."""
         return [
             {"task": task, "control": task == self.control, "images": len(right)}
             | self._measured([task])

@@ -41,7 +41,7 @@ class Network:
     Attributes:
         info: Shapes, tasks and pictures, for the script.
         values: Bytes: theta_0, every vector and head in the order of `info`; then a PNG of all
-            pictures, a row a task.
+            pictures, one row per task.
     """
 
     info: dict[str, Any]

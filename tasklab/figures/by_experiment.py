@@ -42,7 +42,7 @@ def draw(df: pd.DataFrame, **options: Any) -> Figure:
 
 @book_figure
 def evaluation(table: pd.DataFrame) -> Figure:
-    """Draw accuracies before and after an edit, a line a task, with intervals of the gain.
+    """Draw accuracies before and after an edit, one line per task, with intervals of the gain.
 
     `table` has the columns task, before, after and half_interval.
     """

@@ -57,9 +57,9 @@ _LOOKS = {
 def crossing_table(df: pd.DataFrame, *, encoders: bool = False) -> pd.DataFrame:
     """Return every metric of the cross-examination, by method or, on request, by encoder.
 
-    Records: `crossing` of one or several models, the main one first. A row a metric with its unit;
-    means over tasks, or pairs, and seeds; NaN where it was not measured. Encoders are fine-tuned
-    non-linearly.
+    Records: `crossing` of one or several models, the main one first. One row per metric with its
+    unit; means over tasks, or pairs, and seeds; NaN where it was not measured. Encoders are
+    fine-tuned non-linearly.
     """
     rows = where(df, experiment="crossing")
     if rows.empty:
@@ -86,7 +86,7 @@ def _of_main(rows: pd.DataFrame) -> pd.DataFrame:
 
 @book_figure
 def merging_foretold(df: pd.DataFrame, outcomes: Sequence[str] = ("lost", "lost_sum")) -> Figure:
-    """Plot each metric's rank correlation with the cost of merging, a panel an outcome.
+    """Plot each metric's rank correlation with the cost of merging, one panel per outcome.
 
     Correlations are within each method, encoder and seed, averaged; bars are 95 % intervals that
     draw tasks. Colour: related by a permutation test of tasks, after Holm's correction in a panel.
@@ -115,7 +115,7 @@ def merging_foretold(df: pd.DataFrame, outcomes: Sequence[str] = ("lost", "lost_
 def foretold_table(df: pd.DataFrame, outcome: str = "lost") -> pd.DataFrame:
     """Return rank correlations of metrics with an outcome, by method and by encoder.
 
-    A row a metric, sorted by its mean. Correlations are over tasks or pairs, averaged over seeds.
+    One row per metric, sorted by its mean. Correlations are over tasks or pairs, means over seeds.
     Records: `crossing`, the main model first; `outcome` is in `records.foretelling.OUTCOMES`.
     """
     rows, by = select(df, "crossing"), ["model", "method"]

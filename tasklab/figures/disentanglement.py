@@ -49,7 +49,7 @@ def heatmaps(
     across: str = "task",
     box: tuple[float, float] = (0.0, 1.0),
 ) -> Figure:
-    """Draw maps of disentanglement errors: a row a method, a column a pair of tasks.
+    """Draw maps of disentanglement errors: one row per method, one column per pair of tasks.
 
     With one column the methods stand side by side. All maps share one scale of square roots, up to
     100 % for the classifier, or 200 % if the mean of a box is above 50 %. Titles have the mean over

@@ -1,6 +1,6 @@
 """All verdicts, each a link to its evidence: a forest plot and a list with filters.
 
-Both are one piece of HTML; the list is a plain table without scripts, on a phone a card a row.
+Both are one piece of HTML; the list is a plain table without scripts, on a phone one card per row.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def _drawn(groups: list[tuple[str, pd.DataFrame]], here: str, width: float, line
 def in_half_widths(
     groups: Sequence[tuple[str, pd.DataFrame]], label: str, width: float, line: float, **more: Any
 ) -> tuple[Any, list[Axes]]:
-    """Return a figure with a panel a group, for effects in half-widths of their intervals.
+    """Return a figure with one panel per group, for effects in half-widths of their intervals.
 
     Rows have their name in a column label, and are `line` inches high; `label` is of their axis.
     """
@@ -190,7 +190,7 @@ def _legend(figure: Figure, rows: pd.DataFrame, width: float) -> None:
 
 
 def _panel(axes: Axes, rows: pd.DataFrame, *, narrow: bool) -> None:
-    """Draw a line a row: its label left of the panel, or where that is narrow above the mark."""
+    """Draw one line per row: its label left of the panel, or above the mark if narrow."""
     half = (rows["high"] - rows["low"]).to_numpy(float) / 2
     known = np.isfinite(half) & (half > 0)  # what does not vary has no interval to measure by
     with np.errstate(invalid="ignore", divide="ignore"):

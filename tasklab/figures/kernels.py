@@ -25,7 +25,7 @@ def localization(df: pd.DataFrame) -> Figure:
 
     A panel is a pair of tasks by an initialisation; a thin line a class, the thick one their mean;
     the images are sorted by that mean. The number is the task's share of the energy, below it that
-    of images that are no rows of the kernel. Records: `localization`, a row an image and class.
+    of images that are no rows of the kernel. Records: `localization`, one row per image and class.
     """
     rows = where(df, metric="energy", side=_SIDES)
     require_rows(rows, "there are no records of the metric 'energy'")

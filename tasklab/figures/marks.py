@@ -123,12 +123,12 @@ def curves(
     """Plot curves of mean `y` over `x` with intervals, a colour and marker a group.
 
     Args:
-        df: Records, a row a measurement.
+        df: Records, one row per measurement.
         x: Column on the horizontal axis.
         y: Column on the vertical axis.
         hue: Column of the groups.
         looks: Label, colour and marker of each group; by default those of methods.
-        kind: `line`, or `scatter` for a dot a row.
+        kind: `line`, or `scatter` for one dot per row.
         height: Inches of the figure, or around the panels and of each line of them.
         columns: Panels side by side at most.
         share: Whether panels share their axes, as `sharex`, `sharey`.
@@ -159,7 +159,7 @@ def curves(
 
 
 def scatter(df: pd.DataFrame, x: str, y: str = "value", **more: Any) -> Panels:
-    """Plot a dot a row, a colour and marker a group; see `curves`."""
+    """Plot one dot per row, a colour and marker a group; see `curves`."""
     return curves(df, x, y, kind="scatter", **({"share": (False, False)} | more))
 
 
@@ -198,7 +198,7 @@ def means_in(
     apart: bool = True,
     **more: Any,
 ) -> None:
-    """Plot means with intervals, a line a category, its groups below one another.
+    """Plot means with intervals, one line per category, its groups below one another.
 
     Args:
         y: Column of the categories.

@@ -55,8 +55,8 @@ def merge_models(df: pd.DataFrame) -> Figure:
 def merge_even(df: pd.DataFrame) -> Figure:
     """Plot the gain of merges of each method over merges of non-linear vectors.
 
-    All are equally accurate alone (`records.matched`). A panel a method, a marker a number of
-    tasks. Records: `merging_rates` of one model.
+    All are equally accurate alone (`records.matched`). One panel per method, one marker per number
+    of tasks. Records: `merging_rates` of one model.
     """
     gaps = gaps_at_equal_accuracy(df)
     gaps = require_rows(gaps, "merges were not recorded over learning rates")
@@ -79,8 +79,9 @@ def merge_even(df: pd.DataFrame) -> Figure:
 def merge_rates_table(df: pd.DataFrame) -> pd.DataFrame:
     """Return merged accuracies where all methods are equally accurate alone.
 
-    A row a number of tasks and merge: the accuracy alone and merged of non-linear vectors in %, and
-    the gain of other methods in points with 95 % intervals. Records: `merging_rates` of one model.
+    One row per number of tasks and merge: accuracies alone and merged of non-linear vectors in %,
+    and the gain of other methods in points with 95 % intervals. Records: `merging_rates` of one
+    model.
     """
     gaps, columns = gaps_at_equal_accuracy(df), ["tasks", "merge", "alone", "non-linear"]
     rows = []
@@ -98,9 +99,9 @@ def merge_rates_table(df: pd.DataFrame) -> pd.DataFrame:
 def strength_table(df: pd.DataFrame) -> pd.DataFrame:
     """Return accuracies by a penalty's strength, and the strength that validation chooses.
 
-    A row a method and strength: strength, factor (of the method's own), alone, sum and validation
-    (of the sum) in %, and chosen. Strengths at which a run diverged are left out. Records:
-    `penalty_strength` of one model.
+    One row per method and strength: strength, factor (of the method's own), alone, sum and
+    validation (of the sum) in %, and chosen. Strengths at which a run diverged are left out.
+    Records: `penalty_strength` of one model.
     """
     rows = where(_with_factors(df), metric=_STRENGTHS)
     keys, columns = ["method", "penalty", "factor"], ["alone", "sum", "validation"]
@@ -180,7 +181,7 @@ def printed_merges() -> pd.DataFrame:
 def merge_table(df: pd.DataFrame, size: str = "vitb32") -> pd.DataFrame:
     """Return recorded accuracies of all tasks merged beside those published for a size of CLIP.
 
-    A row a merge, above them each task's own model and joint training; columns here and each
+    One row per merge, above them each task's own model and joint training; columns here and each
     protocol. Records: `single`, `merging` and `joint` of one model.
     """
     printed = where(printed_merges(), model=size)

@@ -81,7 +81,7 @@ def merges_in(df: pd.DataFrame) -> list[str]:
 
 
 def merged_accuracy(df: pd.DataFrame, metric: str = "absolute") -> pd.DataFrame:
-    """Return accuracies of merges, means over tasks and groups of them, a row a seed."""
+    """Return accuracies of merges, means over tasks and groups of them, one row per seed."""
     rows = select(df, "merging", metric)
     return averaged(rows, "model", "method", "merge", "n_tasks", "seed", "metric")
 
@@ -181,9 +181,9 @@ def merge_gains(df: pd.DataFrame) -> Figure:
 def merge_curves(df: pd.DataFrame, over: str | None = None) -> Figure:
     """Plot the accuracy of merges over learning rates or over the number of tasks.
 
-    A line a merge, dashed each task's own model, a panel a method. Records: `merging_rates` for
-    `over="lr"`, `merging` and `single` for `over="n_tasks"`, of one model; by default those that
-    there are.
+    One line per merge, dashed each task's own model, one panel per method. Records: `merging_rates`
+    for `over="lr"`, `merging` and `single` for `over="n_tasks"`, of one model; by default those
+    that there are.
     """
     rates = "merging_rates" in set(df["experiment"]) if over is None else over == "lr"
     over = "lr" if rates else "n_tasks"
@@ -231,8 +231,8 @@ def by_merge(
 def merge_gains_table(df: pd.DataFrame) -> pd.DataFrame:
     """Return gains over task arithmetic in points, with 95 % intervals.
 
-    A row a merge, and one below it over several pre-trainings where recorded; a column a number of
-    tasks. Records: `merging` of `mini` and of other pre-trainings.
+    One row per merge, and one below it over several pre-trainings where recorded; one column per
+    number of tasks. Records: `merging` of `mini` and of other pre-trainings.
     """
     found = gains(df, over=BASE, model="mini")
     if found.empty:
@@ -287,7 +287,7 @@ def merge_distance(df: pd.DataFrame) -> Figure:
 
 
 def merge_ways_table(df: pd.DataFrame) -> pd.DataFrame:
-    """Return accuracies in % of merges of most tasks: a row a method or model.
+    """Return accuracies in % of merges of most tasks: one row per method or model.
 
     Means over tasks and seeds. Records: `merging` of one or several models, the main one first.
     """

@@ -86,8 +86,8 @@ def of_vocabulary(df: pd.DataFrame, vocabulary: str) -> pd.DataFrame:
 def closed_table(df: pd.DataFrame, table: str = "1", *, method: str = "nonlinear") -> Any:
     """Return single-task and addition accuracies beside the paper's (tables 1, 3).
 
-    A row a scheme, in %, with the standard deviation over seeds and the paper's number in brackets;
-    compare the order of rows. Records: `single` and `addition`.
+    One row per scheme, in %, with the standard deviation over seeds and the paper's number in
+    brackets; compare the order of rows. Records: `single` and `addition`.
 
     Args:
         df: The records.
@@ -157,7 +157,7 @@ def editing_table(df: pd.DataFrame) -> pd.DataFrame:
 
 
 def price(costs: pd.DataFrame, sums: pd.DataFrame) -> pd.DataFrame:
-    """Return costs of probing and addition in seconds and the gain in points, a row a scheme.
+    """Return costs of probing and addition in seconds and the gain in points, one row per scheme.
 
     `costs` are records of `closed_cost`, `sums` of `single` and `addition`.
     """

@@ -59,7 +59,7 @@ def _number(value: Any, digits: int) -> Any:
 def pretraining_table(verdicts: Iterable[Verdict]) -> pd.DataFrame:
     """Return effects and intervals over other pre-trainings beside the main model's.
 
-    A row a claim; claims with one pre-training are left out.
+    One row per claim; claims with one pre-training are left out.
     """
     ends, rows = ("effect", "low", "high"), []
     for one in verdicts:
@@ -74,7 +74,8 @@ def pretraining_table(verdicts: Iterable[Verdict]) -> pd.DataFrame:
 def matched_table(verdicts: Iterable[Verdict]) -> pd.DataFrame:
     """Return outcomes and effects of comparisons at the chosen rates and at equal accuracy, norm.
 
-    A row a comparison, a column a setting; claims judged at the chosen rates alone are left out.
+    One row per comparison, one column per setting. Claims judged only at the chosen rates are left
+    out.
     """
     tested = [v for v in verdicts if v.outcome != "not tested" and v.claim.setting in _EQUAL]
     matched = {v.claim.id.partition("@")[0] for v in tested if v.claim.setting != _EQUAL[0]}

@@ -93,7 +93,7 @@ def _told(row: Mapping[str, Any], side: str) -> str:
 
 
 def worlds_table(worlds: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-    """Return mean test accuracies in % on all merged tasks, a row a world.
+    """Return mean test accuracies in % on all merged tasks, one row per world.
 
     Columns are the pre-trained model, the sum, the best merge of vectors by test accuracy with its
     name, joint training, and one model a task.

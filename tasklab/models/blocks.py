@@ -43,11 +43,11 @@ class Layers:
         self.sizes = dict(zip(names, sizes, strict=True))
 
     def __call__(self, params: Mapping[str, Tensor], x: Tensor) -> Float[Tensor, "B S"]:
-        """Return the outputs of all layers, a row an image."""
+        """Return the outputs of all layers, one row per image."""
         return torch.cat(list(self.parts(params, x).values()), 1)
 
     def parts(self, params: Mapping[str, Tensor], x: Tensor) -> dict[str, Float[Tensor, "B s"]]:
-        """Return the outputs of each layer, a row an image, by the block's name."""
+        """Return the outputs of each layer, one row per image, by the block's name."""
         given = zip(self._run(params, x), self._axes, strict=True)
         rows = [out.movedim(axis, 0) for out, axis in given]
         if self._pad is not None:

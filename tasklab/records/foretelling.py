@@ -57,8 +57,8 @@ def units(df: pd.DataFrame, n_tasks: int) -> pd.DataFrame:
     counts for a task by its mean over all pairs with it.
 
     Returns:
-        A row a unit and group: model, init, method, seed, task, one, other (the same as one for a
-        task), and a column a metric.
+        One row per unit and group: model, init, method, seed, task, one, other (the same as one for
+        a task), and one column per metric.
     """
     df = df[(df["experiment"] == "crossing") & (df["method"] != "pretrained")]
     if df.empty:

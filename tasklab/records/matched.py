@@ -43,7 +43,7 @@ def at_setting(
     """Return a method's records of a metric where two methods are equal in what a setting names.
 
     Returns:
-        A row a seed and task; none where a grid does not reach that far, or was not recorded.
+        One row per seed and task; none where a grid does not reach that far, or was not recorded.
     """
     grid = records[records["experiment"] == "budget"]
     if grid.empty or metric not in METRICS:

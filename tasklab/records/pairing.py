@@ -111,7 +111,7 @@ def _found(
 
 
 def pairs(claim: Claim, df: pd.DataFrame | Split, model: str | None, n_tasks: int) -> pd.DataFrame:
-    """Return a row a seed, task and subset that both sides have, with their difference.
+    """Return one row per seed, task and subset that both sides have, with their difference.
 
     Returns:
         Columns seed, task, subset and difference, positive as claimed; of each side value, error

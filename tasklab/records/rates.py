@@ -18,7 +18,7 @@ COLUMNS = [
 
 
 def over_rates(verdicts: Iterable[Verdict]) -> pd.DataFrame:
-    """Return headlines under every rule for the rate, a row a rule or, at one rate, a rate.
+    """Return headlines under every rule for the rate, one row per rule or, at one rate, a rate.
 
     Returns:
         `COLUMNS`: lr is NaN where sides differ in it; effect, low, high and outcome draw tasks,

@@ -153,7 +153,7 @@ def _entry(cells: Sequence[Verdict]) -> Entry:
 
 
 def verdict_rows(verdicts: Iterable[Verdict], *, cells: bool = True) -> pd.DataFrame:
-    """Return the verdicts as a table: a row a statement, and below it one for each of its cells.
+    """Return the verdicts as a table: one row per statement, and below it one per cell.
 
     Returns:
         `COLUMNS`. Effect, its interval and what belongs to it (unit, seeds, tasks, strength, value,

@@ -4,8 +4,8 @@ An effect is a mean difference at the same seeds and tasks. Its interval is that
 tasks in general: over seeds of fine-tuning and over tasks, or over sets of tasks where many were
 drawn (`records.intervals`).
 
-`answers.csv` has the advice, a row an effect in a world. A side is a recorded part and the values
-of columns; `best` is the rate or the strength at which the sum is best.
+`answers.csv` has the advice, one row per effect in a world. A side is a recorded part and the
+values of columns; `best` is the rate or the strength at which the sum is best.
 """
 
 from __future__ import annotations

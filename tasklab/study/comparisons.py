@@ -33,7 +33,7 @@ def r_squared(fits: pd.DataFrame) -> pd.DataFrame:
         fits: What `curvature.explained_variance` returns.
 
     Returns:
-        A row a predictor: the paper's R^2 and the one here with its 95 % interval and n (pairs).
+        One row per predictor: the paper's R^2, and ours with its 95 % interval and n (pairs).
     """
     printed = papers("ctl", "C.2")["value"].tolist()
     order = dict(zip(("bound", "curvature", "distance"), printed, strict=True))

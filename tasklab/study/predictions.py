@@ -224,7 +224,7 @@ def shown(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def by_rate(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return predictions as a table for people: a row a comparison, a column a learning rate."""
+    """Return predictions as a table: one row per comparison, one column per learning rate."""
     table = shown(rows)
     cells = table["predicted"] + " (" + table["95 % interval"] + ")"
     names, rates = ["comparison", "of"], list(dict.fromkeys(table["rate"]))

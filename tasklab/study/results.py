@@ -41,7 +41,7 @@ def how_many_recorded() -> tuple[int, int]:
 
 
 def sittings_of(chapter: str) -> pd.DataFrame:
-    """Return where and when the recorded results of a chapter were made, a row a sitting.
+    """Return where and when the recorded results of a chapter were made, one row per sitting.
 
     Args:
         chapter: One of `chapters.CHAPTERS`.
