@@ -45,6 +45,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: place.get(item.path.stem, len(FIRST)))
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Import no file of other folders where one is asked for (`-m unit`): it takes seconds."""
+    others = {HERE / folder for folder in FOLDERS if folder != config.option.markexpr}
+    return (config.option.markexpr in FOLDERS and collection_path in others) or None
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collect_file() -> Iterator[None]:
     """Look for doctests in the package alone: there are none here, and files would load twice."""
