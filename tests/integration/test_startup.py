@@ -8,12 +8,12 @@ TABLES = ("pandas", "seaborn", "matplotlib", "scipy", "sklearn")
 NETWORKS = ("torch", "torchvision", "open_clip", "timm", "transformers", "jaxtyping", "numpy")
 
 
-def imported(code):
-    tell = "\nimport sys; print(*sys.modules, file=sys.stderr)"
-    done = subprocess.run(
-        [sys.executable, "-c", code + tell], capture_output=True, text=True, check=True, timeout=300
-    )
-    return set(done.stderr.split())
+def imported(*steps):
+    """Return what a new process has on the standard error and imported after each step."""
+    tell = "\nimport sys; print(*sys.modules, end='\\0', file=sys.stderr)\n"
+    command = [sys.executable, "-c", tell.join((*steps, ""))]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
+    return [set(words.split()) for words in done.stderr.split("\0")[:-1]]
 
 
 MAIN = """from tasklab.__main__ import main
@@ -26,7 +26,7 @@ for words in {words}:
 
 def test_the_command_line_waits_for_no_network_and_no_table():
     first = [["list"], ["--help"], ["train", "--help"]]
-    there = imported(MAIN.format(words=first, status=0))
+    (there,) = imported(MAIN.format(words=first, status=0))
     assert "tasklab.errors" in there and not there & {*TABLES, *NETWORKS}
 
 
@@ -40,7 +40,7 @@ def test_what_is_misspelt_is_told_without_torch():
         ["record", "tangent", "--part", "mapps", "--dry-run"],
         ["record", "tangent", "--model", "minni"],
     ]
-    there = imported(MAIN.format(words=words, status=2))
+    (there,) = imported(MAIN.format(words=words, status=2))
     assert {f"'{name}'" for name in ("mini", "linearized", "Textures", "maps")} <= {
         word.strip("?.,") for word in there
     }
@@ -53,25 +53,19 @@ def test_modules_that_describe_need_no_torch():
     code = "import importlib, sys\n"
     for name in modules.split():
         code += f"importlib.import_module('tasklab.{name}'); assert 'torch' not in sys.modules\n"
-    assert "tasklab.figures" in imported(code)
+    assert "tasklab.figures" in imported(code)[0]
 
 
-def test_a_lab_waits_for_what_it_computes_with_alone():
-    there = imported("import tasklab; tasklab.Lab, tasklab.Parameters")
-    assert {"torch", "tasklab.experiments.lab"} <= there
-    assert not there & {*TABLES, "open_clip", "timm", "transformers"}
-
-
-def test_a_merge_loads_no_table_no_figure_and_no_claim():
-    merge = "tasklab.analyses.merging.merge('ties', [TaskVector({'w': torch.ones(9)})] * 2)"
-    there = imported(f"import tasklab, torch\nfrom tasklab import TaskVector\n{merge}")
-    rooms = {name.split(".")[1] for name in there if name.startswith("tasklab.")}
-    assert "analyses" in rooms and not rooms & {"records", "figures", "experiments", "chapters"}
-    assert not there & {*TABLES, "open_clip", "timm", "transformers"}
-
-
-def test_a_dry_run_builds_no_model(tmp_path):
+def test_merges_grids_and_labs_wait_for_what_they_compute_with_alone(tmp_path):
     grid = ["train", "--task", "Signs", "--dry-run", "--store-root", str(tmp_path)]
-    there = imported(f"from tasklab.__main__ import main\nassert main({grid}) == 0")
-    assert "tasklab.models.loading" in there
-    assert not there & {*TABLES, "torchvision", "open_clip", "timm", "transformers"}
+    merged, planned, opened = imported(
+        "import tasklab, torch\nfrom tasklab import TaskVector\n"
+        "tasklab.analyses.merging.merge('ties', [TaskVector({'w': torch.ones(9)})] * 2)",
+        f"from tasklab.__main__ import main\nassert main({grid}) == 0",
+        "tasklab.Lab, tasklab.Parameters",
+    )
+    rooms = {name.split(".")[1] for name in merged if name.startswith("tasklab.")}
+    assert "analyses" in rooms and not rooms & {"records", "figures", "experiments", "chapters"}
+    assert "tasklab.models.loading" in planned and "torchvision" not in planned  # no model is built
+    assert "tasklab.experiments.lab" in opened
+    assert not opened & {*TABLES, "open_clip", "timm", "transformers"}
