@@ -118,7 +118,7 @@ def test_the_page_and_the_help_tell_every_key_of_the_json(files, capsys, root):
     page = root / "book" / "checkpoints.md"
     if not page.exists():
         pytest.skip("an installed package has no book")
-    section = page.read_text("utf-8").partition("## Merged, and evaluated")[2].partition("\n## ")[0]
+    section = page.read_text("utf-8").partition("## Merge and evaluate\n")[2].partition("\n## ")[0]
     merged = json.loads(told([*AB, "--json"], capsys))
     words = ["evaluate", MODEL, "--add", "merged.safetensors", "--task", "Signs", *FEW, "--json"]
     evaluated = json.loads(told(words, capsys))
