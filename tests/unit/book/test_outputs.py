@@ -11,7 +11,6 @@ from jupyter_cache import get_cache
 from tasklab.book import outputs
 from tasklab.errors import TasklabError
 
-
 FINGERPRINT = functools.cache(outputs.fingerprint)  # it reads all files of the package
 
 
