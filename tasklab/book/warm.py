@@ -9,17 +9,33 @@ import atexit
 import functools
 import multiprocessing
 import os
+import shutil
 import subprocess
+import tempfile
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any, cast
 
 from jupyter_client.manager import AsyncKernelManager
 from jupyter_client.provisioning import LocalProvisioner
 
+_LONGEST = 100  # characters: the name of a socket has at most 107
+
 
 class Manager(AsyncKernelManager):
-    """A manager of such kernels, for papermill's `kernel_manager_class`."""
+    """A manager of such kernels, for papermill's `kernel_manager_class`.
+
+    They talk through files: a port that is free when a notebook asks for one may be another's, of
+    the same report, when its kernel comes to use it.
+    """
+
+    def __init__(self, **kw: Any) -> None:
+        folder = tempfile.mkdtemp(prefix="tasklab-")
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        place = f"{folder}/k"
+        files = {"transport": "ipc", "ip": place} if len(place) < _LONGEST else {}
+        super().__init__(**files | kw)
 
     async def _async_launch_kernel(self, kernel_cmd: list[str], **kw: Any) -> None:
         kernel = self.provisioner
