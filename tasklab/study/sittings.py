@@ -181,8 +181,18 @@ def _recipes(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any
             words = [model, "" if alike else name, *(word for word in rest if word != name)]
             full = " ".join(filter(None, words))
             plain = {k: v for k, v in apart.items() if k not in NAMES}
-            varied[full] = varied.get(full, {}) | plain | own
+            known = varied.get(full, {})
+            gone_over = {  # rates of both sittings
+                k: sorted({*_listed(known[k]), *_listed(v)})
+                for k, v in own.items()
+                if k in known and (isinstance(v, list) or isinstance(known[k], list))
+            }
+            varied[full] = known | plain | own | gone_over
     return {"recipe": both, "recipes": {name: own for name, own in varied.items() if own}}
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
 
 
 def _agree(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:

@@ -167,7 +167,9 @@ def test_a_method_and_a_rate_that_a_file_lacks_are_added(small, monkeypatch, tmp
         assert set(rates) <= set(joined["lr"])
         assert str(rates[-1]) in origin["sittings"][-1]["only"]
         assert origin["sittings"][-1]["fine_tuning"]["runs"] == count
-    whole, _ = record(small, tmp_path / "b.csv.xz", part="family")
+    whole, at_once = record(small, tmp_path / "b.csv.xz", part="family")
+    for one in (origin, at_once):
+        assert {1e-3, 2e-3} <= {*one["recipes"]["attention"]["lr"]}
     pd.testing.assert_frame_equal(sorted_rows(joined), sorted_rows(whole))
 
 
