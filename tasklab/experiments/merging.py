@@ -301,7 +301,7 @@ def _merges(claim: Claim, rows: pd.DataFrame, _: pd.DataFrame) -> Sides:
 def merging(
     lab: Lab,
     methods: Sequence[str] = ("nonlinear",),
-    merges: Sequence[str] | None = None,
+    merges: Sequence[str] | None = MERGES,
     n_tasks: Sequence[int] | None = None,
 ) -> pd.DataFrame:
     """Merge task vectors in every way; return accuracies at what validation chose.

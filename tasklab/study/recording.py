@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import dataclasses
 import errno
+import inspect
+import itertools
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pandas as pd
 import torch
@@ -95,6 +97,9 @@ def study(
     return path
 
 
+_COLUMNS = {"merges": "merge", "rates": "lr"}  # options whose values records tell, and where
+
+
 def _of_all(works: Sequence[Work], parameters: Parameters) -> Parameters:
     """Return the parameters of a part: those of its works where all have the same changes."""
     first, *others = works
@@ -105,21 +110,48 @@ def _of_all(works: Sequence[Work], parameters: Parameters) -> Parameters:
 def _lacking(
     work: Work, parameters: Parameters, earlier: sittings.Earlier | None
 ) -> list[tuple[Work, tuple[int, ...]]]:
-    """Split a work by the seeds that are not recorded of its methods, of the study's first few."""
+    """Split a work by the seeds that are not recorded, of the study's first few.
+
+    They are looked up for each method, experiment, and merge or learning rate that is asked for.
+    """
     model, asked = work.changes.get("model", parameters.model), _seeds(parameters)
     if earlier is None:
         return [(work, asked[: work.seeds])]
-    rates = [rate for options in work.names.values() for rate in options.get("rates") or ()]
-    methods: dict[tuple[int, ...], list[str]] = {}
-    for method in work.methods or ("",):
-        there = earlier.seeds_of(model, method, rates)
-        every = [*there, *(seed for seed in asked if seed not in there)][: work.seeds]
-        methods.setdefault(tuple(every[len(there) :]), []).append(method)
-    return [
-        (dataclasses.replace(work, methods=tuple(filter(None, names))), seeds)
-        for seeds, names in methods.items()
-        if seeds
-    ]
+    missing: dict[tuple[tuple[int, ...], str], dict[str, list[Any]]] = {}
+    for method, name in itertools.product(work.methods or ("",), work.names):
+        option, values = _listed(name, work.names[name])
+        for value in values:
+            where = {_COLUMNS[option]: value} if option else {}
+            there = earlier.seeds_of(model, method, find(name).records, where)
+            every = [*there, *(seed for seed in asked if seed not in there)][: work.seeds]
+            if seeds := tuple(every[len(there) :]):
+                missing.setdefault((seeds, method), {}).setdefault(name, []).append(value)
+    alike: dict[str, tuple[Work, tuple[int, ...]]] = {}  # methods that lack the same
+    for (seeds, method), lacks in missing.items():
+        others = alike[key][0].methods if (key := repr((seeds, lacks))) in alike else ()
+        names = {name: _only(name, work.names[name], values) for name, values in lacks.items()}
+        methods = tuple(filter(None, (*others, method)))
+        alike[key] = dataclasses.replace(work, methods=methods, names=names), seeds
+    return list(alike.values())
+
+
+def _listed(name: str, options: Mapping[str, Any]) -> tuple[str, Sequence[Any]]:
+    """Return the option of an experiment whose values records tell one by one, and its values.
+
+    Learning rates that a call leaves open may depend on the method: they are not looked up.
+    """
+    entry = find(name)
+    for option, column in _COLUMNS.items():
+        default = inspect.signature(entry.call).parameters.get(option)
+        given = options.get(option, default.default if default and option == "merges" else None)
+        if given and any(column in rows.columns for rows in entry.records.values()):
+            return option, given
+    return "", (None,)
+
+
+def _only(name: str, options: Mapping[str, Any], values: Sequence[Any]) -> dict[str, Any]:
+    option, _ = _listed(name, options)
+    return {**options, option: tuple(values)} if option else dict(options)
 
 
 def _seeds(parameters: Parameters) -> tuple[int, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -60,20 +60,25 @@ class Earlier:
         return tuple(self.origin["seeds"])
 
     def seeds_of(
-        self, model: str, method: str = "", rates: Sequence[float] = ()
+        self, model: str, method: str, sorts: Iterable[str], where: Mapping[str, Any]
     ) -> tuple[int, ...]:
         """Return those that are recorded of a model, in the same order.
 
         Args:
-            method: Of this method alone.
-            rates: Of which all of these learning rates are recorded.
+            method: Of this method alone; of every record if it is empty, since what compares no
+                methods may name its own.
+            sorts: Of a method's records of any of these sorts.
+            where: Of those with these values in their columns.
         """
-        rows = self.table[self.table["model"] == model]
+        rows, asked = (
+            self.table,
+            {"model": model, **({"method": method, **where} if method else {})},
+        )
         if method:
-            rows = rows[rows["method"] == method]
+            rows = rows[rows["experiment"].isin(list(sorts))]
+        for name, value in asked.items():
+            rows = rows[rows[name] == value] if name in rows else rows.iloc[:0]
         there = set(rows["seed"])
-        for rate in rates:
-            there &= set(rows.loc[rows["lr"] == rate, "seed"]) if "lr" in rows else set()
         return tuple(seed for seed in self.seeds if seed in there)
 
     def joined(
@@ -115,8 +120,9 @@ class Earlier:
         return records.tidy(both[~again]), whole
 
     def _only(self, new: pd.DataFrame) -> str:
-        """Return the models, methods or else learning rates that were not there."""
-        for name in [name for name in ("model", "method", "lr") if name in new]:
+        """Return the models, methods, rates, merges or else experiments that were not there."""
+        names = ("model", "method", "lr", "merge", "experiment")
+        for name in [name for name in names if name in new]:
             more = [str(x) for x in new[name].unique() if x not in set(self.table.get(name, ()))]
             if more:
                 return ", ".join(more)

@@ -148,6 +148,26 @@ def test_a_sitting_of_further_models_at_the_same_seeds_names_them(small, monkeyp
         record(small, path, part="family", add=True)
 
 
+def test_an_experiment_and_a_merge_that_a_file_lacks_are_added(small, monkeypatch, tmp_path):
+    path, parts = tmp_path / "a.csv.xz", CHAPTERS["tangent"].parts
+    merged = {"merges": ("arithmetic", "average"), "n_tasks": (8,)}
+    few = {"merging": {**merged, "merges": ("arithmetic",)}}
+    for names, only in (
+        (SINGLE, None),
+        ({**SINGLE, **few}, "arithmetic"),
+        (
+            {**SINGLE, "merging": merged},
+            "average",
+        ),
+    ):
+        monkeypatch.setitem(parts, "family", (Work(("nonlinear",), names),))
+        joined, origin = record(small, path, part="family", add=only is not None)
+        assert (origin["sittings"][-1]["only"] if only else None) == only
+    whole, _ = record(small, tmp_path / "b.csv.xz", part="family")
+    pd.testing.assert_frame_equal(sorted_rows(joined), sorted_rows(whole))
+    assert set(joined["merge"].dropna()) == {"arithmetic", "average"}
+
+
 def test_a_method_and_a_rate_that_a_file_lacks_are_added(small, monkeypatch, tmp_path):
     def works(methods, *rates):
         budgets = {"budgets": {"lengths": None, "rates": rates}}
@@ -161,12 +181,12 @@ def test_a_method_and_a_rate_that_a_file_lacks_are_added(small, monkeypatch, tmp
     _, origin = record(small, path, part="family", add=True)
     assert origin["sittings"][1]["only"] == "attention"
     assert [s["fine_tuning"]["runs"] for s in origin["sittings"]] == [8, 8]
-    for rates, count in ((1e-3,), 32), ((1e-3, 2e-3), 48):  # and at its own
+    for rates in (1e-3,), (1e-3, 2e-3):
         monkeypatch.setitem(parts, "family", works(["nonlinear", "attention"], *rates))
         joined, origin = record(small, path, part="family", add=True)
         assert set(rates) <= set(joined["lr"])
         assert str(rates[-1]) in origin["sittings"][-1]["only"]
-        assert origin["sittings"][-1]["fine_tuning"]["runs"] == count
+        assert origin["sittings"][-1]["fine_tuning"]["runs"] == 32  # at its own, too
     whole, at_once = record(small, tmp_path / "b.csv.xz", part="family")
     for one in (origin, at_once):
         assert {1e-3, 2e-3} <= {*one["recipes"]["attention"]["lr"]}
