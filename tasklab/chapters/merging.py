@@ -67,6 +67,8 @@ CHAPTER = Chapter(
                 ("nonlinear", "linearized"),
                 {"merging": _LEAST, "merged": _LEAST, "merge_loss": {"n_tasks": (8,)}},
             ),
+            # what labels choose, on the same machine
+            Work(("nonlinear", "linearized"), {"merging": {"n_tasks": (8,)}}),
         ),
         "joint": (_JOINT,),
         "joint_ways": (Work(TRAINED[1:], {"joint": {}}),),

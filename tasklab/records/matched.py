@@ -81,13 +81,18 @@ def plateau(grid: pd.DataFrame) -> float:
     return float(means[means >= means.max() - error].index.min())
 
 
-def best_for_the_sum(grid: pd.DataFrame, split: str = "validation") -> float:
-    """Return the rate at which the sum of all vectors is the most accurate; NaN if not measured.
+def best_for_the_sum(grid: pd.DataFrame) -> float:
+    """Return the rate at which the sum of all vectors is the most accurate on validation images.
 
-    The records are of one method and number of steps. Test images may be shown, and choose nothing.
+    The records are of one method and number of steps. The seeds are those that have such a sum at
+    every rate of the grid; NaN if none has.
     """
-    rows = grid[(grid["metric"] == "absolute") & (grid["split"] == split)]
-    return math.nan if rows.empty else float(rows.groupby("lr")["value"].mean().idxmax())
+    rows = grid[(grid["metric"] == "absolute") & (grid["split"] == "validation")]
+    sums = (
+        rows.groupby(["seed", "lr"])["value"].mean().unstack().reindex(columns=grid["lr"].unique())
+    )
+    means = sums.dropna().mean().sort_index()
+    return math.nan if sums.dropna().empty else float(means.idxmax())
 
 
 def merges_at_equal_accuracy(df: pd.DataFrame) -> pd.DataFrame:

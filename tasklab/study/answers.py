@@ -10,7 +10,6 @@ values of columns; `best` is the rate or the strength at which the sum is best.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -98,7 +97,7 @@ def _best_penalty(rows: pd.DataFrame) -> float:
 
 
 _BEST: Mapping[str, Callable[[pd.DataFrame], float]] = {
-    "lr": functools.partial(best_for_the_sum, split="test"),
+    "lr": best_for_the_sum,
     "penalty": _best_penalty,
 }
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import functools
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from tasklab.records import table
 from tasklab.records.machines import make_of
 from tasklab.records.maps import box_means
 from tasklab.records.schema import MAKE
-from tasklab.study.sittings import each_of
+from tasklab.study.sittings import each_of, rows_of
 
 RECORDED = Path(__file__).parent / "recorded"
 
@@ -139,10 +138,7 @@ def _with_makes(rows: pd.DataFrame, origin: Mapping[str, Any]) -> pd.DataFrame:
         return rows
     makes = pd.Series(pd.NA, rows.index, dtype=object)
     for one in told:
-        own = rows["seed"].isna() | rows["seed"].isin(one["seeds"])
-        if "only" in one:  # further models at the same seeds
-            own &= rows["model"].isin(re.split(", | and ", one["only"]))
-        makes[own.astype(bool)] = make_of(one["machine"])
+        makes[rows_of(one, rows)] = make_of(one["machine"])
     return rows.assign(**{MAKE: makes})
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,13 @@ if TYPE_CHECKING:
 
 _ASKED = ("steps", "lr")  # choices of a recipe that a call may name: compared before all others
 NAMES = ("model", "init", "head", "method")  # what a recipe is called by, if runs differ in it
+_ADDED = (
+    "model",
+    "method",
+    "lr",
+    "merge",
+    "experiment",
+)  # what a sitting may add at the same seeds
 _SPENT = ("fine_tuning", "measuring")
 # What all sittings of a part have in common, and what is told of each.
 _SAME = ("preset", "model", "init", "suite", "weights", "images")
@@ -121,12 +129,21 @@ class Earlier:
 
     def _only(self, new: pd.DataFrame) -> str:
         """Return the models, methods, rates, merges or else experiments that were not there."""
-        names = ("model", "method", "lr", "merge", "experiment")
-        for name in [name for name in names if name in new]:
+        for name in [name for name in _ADDED if name in new]:
             more = [str(x) for x in new[name].unique() if x not in set(self.table.get(name, ()))]
             if more:
                 return ", ".join(more)
         return ", ".join(dict.fromkeys(new["model"]))
+
+
+def rows_of(sitting: Mapping[str, Any], rows: pd.DataFrame) -> pd.Series:
+    """Return whether records are of a sitting, by its seeds and by what it alone has (`only`)."""
+    own = rows["seed"].isna() | rows["seed"].isin(sitting["seeds"])
+    if "only" in sitting:
+        told = re.split(", | and ", sitting["only"])
+        columns = [rows[name].astype(str).isin(told) for name in _ADDED if name in rows]
+        own &= pd.concat(columns, axis=1).any(axis=1)
+    return own.astype(bool)
 
 
 def each_of(origin: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -60,4 +60,16 @@ def test_sums_on_test_images_choose_no_rate():
     assert math.isnan(matched.best_for_the_sum(grid[grid["method"] == "nonlinear"]))
     best = next(one for one in judged(grid) if one.claim.setting == matched.BEST)
     assert best.outcome == "not tested"
-    assert matched.best_for_the_sum(grid[grid["method"] == "nonlinear"], "test") == 1e-4
+
+
+def test_the_best_rate_for_the_sum_is_of_seeds_that_were_measured_at_every_rate():
+    grid = budgets()
+    grid = grid[grid["method"] == "nonlinear"]
+    assert matched.best_for_the_sum(grid) == 1e-4
+    looked = (grid["metric"] == "absolute") & (grid["split"] == "validation")
+    # seed 1 has the last two rates alone, and would choose the last one
+    grid = grid[~(looked & (grid["seed"] == 1) & (grid["lr"] < 8e-4))]
+    last = looked & (grid["lr"] == 1.6e-3)
+    high = grid.assign(value=grid["value"].mask(last & (grid["seed"] == 1), 1000.0))
+    assert matched.best_for_the_sum(high) == 1e-4
+    assert math.isnan(matched.best_for_the_sum(high[high["seed"] == 1]))
