@@ -201,7 +201,7 @@ def _mistake(command: str, function: Callable, words: Sequence[str]) -> TasklabE
     """Return the error for words that tyro rejected: the first one that no argument takes."""
     more = f"see `tasklab {command} --help`."
     options, positional = _declared(function)
-    remaining, expected, taken = list(words), list(positional.items()), False
+    remaining, expected, taken, last = list(words), list(positional.items()), False, ""
     while remaining:
         word = remaining.pop(0)
         if word.startswith("-"):
@@ -217,7 +217,10 @@ def _mistake(command: str, function: Callable, words: Sequence[str]) -> TasklabE
             if not given and (not remaining or remaining[0].startswith("--")):
                 return TasklabError(f"{option} needs a value: {more}")
             value = value if given else remaining.pop(0)
+            last = option if typing.get_origin(_plain(hint)) is tuple else ""
         elif not expected:
+            if last:
+                return TasklabError(f"{last} takes one value: repeat it, {last} {shown(word)}.")
             return TasklabError(f"{command} does not take {shown(word)}: {more}")
         else:
             (_, hint), name, value = expected[0], "word", word

@@ -11,6 +11,7 @@ import contextlib
 import importlib
 import logging
 import os
+import socket
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
@@ -31,6 +32,7 @@ _OBJECTS = 100 * 2**20  # bytes of Ray's own memory on this machine: results do 
 _ANSWER = 300.0  # seconds in which a machine must import torch and look for the token
 _NO_SLOT = 300.0  # seconds to wait for a machine that can do the work
 _POLL = 1.0  # seconds
+_REACHED = 5.0  # seconds until a cluster's first machine answers
 _MODE = "RAY_AUTH_MODE"  # Ray's own switch: token or disabled
 _BLIND = "does not see the store"
 # Errors of Ray, not of the work; OutOfMemoryError: its monitor ended the process.
@@ -234,7 +236,10 @@ def _connect(ray: ModuleType, address: str) -> bool:
         return False
     quiet = {"logging_level": logging.WARNING, "log_to_driver": False}
     local = {"include_dashboard": False, "object_store_memory": _OBJECTS}
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
     try:
+        if colon:  # Ray itself asks for minutes
+            socket.create_connection((host.strip("[]"), int(port)), _REACHED).close()
         ray.init(address=address, **quiet, **(local if address == "local" else {}))
     except (OSError, RuntimeError, ValueError, ImportError) as error:
         raise TasklabError(

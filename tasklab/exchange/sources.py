@@ -144,6 +144,8 @@ def _in_folder(folder: Path) -> str:
         hint += f" Its folders have checkpoints: {abridged(inner)}. Give one of them."
     if (folder / ".metadata").is_file() or any(name.endswith(".distcp") for name in there):
         hint += " It is a checkpoint of torch.distributed: make one file of it (dcp_to_torch_save)."
+    if not hint and (inside := sorted(x.name + "/" * x.is_dir() for x in folder.iterdir())):
+        hint = f" It has {abridged(inside)}: give the file of weights."
     raise TasklabError(f"the folder {folder} has none of {usual}.{hint}")
 
 

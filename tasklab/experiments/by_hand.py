@@ -12,7 +12,7 @@ import torch
 
 from tasklab import experiments
 from tasklab.analyses import merging
-from tasklab.errors import Advised, TasklabError, choose, texts
+from tasklab.errors import Advised, TasklabError, choose, shown, texts
 from tasklab.exchange import merged
 from tasklab.experiments.answers import Evaluation
 from tasklab.progress import track
@@ -170,6 +170,9 @@ class ByHand(Advised):  # `self` is a `Lab`, which is made of this
             raise TasklabError(f"{len(vectors)} vectors for {len(tasks)} tasks: name their tasks.")
         named = dict(vectors if isinstance(vectors, Mapping) else zip(tasks, vectors, strict=False))
         texts("tasks of vectors", [*named], tasks)
+        for one in named.values():
+            if not isinstance(one, TaskVector):
+                raise TasklabError(f"a merge takes TaskVectors, not {shown(one)}.")
         methods = {vector.method for vector in named.values()} - {""}
         if len({one in LINEAR for one in methods}) > 1:
             raise TasklabError(f"vectors of {', '.join(sorted(methods))} make no model together.")

@@ -15,7 +15,7 @@ from tasklab.errors import TasklabError, abridged, shown
 from tasklab.tasks.images import finding, trees
 from tasklab.tasks.images.formats import Split
 from tasklab.tasks.suites import Source, Task, check_differ, check_name
-from tasklab.tasks.wording import Words, words_for
+from tasklab.tasks.wording import Words, by_order, read, words_for
 
 TEMPLATES = ("a photo of a {}.", "a photo of the {}.")
 
@@ -123,9 +123,11 @@ def _task(
     if own_names is None and classes is None:
         raise TasklabError(f"the files in {folder} do not name their classes: give classes=.")
     if classes is None:
-        words = tuple(" ".join(one.replace("_", " ").split()) for one in own_names or ())
+        words = tuple(map(read, own_names or ()))
     else:
         words = words_for(own_names, classes, str(folder))
+        if pairs := by_order(own_names, classes, words):
+            trees.tell(f"{folder}: the list classes= is in the order of: {abridged(pairs, 12)}.")
     check_differ(name, words, own_names)
     return Task(
         name=name,

@@ -58,6 +58,19 @@ def words_for(names: Sequence[str] | None, classes: Words, where: str) -> tuple[
     return words
 
 
+def read(name: str) -> str:
+    """Return a folder's name as a prompt has it: with spaces instead of `_`."""
+    return " ".join(name.replace("_", " ").split())
+
+
+def by_order(names: Sequence[str] | None, classes: Words, words: Sequence[str]) -> list[str]:
+    """Return the pairs of names and words that only the order of a list has joined."""
+    if names is None or hasattr(classes, "items") or all(name.isdecimal() for name in names):
+        return []
+    pairs = zip(names, words, strict=True)
+    return [f"{name} = {word}" for name, word in pairs if not _parts(name) & _parts(word)]
+
+
 def _mapped(names: Sequence[str], classes: Mapping[Any, Any], where: str) -> list[Any]:
     known = {unicodedata.normalize("NFC", name): name for name in names}
     numbers = collections.Counter(int(name) for name in names if name.isdecimal())
@@ -78,6 +91,8 @@ def _mapped(names: Sequence[str], classes: Mapping[Any, Any], where: str) -> lis
     keys = [key for key, _ in pairs]
     if are(keys):
         by_name = {name_of(key): word for key, word in pairs}
+        if not numbers and _labels(by_name.values(), names):  # torchvision's `class_to_idx`
+            return [*map(read, names)]
         return [by_name[name] for name in names]
     if not numbers and (labels := _labels(keys, names)):
         listed = [word for _, word in sorted(zip(labels, (w for _, w in pairs), strict=True))]

@@ -70,6 +70,7 @@ def test_a_reader_that_stops_is_no_mistake():
         (["record"], "record takes a CHAPTER, or --all: `tasklab record --help`"),
         (["record", "--all", "--part", "maps"], "leave out --part, --out"),
         (["list", "models", "tasks"], "list does not take 'tasks': see `tasklab list --help`"),
+        (["evaluate", "mini", "--add", "a", "b"], "repeat it, --add 'b'"),
         (["--completion", "bsh"], "did you mean 'bash'"),
     ],
 )

@@ -33,8 +33,8 @@ from tasklab.tasks.images.trees import Splits, files_below, folders_in, split_na
 _LOOKED_AT = 200  # rows that tell what a column holds
 _MANY = 20  # folders in which a list is looked for
 _LABEL = re.compile(r"(class|label|category|target)(e?s|name|label|id|idx|index|number)?")
-_SPLIT = re.compile(r"(data)?(split|set|subset|partition|phase)")
-_ONE_SPLIT = re.compile(r"is(train|test|val)(?:ing|id|idation)?(?:set|image|img)?")
+_SPLIT = re.compile(r"(data)?(split|set|subset|partition|phase|usage|fold)")
+_ONE_SPLIT = re.compile(r"(?:is)?(train|test|(?<=is)val)(?:ing|id|idation)?(?:set|image|img)?")
 _YES, _NO = {"1", "1.0", "true", "yes"}, {"0", "0.0", "false", "no"}
 
 
@@ -72,7 +72,12 @@ def by_list(root: Path) -> Splits:
             raise
         tell(f"{error} It is not read: folders are the classes.")
         return {}
-    return _splits(root, rows) if rows and not _by_folders(root, rows, found) else {}
+    if rows and _by_folders(root, rows, found):
+        parts = {part for one, _, _ in rows for part in one.relative_to(root).parts[:-1]}
+        if any(map(split_named, parts)) or not all(split for _, _, split in rows):
+            return {}
+        rows = [(image, image.parent.name, split) for image, _, split in rows]  # lists tell splits
+    return _splits(root, rows) if rows else {}
 
 
 def _rows_of(
@@ -149,7 +154,7 @@ def _by_folders(root: Path, rows: Sequence[tuple[Path, str, str]], lists: Sequen
     if len(pairs) == len(folders) == len(labels):
         return True
     if not all(one.named for one in lists):
-        tell(f"{root}: {_names(lists)} is not read: folders are the classes.")
+        tell(f"{root}: the column of {_names(lists)} is not read: folders are the classes.")
         return True
     raise TasklabError(
         f"{root} has folders ({abridged(sorted(folders), 4)}), and {_names(lists)} gives their "
@@ -260,7 +265,11 @@ def _column_of_splits(
             raise TasklabError(
                 f"{file}: in the column of splits, {odd} names none: write train, val or test."
             )
-        if (one := _ONE_SPLIT.fullmatch(name)) and {*lower} <= _YES | _NO and len({*lower}) > 1:
+        if _SPLIT.fullmatch(name) and len(others) > 1:
+            some = abridged(sorted({*entries}), 4)
+            tell(f"{file}: {some} of the column {name} name no splits, and it is not read.")
+        flags = len(others) > 1 and {*lower} <= _YES | _NO and len({*lower}) > 1
+        if flags and (one := _ONE_SPLIT.fullmatch(name)):
             other = "test" if one[1] == "train" else "train"
             return column, [one[1] if x in _YES else other for x in lower]
     return None, [None] * len(rows)

@@ -91,6 +91,14 @@ def by_class(root: Path, *, nested: bool = False) -> Splits:
             f"{root} has {', '.join(flat)}: they look like splits, not classes, and have no folder "
             "for each class in them. Put the images of each into one folder per class."
         )
+    with os.scandir(root) as around:
+        stems = {e.name: Path(e.name) for e in around if Path(e.name).suffix.lower() in _NOTES}
+    lists = [name for name, one in stems.items() if split_named(one.stem) or split_of(one.stem)]
+    if lists:
+        tell(
+            f"{root}: {abridged(sorted(lists))} are not read, and test images are drawn at random. "
+            "Put images into folders train and test, or write the lists as .csv."
+        )
     return {"all": images}
 
 
@@ -118,6 +126,8 @@ def _check_splits(
     others = {one: count for one in named if one not in inside and (count := _count(one))}
     listed = abridged(f"{one.name}/ ({count:,} images)" for one, count in others.items())
     mine = ", ".join(f"{one.name}/" for one in inside)
+    if bare := [one.name for one in named if split_named(one.name) and not _count(one, 1)]:
+        tell(f"{root}: {abridged(bare)} has no images: only {mine} are read.")
     if flat := [one for one in others if split_named(one.name)]:
         raise TasklabError(
             f"{flat[0]} has {others[flat[0]]:,} images, but not one folder for each class as "

@@ -4,6 +4,7 @@ import fcntl
 import itertools
 import logging
 import os
+import socket
 import sys
 import threading
 import time
@@ -229,6 +230,12 @@ def test_no_cluster_and_a_cluster_of_the_users(ray, tmp_path):
     ray.up, ray.init = False, nobody
     with pytest.raises(TasklabError, match=r"'auto' \(nobody answers\). Start one by `ray"):
         spread(tmp_path, ["a"], lambda *_: 1)
+    with socket.socket() as silent:  # a port at which nobody listens
+        silent.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(TasklabError, match="refused"), ray_cluster.join(address):
+            pass
+    assert not ray.joined
 
 
 @pytest.mark.parametrize("mode", [None, "", "other", "disabled", "token", "Token"])

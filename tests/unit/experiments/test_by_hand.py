@@ -84,6 +84,8 @@ def test_a_lab_merges_by_recommended_values(lab):
     assert searched.cosine(lab.merge("average", vectors)) == pytest.approx(1, abs=1e-6)
     with pytest.raises(TasklabError, match="did you mean 'keep'"):
         lab.merge("ties", vectors, kep=1)
+    with pytest.raises(TasklabError, match="TaskVectors, not 3"):
+        lab.merge("ties", [drawn(lab, 0), 3])
 
 
 def test_files_of_every_command_load(lab, tmp_path, monkeypatch, capsys):

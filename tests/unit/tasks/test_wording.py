@@ -6,7 +6,7 @@ import pytest
 
 from tasklab.errors import TasklabError
 from tasklab.tasks.suites import Task
-from tasklab.tasks.wording import words_for
+from tasklab.tasks.wording import by_order, words_for
 
 LETTERS = ("a", "b", "c")
 NUMBERS = tuple(sorted(map(str, range(1, 13))))  # 1, 10, 11, 12, 2, ...
@@ -65,6 +65,21 @@ def test_numbers_mean_folders_that_are_called_so():
     assert words_for(None, {1: "dog", 0: "cat"}, "here") == ("cat", "dog")
     with pytest.raises(TasklabError, match="it lacks '3' and unknown are 0"):
         words_for(("1", "2", "3"), {0: "a", 1: "b", 2: "c"}, "here")
+
+
+@pytest.mark.parametrize("labels", [(0, 1), (1, 0)])
+def test_labels_of_the_folders_themselves_are_no_words(labels):
+    pairs = dict(zip(("ant", "ice_cream"), labels, strict=True))  # torchvision's `class_to_idx`
+    other = {label: name for name, label in pairs.items()}
+    for classes in (pairs, other):
+        assert words_for(("ant", "ice_cream"), classes, "here") == ("ant", "ice cream")
+
+
+def test_what_only_the_order_of_a_list_joins():
+    words = ("rain", "a May day")
+    assert by_order(("April", "May"), list(words), words) == ["April = rain"]
+    assert not by_order(("April", "May"), {"April": "rain", "May": "a May day"}, words)
+    assert not by_order(("1", "2"), list(words), words) and not by_order(None, words, words)
 
 
 def test_names_of_folders_may_be_in_any_order():

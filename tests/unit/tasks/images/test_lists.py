@@ -57,7 +57,7 @@ def test_one_rule_reads_lists(form, head, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "way", ["names", "column", "is_test", "is_training_image", "folders", "beside"]
+    "way", ["names", "column", "is_test", "is_training_image", "training", "folders", "beside"]
 )
 def test_splits_of_lists(way, tmp_path):
     for split in ("train", "test"):
@@ -72,10 +72,11 @@ def test_splits_of_lists(way, tmp_path):
             "column": split,
             "is_test": int(split == "test"),
             "is_training_image": split == "train",
+            "training": int(split == "train"),
         }
         rows = [f"{split}/{row}" + f",{told.get(way)}" * (way in told) for row in rows]
         with (tmp_path / "all.csv").open("a") as file:
-            if way.startswith("is_") and split == "train":
+            if way.startswith(("is_", "training")) and split == "train":
                 rows.insert(0, f"file,label,{way}")
             file.write("\n".join([*rows, ""]))
     (tmp_path / "sample_submission.csv").write_text("0.png,cat") if way == "names" else None
@@ -83,6 +84,24 @@ def test_splits_of_lists(way, tmp_path):
         split: {f"{split}/{name}.png": word for name, word in SIX.items()}
         for split in ("test", "train")
     }
+
+
+def test_lists_tell_the_splits_of_folders_of_classes(tmp_path):
+    for name in ("cat", "dog"):
+        images(tmp_path / name, "0", "1")
+    for n, split in enumerate(("train", "test")):
+        (tmp_path / f"{split}.csv").write_text(f"file,label\ncat/{n}.png,0\ndog/{n}.png,1\n")
+    whole = labels(tmp_path)
+    assert whole["train"] == {"cat/0.png": "cat", "dog/0.png": "dog"}
+    assert whole["test"] == {"cat/1.png": "cat", "dog/1.png": "dog"}
+
+
+def test_a_column_of_splits_that_names_none_is_told(tmp_path, caplog):
+    images(tmp_path, *SIX)
+    rows = [f"{name},{word},{int(name) % 3}" for name, word in SIX.items()]
+    (tmp_path / "labels.csv").write_text("\n".join(["file,label,fold", *rows]))
+    assert labels(tmp_path) == {"all": {f"{name}.png": word for name, word in SIX.items()}}
+    assert "0, 1, 2 of the column fold" in caplog.text
 
 
 def test_numbers_are_in_their_order(tmp_path, caplog):
@@ -129,7 +148,7 @@ def test_what_is_not_clear_is_refused(rows, says, tmp_path):
     [
         (["file,label", "a/0,x", "a/1,y", "b/0,x", "b/1,y"], None),
         (["file,label", "a/0,x", "a/1,x", "b/0,y", "b/1,y"], ""),
-        (["file,author", "a/0,x", "a/1,y", "b/0,x", "b/1,y"], "labels.csv is not read"),
+        (["file,author", "a/0,x", "a/1,y", "b/0,x", "b/1,y"], "column of labels.csv"),
         (["file,w,h", "a/0,1,2", "a/1,1,3", "b/0,2,3", "b/1,3,1"], "which of w, h"),
     ],
 )

@@ -55,6 +55,16 @@ def test_splits_by_words_in_names(first, second, tmp_path):
     assert found(tmp_path) == {"train": PETS, "test": PETS}
 
 
+def test_splits_that_are_not_read_are_told(tmp_path, caplog):
+    images(tmp_path / "all" / "cat", tmp_path / "all" / "dog")
+    (tmp_path / "all" / "test_list.txt").write_text("cat/0.png 0")
+    assert found(tmp_path / "all") == {"all": PETS} and "test_list.txt" in caplog.text
+    images(*(tmp_path / "two" / split / name for split in ("train", "val") for name in PETS))
+    (tmp_path / "two" / "test" / "cat").mkdir(parents=True)
+    assert found(tmp_path / "two") == {"train": PETS, "val": PETS}
+    assert "test has no images" in caplog.text
+
+
 def test_names_with_other_words_are_told(tmp_path, caplog):
     images(*(tmp_path / s / n for s in ("train", "val", "test_set", "old") for n in PETS))
     assert found(tmp_path) == dict.fromkeys(("test", "train", "val"), PETS)
