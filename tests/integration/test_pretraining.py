@@ -10,15 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from pretraining import (
-    evaluate,
-    install,
-    levels,
-    loop,
-    pool,
-    queue,
-    recipes,
-)
+from pretraining import evaluate, install, levels, loop, pool, queue, recipes
 from pretraining.pool import Pool
 from tasklab.errors import TasklabError
 from tasklab.mini import shipped

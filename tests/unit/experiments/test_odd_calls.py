@@ -43,14 +43,12 @@ CALLS = {
         lambda lab: OF.merging_cost(lab, NONLINEAR, n_tasks=2),
     ],
     "each of n_tasks must be a whole number, not 'two'": [
-        lambda lab: OF.addition(lab, NONLINEAR, n_tasks=["two"]),
+        lambda lab: OF.addition(lab, NONLINEAR, n_tasks=["two"])
     ],
     "each of n_tasks must be at most 4, not 8": [
-        lambda lab: OF.addition(lab, NONLINEAR, n_tasks=[8]),
+        lambda lab: OF.addition(lab, NONLINEAR, n_tasks=[8])
     ],
-    "each of n_tasks must be at least 2, not 1": [
-        lambda lab: merging(lab, NONLINEAR, n_tasks=[1]),
-    ],
+    "each of n_tasks must be at least 2, not 1": [lambda lab: merging(lab, NONLINEAR, n_tasks=[1])],
     "4 tasks do not make groups of 3": [lambda lab: OF.addition(lab, NONLINEAR, n_tasks=["3"])],
     "n_tasks is empty": [lambda lab: OF.addition(lab, NONLINEAR, n_tasks=[])],
     "n_tasks must be at least 1, not 0": [
@@ -120,7 +118,7 @@ CALLS = {
         lambda lab: OF.cross_task(lab, NONLINEAR, pairs=[TASKS[:3]]),
     ],
     r"a pair is two different tasks, not Signs\.$": [
-        lambda lab: OF.cross_task(lab, NONLINEAR, pairs=["Signs"]),
+        lambda lab: OF.cross_task(lab, NONLINEAR, pairs=["Signs"])
     ],
     "there is no pair of tasks": [lambda lab: OF.disentanglement(lab, NONLINEAR, of=[])],
     "n_pairs must be at least 1, not -1": [

@@ -174,9 +174,5 @@ def test_costs_are_a_table():
 
 
 def test_nothing_is_drawn_of_what_is_not_recorded_yet():
-    for figure in (
-        figures.merge_models,
-        figures.merge_even,
-        figures.penalty_strengths,
-    ):
+    for figure in (figures.merge_models, figures.merge_even, figures.penalty_strengths):
         assert figure(nothing()) is None

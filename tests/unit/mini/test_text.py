@@ -140,13 +140,7 @@ def test_tokens():
     ids = [lexicon.encode(text) for text in ("the film", "the zzz film .")]
     known = lexicon.vocabulary()
     assert ids[0] == [known["the"], known["film"], lexicon.EOS]
-    assert ids[1] == [
-        known["the"],
-        lexicon.UNK,
-        known["film"],
-        known["."],
-        lexicon.EOS,
-    ]
+    assert ids[1] == [known["the"], lexicon.UNK, known["film"], known["."], lexicon.EOS]
     with pytest.raises(TasklabError, match="50 tokens"):
         lexicon.encode("the " * 49)
 

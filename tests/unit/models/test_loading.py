@@ -84,9 +84,7 @@ def weights_of(path):
     return read_tensors(path)
 
 
-def test_calling_with_other_parameters_is_another_model_and_changes_none(
-    clip,
-):
+def test_calling_with_other_parameters_is_another_model_and_changes_none(clip):
     encoder, x = clip.encoder, torch.randn(2, 3, 32, 32)
     before = encoder.weights_hash
     moved = {name: p + 0.01 for name, p in encoder.params.items()}

@@ -20,13 +20,7 @@ import torch
 from tasklab.errors import TasklabError
 from tasklab.storage import checksums
 from tasklab.storage import tensors as files
-from tasklab.storage.store import (
-    Store,
-    free_first,
-    load_checkpoint,
-    read_tensors,
-    save_checkpoint,
-)
+from tasklab.storage.store import Store, free_first, load_checkpoint, read_tensors, save_checkpoint
 
 CONFIG = {"task": "Signs", "steps": 3, "lr": 1e-4, "nested": {"b": [1, 2], "a": None}}
 VALUE = torch.arange(6.0).reshape(2, 3)

@@ -186,12 +186,7 @@ def test_results_are_keyed_by_the_pixels_that_are_read(tmp_path, monkeypatch, ca
     assert set(tmp_path.rglob("*.safetensors")) == kept  # nobody else gets them
 
 
-def test_what_another_machine_drew_otherwise_is_drawn_here(
-    tmp_path,
-    monkeypatch,
-    drawings,
-    caplog,
-):
+def test_what_another_machine_drew_otherwise_is_drawn_here(tmp_path, monkeypatch, drawings, caplog):
     """A shared folder that has images by other rounding, as written by an earlier version."""
     right = Images(*mini.sample("Signs", "val", 20))
     listed(monkeypatch, right.sha256())

@@ -44,14 +44,7 @@ def images(folder, count=2):
     return folder
 
 
-def table(
-    file,
-    labels=LABELS,
-    names=NAMES,
-    *,
-    cells=None,
-    **columns,
-):
+def table(file, labels=LABELS, names=NAMES, *, cells=None, **columns):
     given = cells or [{"bytes": picture(), "path": None} for _ in labels]
     shape = BYTES if not given or isinstance(given[0], dict) else None
     image, label = columns.get("image", "image"), columns.get("label", "label")

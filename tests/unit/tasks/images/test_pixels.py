@@ -201,13 +201,7 @@ def test_what_is_damaged_is_decoded_again(how, split, tmp_path):
         ("done.jsonl", b'[1]\n{"chunk": 99, "sha256": "x", "seconds": 1}\n\xff\xfe\n{"chunk": []}'),
     ],
 )
-def test_what_is_half_written_is_begun_anew(
-    name,
-    content,
-    split,
-    tmp_path,
-    monkeypatch,
-):
+def test_what_is_half_written_is_begun_anew(name, content, split, tmp_path, monkeypatch):
     def stop(*_):
         raise KeyboardInterrupt
 
