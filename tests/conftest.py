@@ -1,7 +1,5 @@
 """What all tests share: markers given by the folder, and a store of their own."""
 
-from __future__ import annotations
-
 import gc
 import importlib
 import importlib.util

@@ -17,6 +17,7 @@ from tasklab.records import claims, judgement, maps
 from tasklab.records import table as records
 from tasklab.study import recording, results
 from tasklab.tuning import finetune
+from tests.helpers import refuses
 
 PAIR = ("Textures", "Scenes")
 
@@ -55,16 +56,14 @@ def test_the_exact_choice_is_never_worse_than_the_grids_on_validation(lab):
     chosen = table[table["split"] == "validation"].groupby(["method", "metric"])["value"].mean()
     for method in ("posthoc", "linearized"):
         assert chosen[method, "chosen_exact"] >= chosen[method, "chosen_grid"] - 1e-9
-    with pytest.raises(TasklabError, match="not affine"):
-        experiments.exact_alpha(lab, ["nonlinear"])
+    refuses("not affine", experiments.exact_alpha, lab, ["nonlinear"])
 
 
 def test_exact_negations_are_recorded_like_those_of_a_grid(lab):
     table = experiments.exact_negation(lab, ["posthoc", "linearized"])
     assert set(table["metric"]) == {"target", "control"} and table["hits"].notna().all()
     assert len(table) == 2 * 2 * len(lab.suite.names) and table["alpha"].between(0, 1).all()
-    with pytest.raises(TasklabError, match="not affine"):
-        experiments.exact_negation(lab, ["nonlinear"])
+    refuses("not affine", experiments.exact_negation, lab, ["nonlinear"])
 
 
 def test_own_coefficients_are_never_worse_on_validation(lab):
@@ -113,8 +112,7 @@ def test_later_seeds_of_localization_draw_among_all_images(lab):
     assert drawn[:2] == [[0, 1], [2, 3]] and drawn[2] != drawn[3]
     assert all(len({*one}) == 2 and {*one} <= {*x.tolist()} for one in drawn[2:])
     assert measured._drawn(x, 2, 2, "A").tolist() == drawn[2]
-    with pytest.raises(TasklabError, match="5 images of A are too few for kernels of 6"):
-        measured._drawn(x, 6, 0, "A")
+    refuses("5 images of A are too few for kernels of 6", measured._drawn, x, 6, 0, "A")
     assert len(experiments.localization(lab.sibling(seeds=[5000]), ["pretrained"]))
 
 
@@ -174,8 +172,7 @@ def test_missing_weights_of_relatives_are_all_named_at_once(tmp_path, monkeypatc
         experiments.Lab(Parameters(**shared), progress=False, needs=("medium", "closed"))
     for name in ("vitb32", "vitb16", "vitb16_in1k"):
         assert f"model {name!r} are not on this machine" in str(caught.value)
-    with pytest.raises(TasklabError, match="role"):
-        lab.relative("mediun")
+    refuses("role", lab.relative, "mediun")
 
 
 def test_too_little_memory_or_disk_is_said_with_all_else(tmp_path, monkeypatch):
@@ -184,9 +181,8 @@ def test_too_little_memory_or_disk_is_said_with_all_else(tmp_path, monkeypatch):
     monkeypatch.setattr(machine, "memory", lambda: memory)
     monkeypatch.setattr(machine, "disk", lambda path: disk)
     large = Parameters(model="vitl14", store_root=tmp_path, device="cpu")
-    with pytest.raises(TasklabError) as caught:
-        experiments.Lab(large, progress=False, needs=("small", "text"))
-    lines = str(caught.value).splitlines()
+    caught = refuses("", experiments.Lab, large, progress=False, needs=("small", "text"))
+    lines = caught.splitlines()
     assert sum("not on this machine" in line for line in lines) == 3
     (one,) = [line for line in lines if "of memory even one image" in line]  # vitb32 and T5 fit
     assert one.startswith("fine-tuning vitl14 takes 6.2 GiB") and "5.0 GiB are free on cpu" in one
@@ -205,8 +201,7 @@ def test_a_part_of_a_study_spans_models(tmp_path, lab):
     work = Work(("nonlinear",), {"disentanglement": {"n_pairs": 1}}, {"model": "mini_xs"}, 1)
     (table,) = recording._records(lab.parameters, work, lab.parameters.seeds[:1], progress=False)
     assert set(table["model"]) == {"mini_xs"}
-    with pytest.raises(TasklabError, match="did you mean 'maps'"):
-        results.recorded("tangent", "map")
+    refuses("did you mean 'maps'", results.recorded, "tangent", "map")
 
 
 def test_trained_heads_start_random_and_learn(lab):

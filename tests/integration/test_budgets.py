@@ -6,9 +6,9 @@ import pandas as pd
 import pytest
 
 from tasklab import experiments
-from tasklab.errors import TasklabError
 from tasklab.experiments.parameters import Parameters
 from tasklab.records.table import tidy
+from tests.helpers import refuses
 
 
 @pytest.fixture(scope="module")
@@ -80,8 +80,7 @@ def test_a_rate_that_diverged_on_one_task_is_not_chosen():
     lost = common | {"lr": 2e-4, "task": "b", "metric": "diverged_at", "value": 7}
     table = pd.DataFrame([*rows, lost])
     assert experiments.chosen_rate(table, "nonlinear") == 1e-4
-    with pytest.raises(TasklabError, match="no learning rate of 'linearized'"):
-        experiments.chosen_rate(table, "linearized")
+    refuses("no learning rate of 'linearized'", experiments.chosen_rate, table, "linearized")
 
 
 @pytest.mark.parametrize(
@@ -94,5 +93,4 @@ def test_a_rate_that_diverged_on_one_task_is_not_chosen():
     ],
 )
 def test_what_cannot_be_is_one_sentence(lab, call, expected):
-    with pytest.raises(TasklabError, match=expected):
-        call(lab)
+    refuses(expected, call, lab)

@@ -1,7 +1,5 @@
 """Published checkpoints of the full-size image towers, with random weights, in every layout."""
 
-from __future__ import annotations
-
 import open_clip
 import pytest
 import torch

@@ -21,6 +21,7 @@ from tasklab.experiments.merging import Bench
 from tasklab.models import loading
 from tasklab.study import results
 from tasklab.taskvector import TaskVector
+from tests.vectors import noise
 
 MODEL, TASKS = "mini_xs", ("Vehicles", "Textures", "Signs")
 WORDS = ["--model", MODEL, "--methods", "arithmetic,ties,tsv_m"]
@@ -138,10 +139,8 @@ def test_a_base_stands_in_for_weights_that_are_not_here(at, capsys, monkeypatch)
     torch.save(network.state_dict(), "whole.pt")
     torch.save(network.visual.state_dict(), "images.pt")
     for number, task in enumerate(TASKS[:2]):
-        draw = torch.Generator().manual_seed(number)
-        theta = {n: x + 0.02 * torch.randn(x.shape, generator=draw)
-                 for n, x in network.visual.state_dict().items()}  # fmt: skip
-        torch.save(theta, f"{task}.pt")
+        theta0 = network.visual.state_dict()
+        torch.save(noise(theta0, number).apply(theta0), f"{task}.pt")
 
     def gone(*_, **__):
         raise TasklabError("the weights are not here.")
@@ -232,12 +231,7 @@ def test_the_page_warns_where_every_merge_does_harm():
 def test_a_linear_vector_is_compared_in_the_tangent_model(tmp_path):
     lab = Lab(model=MODEL, tasks=TASKS[:2], progress=False, store_root=tmp_path, steps=1)
     encoder = loading.load(MODEL).encoder
-    draw, shapes = torch.Generator().manual_seed(0), {n: x.shape for n, x in encoder.params.items()}
-
-    def vector():
-        return TaskVector({n: 0.02 * torch.randn(s, generator=draw) for n, s in shapes.items()})
-
-    vectors = {task: vector() for task in TASKS[:2]}
+    vectors = {task: noise(encoder.params, seed) for seed, task in enumerate(TASKS[:2])}
     found = contests.contest(lab, vectors, "linearized", ["average"])
     best = found.best
     tau = contests.merged(lab, vectors, "linearized", best)

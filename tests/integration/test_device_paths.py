@@ -22,6 +22,7 @@ from tasklab.storage.store import Store
 from tasklab.tasks.drawn import DrawnImages, Images
 from tasklab.taskvector import TaskVector
 from tasklab.tuning import penalties, probes, tangent
+from tests.vectors import noise
 
 MODEL = "mini_xs"
 TASKS = ("Textures", "Signs")
@@ -53,16 +54,7 @@ def full(monkeypatch):
 
 
 def vectors(encoder, count=2):
-    generator = torch.Generator().manual_seed(0)
-    return [
-        TaskVector(
-            {
-                name: 0.02 * torch.randn(x.shape, generator=generator)
-                for name, x in encoder.params.items()
-            }
-        )
-        for _ in range(count)
-    ]
+    return [noise(encoder.params, seed) for seed in range(count)]
 
 
 def where(given, place):

@@ -5,11 +5,11 @@ import pytest
 
 from tasklab import experiments, explore
 from tasklab.analyses.coefficients import affine_scores
-from tasklab.errors import TasklabError
 from tasklab.experiments.parameters import Parameters
 from tasklab.explore import sliders
 from tasklab.explore.payload import percent
 from tasklab.taskvector import TaskVector
+from tests.helpers import refuses
 
 METHODS = ["nonlinear", "linearized"]
 
@@ -86,10 +86,8 @@ def test_a_model_that_is_not_linear_is_measured_on_a_grid(lab):
 
 
 def test_the_editor_takes_linear_models_or_two_vectors(lab):
-    with pytest.raises(TasklabError, match="'nonlinear' is not"):
-        explore.editor(lab, "nonlinear")
-    with pytest.raises(TasklabError, match="split"):
-        explore.editor(lab, split="validaton")
+    refuses("'nonlinear' is not", explore.editor, lab, "nonlinear")
+    refuses("split", explore.editor, lab, split="validaton")
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -148,5 +146,4 @@ def test_a_chosen_coefficient_of_0_is_no_second_end():
 
 
 def test_a_misspelt_method_is_named(lab):
-    with pytest.raises(TasklabError, match="nonlinear"):
-        sliders.accuracies(lab, "nonlinaer")
+    refuses("nonlinear", sliders.accuracies, lab, "nonlinaer")

@@ -23,6 +23,7 @@ from tasklab.storage.store import Store
 from tasklab.storage.tensors import save_checkpoint
 from tasklab.tasks import drawn
 from tasklab.taskvector import TaskVector
+from tests.vectors import noise
 
 MODEL = "mini_xs"
 FEW = ["--steps", "1"]  # a rehearsal: a few images
@@ -35,11 +36,8 @@ def encoder():
     return loading.load(MODEL).encoder
 
 
-def vector(encoder, seed, size=0.02):
-    generator = torch.Generator().manual_seed(seed)
-    return TaskVector(
-        {n: size * torch.randn(x.shape, generator=generator) for n, x in encoder.params.items()}
-    )
+def vector(encoder, seed):
+    return noise(encoder.params, seed)
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ from tasklab.tasks import own, suites
 from tasklab.tasks.images import pixels
 from tasklab.tasks.images.loader import DecodedImages
 from tests import hub as hubs
+from tests.helpers import refuses
 from tests.hub import TEST, TRAIN, papers_data, write_images
 
 
@@ -85,8 +86,7 @@ def test_what_is_not_looked_at_need_not_be_there(data, tmp_path, capsys):
         if entry["name"] not in ("DTD", "MNIST"):
             shutil.rmtree(data / entry["folders"][0])
     given = parameters(data, tmp_path / "store")
-    with pytest.raises(TasklabError, match="SVHN: not on this machine"):
-        Lab(given, progress=False)
+    refuses("SVHN: not on this machine", Lab, given, progress=False)
     Lab(given, progress=False, tasks=["DTD", "MNIST"], images_of=["DTD"]).vectors("nonlinear", 0)
     common = ["--suite", "paper", "--steps", "2", "--device", "cpu"]
     common += ["--data-root", str(data), "--store-root", str(tmp_path / "store")]
@@ -122,10 +122,8 @@ def test_splits_share_no_image_and_validation_is_a_tenth(data):
     assert sizes == {"train": 36, "val": 4, "test": TEST}
     assert not (data.parent / "cache").exists()  # nothing was decoded for that
     assert pictures.size("EuroSAT", "val") == TEST
-    with pytest.raises(TasklabError, match="unknown split of ImageNet 'train'"):
-        pictures.load("ImageNet", "train")
-    with pytest.raises(TasklabError, match=f"n must be from 1 to {TEST}"):
-        pictures.load("DTD", "test", n=TEST + 1)
+    refuses("unknown split of ImageNet 'train'", pictures.load, "ImageNet", "train")
+    refuses(f"n must be from 1 to {TEST}", lambda: pictures.load("DTD", "test", n=TEST + 1))
 
 
 def test_versions_follow_the_pixels_and_resolutions_have_their_own(data):
@@ -206,8 +204,7 @@ def test_sizes_are_those_of_the_images_that_are_there(tmp_path):
     pictures = own_pictures(tmp_path / "cache", root)
     for file in root.rglob("*.png"):
         file.unlink()
-    with pytest.raises(TasklabError, match="has no images in folders"):
-        pictures.load("mine", "train")  # it was never decoded
+    refuses("has no images in folders", pictures.load, "mine", "train")  # it was never decoded
     assert pictures.missing() and pictures.size("mine", "test") == 20  # the newest, decoded last
 
 
@@ -220,8 +217,7 @@ def test_data_that_went_wrong_after_they_were_decoded_are_reported(data):
     write_images(data / "dtd" / "train.parquet", TRAIN - 7, names, None)
     (line,) = pictures().missing("DTD")
     assert "this copy has train 33" in line
-    with pytest.raises(TasklabError, match="this copy has train 33"):
-        pictures().load("DTD", "train")
+    refuses("this copy has train 33", lambda: pictures().load("DTD", "train"))
     shutil.rmtree(data / "dtd")
     assert pictures().missing("DTD") == []
     assert len(pictures().load("DTD", "train").y) == 36
@@ -248,15 +244,13 @@ def test_bad_images_of_all_tasks_are_found_before_anything_is_trained(tmp_path):
         for name in ("3.png", "8.png"):
             (root / "dog" / name).write_bytes(b"<html>404</html>")
     pictures = own_pictures(tmp_path / "cache", *roots)
-    with pytest.raises(TasklabError) as error:
-        pictures.prepare()
-    told = str(error.value).splitlines()
+    error = refuses("", pictures.prepare)
+    told = error.splitlines()
     bad = {f"{root}/dog/{name} is not an image" for root in roots for name in ("3.png", "8.png")}
     assert len(told) == 4 and all(any(b in line for line in told) for b in bad)
     own_tasks = [own.from_folder(root) for root in roots]
     lab = Lab(parameters(None, tmp_path / "store", suite=None), progress=False, own=own_tasks)
-    with pytest.raises(TasklabError, match="(?s)a/dog/3.png.*b/dog/8.png"):
-        lab.tune("a", "nonlinear", 0)
+    refuses("(?s)a/dog/3.png.*b/dog/8.png", lab.tune, "a", "nonlinear", 0)
     assert not (tmp_path / "store" / "finetune").exists()
     for root in roots:
         folder_of(root, 10)
@@ -268,8 +262,7 @@ def test_the_disk_is_looked_at_once_for_everything(tmp_path, monkeypatch):
     whole = 15 * 3 * 37**2 + 5 * 3 * 32**2
     free = SimpleNamespace(free=whole - 1)
     monkeypatch.setattr(pixels.shutil, "disk_usage", lambda _: free)
-    with pytest.raises(TasklabError, match="GB are needed in .* are free"):
-        next(pictures.decode())
+    refuses("GB are needed in .* are free", lambda: next(pictures.decode()))
     made = [file.name for file in (tmp_path / "cache").rglob("*") if file.is_file()]
     assert made == ["contents.json"]  # what is in the files, and nothing decoded
     free.free += 1

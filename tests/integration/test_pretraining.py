@@ -15,6 +15,7 @@ from pretraining.pool import Pool
 from tasklab.errors import TasklabError
 from tasklab.mini import shipped
 from tasklab.storage.tensors import file_sha256
+from tests.helpers import refuses
 
 TINY = dataclasses.replace(
     recipes.BASE, steps=8, batch_size=8, shard=32, pool=2, warmup=1, decay_share=0.25
@@ -114,8 +115,7 @@ def test_a_folder_of_another_run_or_a_damaged_one_is_refused(tmp_path):
     for change in ({"lr": 2e-3}, {"seed": 1}, {"steps": 6}, {"pool": 1}):
         with pytest.raises(TasklabError, match=f"another recipe \\({next(iter(change))} "):
             train(dataclasses.replace(TINY, **change), tmp_path / "run", tmp_path)
-    with pytest.raises(TasklabError, match="another model"):
-        train(TINY, tmp_path / "run", tmp_path, "mini_s")
+    refuses("another model", lambda: train(TINY, tmp_path / "run", tmp_path, "mini_s"))
     assert last.read_bytes() == whole
     for at in (-100, 200):
         damaged = bytearray(whole)
@@ -189,8 +189,7 @@ def test_a_finished_run_is_installed_with_its_card(tmp_path, monkeypatch):
         monkeypatch.setattr(install, measure.__name__, functools.partial(measure, n=20, **few))
     monkeypatch.setenv("TASKLAB_DATA", str(tmp_path / "data"))
     for name in jobs:
-        with pytest.raises(TasklabError, match=f"{name} is not pre-trained yet"):
-            install.install(tmp_path, name, "here")
+        refuses(f"{name} is not pre-trained yet", install.install, tmp_path, name, "here")
         queue.work(tmp_path, name)
     for name in list(jobs)[:3]:
         path = install.install(tmp_path, name, "here", tmp_path / "into")

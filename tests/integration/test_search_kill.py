@@ -12,7 +12,7 @@ import torch
 from tasklab.__main__ import main
 from tasklab.models import loading
 from tasklab.storage.journal import Journal
-from tasklab.taskvector import TaskVector
+from tests.vectors import noise
 
 KILLS = 2
 WORDS = ["--model", "mini_xs", "--steps", "1"]  # few images
@@ -45,10 +45,7 @@ def test_killed_at_random_and_started_again_it_ends_as_if_never_killed(
     monkeypatch.chdir(tmp_path)
     encoder, files = loading.load("mini_xs").encoder, []
     for seed, task in enumerate(("Signs", "Textures", "Vehicles")):
-        draw = torch.Generator().manual_seed(seed)
-        theta = encoder.params.items()
-        vector = TaskVector({n: 0.02 * torch.randn(x.shape, generator=draw) for n, x in theta})
-        files.append(str(vector.save(tmp_path / f"{task}.safetensors")))
+        files.append(str(noise(encoder.params, seed).save(tmp_path / f"{task}.safetensors")))
     words = ["compare", *files, *WORDS, "--methods", "ties,tsv_m", "--out", "r.html", "--json"]
     draw, kills = random.Random(0), 0
     while True:

@@ -13,6 +13,7 @@ from tasklab.chapters import CHAPTERS, Work
 from tasklab.experiments.parameters import Parameters
 from tasklab.records import table as records
 from tasklab.study import recording, sittings
+from tests.helpers import refuses
 
 SINGLE = {"single": {}}
 
@@ -72,16 +73,14 @@ def test_the_further_seeds_may_be_given_alone(small, works, tmp_path):
 
 def test_nothing_is_added_to_records_of_other_choices(small, works, tmp_path, monkeypatch):
     path = tmp_path / "a.csv.xz"
-    with pytest.raises(TasklabError, match=r"no records: .* is missing"):
-        record(small, path, add=True)
+    refuses(r"no records: .* is missing", record, small, path, add=True)
     _, origin = record(small, path)
     kept = path.read_bytes()
     with monkeypatch.context() as patch:
         patch.setattr(recording, "_records", None)  # nothing is computed before it is said
         with pytest.raises(TasklabError, match="made with steps = 2, not 3: record all seeds anew"):
             record(dataclasses.replace(small, seeds=[1], steps=3), path, add=True)
-    with pytest.raises(TasklabError, match="has the seeds 0 already: give more"):
-        record(small, path, add=True)
+    refuses("has the seeds 0 already: give more", record, small, path, add=True)
     more = dataclasses.replace(small, seeds=2)
     for change, named in (({"model": "mini_s"}, "model, weights"), ({"preset": "quick"}, "preset")):
         with pytest.raises(TasklabError, match=f"another choice of {named}"):
@@ -144,8 +143,7 @@ def test_a_sitting_of_further_models_at_the_same_seeds_names_them(small, monkeyp
     weights = {own["weights"] for own in origin["recipes"].values()}
     assert len(weights) == 2 and "method" in origin["recipe"]
     assert [s["seeds"] for s in origin["sittings"]] == [[0], [0]]
-    with pytest.raises(TasklabError, match="seeds 0 already: give more"):
-        record(small, path, part="family", add=True)
+    refuses("seeds 0 already: give more", record, small, path, part="family", add=True)
 
 
 def test_an_experiment_and_a_merge_that_a_file_lacks_are_added(small, monkeypatch, tmp_path):

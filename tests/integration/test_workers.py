@@ -11,6 +11,7 @@ import pytest
 
 from tasklab.errors import TasklabError
 from tasklab.study import workers
+from tests.helpers import refuses
 
 SCRIPT = """
 import sys
@@ -89,8 +90,7 @@ def fail(number):
 
 
 def test_what_a_task_raises_is_raised():
-    with pytest.raises(TasklabError, match="task 0 fails"):
-        workers.share(fail, [(0,)], 1, title="tasks", unit="task")
+    refuses("task 0 fails", workers.share, fail, [(0,)], 1, title="tasks", unit="task")
 
 
 def meet(folder):

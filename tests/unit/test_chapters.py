@@ -1,7 +1,5 @@
 """The table of chapters names what exists, and needs no torch."""
 
-from __future__ import annotations
-
 import dataclasses
 import inspect
 import re
@@ -17,6 +15,7 @@ from tasklab.errors import TasklabError
 from tasklab.experiments.parameters import Parameters
 from tasklab.experiments.registry import find
 from tasklab.records.schema import EXPERIMENTS
+from tests.helpers import refuses
 
 ROOT = Path(chapters.__file__).parents[2]
 
@@ -55,14 +54,12 @@ def test_they_are_in_the_order_of_the_book():
     ],
 )
 def test_what_is_declared_in_part_is_one_sentence(change, told):
-    with pytest.raises(TasklabError, match=told):
-        dataclasses.replace(CHAPTERS["tangent"], **change)
+    refuses(told, lambda: dataclasses.replace(CHAPTERS["tangent"], **change))
 
 
 def test_a_module_without_a_chapter_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "tasklab.chapters.rotation", types.ModuleType("rotation"))
-    with pytest.raises(TasklabError, match=r"chapters/rotation.py must declare CHAPTER"):
-        chapters._declared("rotation")
+    refuses(r"chapters/rotation.py must declare CHAPTER", chapters._declared, "rotation")
 
 
 def test_a_chapter_on_attention_refuses_a_model_without():
@@ -72,8 +69,7 @@ def test_a_chapter_on_attention_refuses_a_model_without():
         chapters.check("tangent", model)
     for model in ("mini", "vitb32", "vitb16_in1k", "timm/resnet50.a1_in1k"):
         chapters.check("linear_layers", model)
-    with pytest.raises(TasklabError, match="unknown chapter 'tangnet': did you mean 'tangent'"):
-        chapters.check("tangnet", "mini")
+    refuses("unknown chapter 'tangnet': did you mean 'tangent'", chapters.check, "tangnet", "mini")
 
 
 def test_a_notebook_runs_its_example_alone_beside_recorded_results():

@@ -11,6 +11,7 @@ import pytest
 
 from tasklab import errors
 from tasklab.errors import TasklabError
+from tests.helpers import refuses
 
 HUGE = 10**5000
 
@@ -28,9 +29,8 @@ def short(value):
 
 
 def refused(check, *args, words="."):
-    with pytest.raises(TasklabError, match=words) as told:
-        check("option", *args)
-    message = str(told.value)
+    told = refuses(words, check, "option", *args)
+    message = told
     assert message.startswith(("option", "each of option", "unknown ")) and message.endswith(".")
     assert len(message) < 700 and "\n" not in message
     return message

@@ -1,7 +1,5 @@
 """Progress: one line, in a form for each place where it can end up."""
 
-from __future__ import annotations
-
 import io
 import sys
 from types import SimpleNamespace

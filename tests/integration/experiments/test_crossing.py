@@ -12,6 +12,7 @@ from tasklab.experiments import Lab, crossing
 from tasklab.records import foretelling
 from tasklab.records.schema import LEADING_MERGES
 from tasklab.tasks.suites import suite
+from tests.helpers import refuses
 
 TASKS = suite("mini").names[:4]
 METHODS = ["nonlinear", "posthoc"]
@@ -120,7 +121,5 @@ def test_what_foretells_is_looked_at_in_it(table):
 def test_too_few_tasks(lab):
     with pytest.raises(TasklabError, match="at least three tasks, not 2"):
         crossing(Lab(model="mini_xs", steps=1, tasks=TASKS[:2], progress=False), METHODS)
-    with pytest.raises(TasklabError, match="did you mean 'posthoc'"):
-        crossing(lab, ["posthok"])
-    with pytest.raises(TasklabError, match="merge.*did you mean 'ties'"):
-        crossing(lab, METHODS, merges=["tie"])
+    refuses("did you mean 'posthoc'", crossing, lab, ["posthok"])
+    refuses("merge.*did you mean 'ties'", crossing, lab, METHODS, merges=["tie"])

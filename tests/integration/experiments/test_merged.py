@@ -3,11 +3,11 @@
 import pytest
 
 from tasklab.analyses import editing
-from tasklab.errors import TasklabError
 from tasklab.experiments import Lab, merged, merging, merging_cost
 from tasklab.experiments.merging import FULL, REHEARSAL
 from tasklab.records.table import read, write
 from tasklab.tasks.suites import suite
+from tests.helpers import refuses
 
 TASKS = ("Signs", "Places")
 FEW = ("average", "arithmetic", "ties", "regmean", "fisher", "best_span", "least_logits")
@@ -95,5 +95,4 @@ def test_groups_and_names(lab):
     small = Lab(model="mini_xs", steps=1, tasks=tuple(dict.fromkeys(names)), progress=False)
     table = merged(small, ["nonlinear"], ["average"], n_tasks=[2])
     assert table["subset"].nunique() == len(small.suite.names) // 2
-    with pytest.raises(TasklabError, match="did you mean 'average'"):
-        merged(lab, ["nonlinear"], ["averge"])
+    refuses("did you mean 'average'", merged, lab, ["nonlinear"], ["averge"])

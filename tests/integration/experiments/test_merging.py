@@ -10,11 +10,11 @@ import pytest
 import torch.nn.functional as F
 
 from tasklab.analyses import editing, merging
-from tasklab.errors import TasklabError
 from tasklab.experiments import Lab, runner
 from tasklab.experiments import merging as experiment
 from tasklab.experiments.merging import MERGES, REHEARSAL, Bench, options
 from tasklab.tasks.suites import suite
+from tests.helpers import refuses
 
 TASKS = ("Signs", "Places")
 FEW = ("average", "arithmetic", "regmean", "best_span", "least_logits")  # in the linearized model
@@ -163,10 +163,8 @@ def test_merges_by_name_and_groups_of_tasks(lab):
     small = Lab(model="mini_xs", steps=1, tasks=dict.fromkeys(four), progress=False)
     table = experiment(small, ["nonlinear"], ["ties"], n_tasks=[2])
     assert table["subset"].nunique() == len(small.suite.names) // 2
-    with pytest.raises(TasklabError, match="did you mean 'ties'"):
-        experiment(lab, ["nonlinear"], ["tie"])
-    with pytest.raises(TasklabError, match="did you mean 'nonlinear'"):
-        experiment(lab, ["nonlinaer"])
+    refuses("did you mean 'ties'", experiment, lab, ["nonlinear"], ["tie"])
+    refuses("did you mean 'nonlinear'", experiment, lab, ["nonlinaer"])
 
 
 def test_what_another_process_merges_comes_last_and_stands_in_its_place(lab, table, monkeypatch):

@@ -2,9 +2,9 @@
 
 import pytest
 
-from tasklab.errors import TasklabError
 from tasklab.experiments import Lab, merging_rates
 from tasklab.experiments.budgets import below
+from tests.helpers import refuses
 
 
 @pytest.fixture(scope="module")
@@ -25,8 +25,7 @@ def test_every_rate_has_its_accuracy_alone_and_that_of_every_merge(lab):
     counts = table.groupby(["lr", "metric"]).size().unstack()
     assert (counts["single"] == 2).all() and (counts["absolute"] == 4).all()
     assert set(table["merge"].dropna()) == {"arithmetic", "ties"}
-    with pytest.raises(TasklabError, match="did you mean 'ties'"):
-        merging_rates(lab, ["nonlinear"], ["tie"], rates=())
+    refuses("did you mean 'ties'", merging_rates, lab, ["nonlinear"], ["tie"], rates=())
 
 
 def test_groups_of_fewer_tasks_are_merged_at_every_rate(lab):

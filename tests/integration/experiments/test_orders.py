@@ -6,15 +6,14 @@ import zlib
 
 import pandas as pd
 import pytest
-import torch
 
 from tasklab import experiments
 from tasklab.analyses import cost as analysis
 from tasklab.experiments import Lab, merging, runner
 from tasklab.storage.store import Store
-from tasklab.taskvector import TaskVector
 from tasklab.tuning import finetune
 from tasklab.tuning.runs import Run
+from tests.vectors import noise
 
 TASKS = ("Vehicles", "Textures", "LandCover")  # in the suite's order
 TURNED = ("LandCover", "Vehicles", "Textures")
@@ -43,10 +42,8 @@ def trained(monkeypatch):
 
     def made_up(trainer, config, store=None):
         seed = zlib.crc32(f"{config.task} {config.seed}".encode())
-        generator = torch.Generator().manual_seed(seed)
-        params = trainer.clip.encoder.params.items()
-        vector = {n: 0.02 * torch.randn(x.shape, generator=generator) for n, x in params}
-        return Run(TaskVector(vector), {"losses": [1.0], "seconds": 1.0, "parameters": 1})
+        vector = noise(trainer.clip.encoder.params, seed)
+        return Run(vector, {"losses": [1.0], "seconds": 1.0, "parameters": 1})
 
     monkeypatch.setattr(finetune.Trainer, "__call__", made_up)
 

@@ -7,6 +7,7 @@ from tasklab.experiments import Lab, addition, penalty_strengths
 from tasklab.experiments.registry import find
 from tasklab.tuning.finetune import DivergedError
 from tasklab.tuning.methods import TABLE
+from tests.helpers import refuses
 
 WEIGHT = TABLE["ortho_reg"].weight
 
@@ -48,8 +49,7 @@ def test_every_strength_has_accuracies_alone_and_of_the_sum_on_both_splits(lab):
 def test_what_has_no_penalty_is_refused(lab):
     with pytest.raises(TasklabError, match="'nonlinear' has no penalty; those that do are tau_jp"):
         penalty_strengths(lab, ["nonlinear"])
-    with pytest.raises(TasklabError, match="each of factors must be above 0"):
-        penalty_strengths(lab, ["ortho_reg"], [0])
+    refuses("each of factors must be above 0", penalty_strengths, lab, ["ortho_reg"], [0])
 
 
 def test_a_strength_at_which_a_run_diverges_is_told_and_the_others_are_measured(monkeypatch):

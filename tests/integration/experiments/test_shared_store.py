@@ -12,6 +12,7 @@ from tasklab.experiments.runner import Trial
 from tasklab.taskvector import TaskVector
 from tasklab.tuning import finetune, probes
 from tasklab.tuning.runs import Run
+from tests.vectors import noise
 
 PAIR = ("Vehicles", "Textures")
 FOUR = (*PAIR, "LandCover", "Signs")
@@ -23,11 +24,9 @@ def trained(monkeypatch):
 
     def made_up(trainer, config, store=None):
         asked.append(config.task)
-        generator = torch.Generator().manual_seed(config.seed + len(config.task))
-        params = trainer.clip.encoder.params.items()
-        vector = {n: 0.01 * torch.randn(x.shape, generator=generator) for n, x in params}
+        vector = noise(trainer.clip.encoder.params, config.seed + len(config.task), 0.01)
         head = object() if config.head == "trained" else None
-        return Run(TaskVector(vector), {"losses": [1.0], "seconds": 1.0}, head)
+        return Run(vector, {"losses": [1.0], "seconds": 1.0}, head)
 
     monkeypatch.setattr(finetune.Trainer, "__call__", made_up)
     return asked

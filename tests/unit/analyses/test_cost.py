@@ -11,11 +11,11 @@ from torch.func import functional_call
 
 from tasklab.analyses import cost
 from tasklab.analyses.meters import flops, peak_bytes
-from tasklab.errors import TasklabError
 from tasklab.models.heads import Head
 from tasklab.models.loading import Encoder
 from tasklab.storage.tensors import write_tensors
 from tasklab.tuning.methods import trainable
+from tests.helpers import refuses
 
 BATCH, WIDTH, LAYERS = 5, 7, 4
 CLASSES, IMAGES, SIZE = 3, 8, 16
@@ -288,5 +288,4 @@ def test_half_precision_runs():
 def test_refusals(options, message):
     encoder, head, images, labels = small()
     options = {"labels": labels, "batch_sizes": [2], **options}
-    with pytest.raises(TasklabError, match=message):
-        cost.measure(encoder, head, images, **options)
+    refuses(message, cost.measure, encoder, head, images, **options)

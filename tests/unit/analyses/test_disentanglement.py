@@ -17,6 +17,7 @@ from tasklab.storage.store import Store
 from tasklab.tasks.suites import suite
 from tasklab.taskvector import TaskVector
 from tasklab.tuning import memory, tangent
+from tests.helpers import refuses
 
 TASKS = ("a", "b")
 GRID = (-1.5, -0.5, 0.0, 0.25, 1.0)
@@ -200,8 +201,7 @@ def test_symmetric_kl_equals_the_mean_of_both_directions():
 
 def test_a_map_of_empty_vectors_is_refused():
     empty = {task: TaskVector({}) for task in TASKS}
-    with pytest.raises(TasklabError, match="nothing to merge"):
-        error_map(Toy(), empty, linear=False)
+    refuses("nothing to merge", lambda: error_map(Toy(), empty, linear=False))
 
 
 def test_box_mean_takes_the_cells_whose_centres_lie_inside():
@@ -216,10 +216,8 @@ def test_box_mean_takes_the_cells_whose_centres_lie_inside():
     assert found.mean(box=(-1, 1)).cells == 36
     grid = disentanglement.GRID_LINEAR_LAYERS
     assert ErrorMap(TASKS, grid, np.ones((15, 15)), np.ones((15, 15)), 1).mean().cells == 16
-    with pytest.raises(TasklabError, match="no coefficient"):
-        found.mean(box=(0.01, 0.1))
-    with pytest.raises(TasklabError, match="xi_classifier"):
-        found.mean("xi_classifer")
+    refuses("no coefficient", found.mean, box=(0.01, 0.1))
+    refuses("xi_classifier", found.mean, "xi_classifer")
 
 
 def test_the_papers_grids():
@@ -259,10 +257,8 @@ def test_wrong_requests_are_refused():
     evaluator = Toy()
     with pytest.raises(TasklabError, match="two tasks, not of 1"):
         error_map(evaluator, {"a": evaluator.vectors["a"]}, linear=True)
-    with pytest.raises(TasklabError, match="ascend"):
-        error_map(evaluator, evaluator.vectors, linear=True, alphas=(1.0, 0.0))
-    with pytest.raises(TasklabError, match="at least 1"):
-        error_map(evaluator, evaluator.vectors, linear=True, images=0)
+    refuses("ascend", error_map, evaluator, evaluator.vectors, linear=True, alphas=(1.0, 0.0))
+    refuses("at least 1", error_map, evaluator, evaluator.vectors, linear=True, images=0)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import torch
 from tasklab.analyses import editing, evaluation
 from tasklab.errors import TasklabError
 from tasklab.taskvector import TaskVector
+from tests.helpers import refuses
 
 
 class Known(evaluation.Evaluator):
@@ -130,5 +131,4 @@ def test_negation_starts_from_the_unedited_model():
 
 def test_groups_hold_every_task_once():
     assert editing.groups("abcd", 4) == [tuple("abcd")]
-    with pytest.raises(TasklabError, match="groups of 3"):
-        editing.groups("abcd", 3)
+    refuses("groups of 3", editing.groups, "abcd", 3)

@@ -18,6 +18,7 @@ from tasklab.analyses.projections import (
 from tasklab.errors import TasklabError
 from tasklab.taskvector import TaskVector
 from tasklab.tuning.tangent import TangentFeatures
+from tests.helpers import refuses
 
 WIDTH, BLOCKS = 8, 2
 TASKS = ("a", "b", "c")
@@ -104,8 +105,7 @@ def test_cosines_of_attention_vectors_have_no_mlp(vectors):
         for t, v in vectors.items()
     }
     assert set(layers.cosines(attention)["projection"]) == {*ATTENTION, layers.ALL}
-    with pytest.raises(TasklabError, match="MLP input"):
-        layers.cosines(attention, PROJECTIONS)
+    refuses("MLP input", layers.cosines, attention, PROJECTIONS)
     assert set(layers.cosines(attention, ())["projection"]) == {layers.ALL}
 
 
@@ -219,13 +219,11 @@ def test_roots_of_second_moments_align_as_they_do(encoder, vectors):
 
 
 def test_what_cannot_be_aligned_is_refused(encoder, vectors, moments):
-    with pytest.raises(TasklabError, match="at least two"):
-        layers.alignment({"a": vectors["a"]}, moments, encoder.params)
+    refuses("at least two", lambda: layers.alignment({"a": vectors["a"]}, moments, encoder.params))
     with pytest.raises(TasklabError, match="no second moments of c"):
         layers.alignment(vectors, {t: moments[t] for t in "ab"}, encoder.params)
     biases = {t: TaskVector({"ln_pre.bias": v["ln_pre.bias"]}) for t, v in vectors.items()}
-    with pytest.raises(TasklabError, match="change no projection"):
-        layers.alignment(biases, moments, encoder.params)
+    refuses("change no projection", layers.alignment, biases, moments, encoder.params)
 
 
 class Plane:
@@ -281,7 +279,6 @@ def test_interference_needs_alignment_and_an_effect():
     aligned = pd.DataFrame(
         {"task": ["a"] * 2, "part": ["own", "others"], "metric": "relative", "value": 1.0}
     )
-    with pytest.raises(TasklabError, match="changes none"):
-        layers.interference(Plane(), vectors, aligned, linear=False)
+    refuses("changes none", lambda: layers.interference(Plane(), vectors, aligned, linear=False))
     with pytest.raises(TasklabError, match="no alignment of a"):
         layers.interference(Plane(), vectors, aligned.assign(task="b"), linear=False)

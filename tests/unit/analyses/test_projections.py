@@ -16,8 +16,8 @@ from tasklab.analyses.projections import (
     pieces,
     second_moments,
 )
-from tasklab.errors import TasklabError
 from tasklab.models.loading import Encoder
+from tests.helpers import refuses
 
 WIDTH, BLOCKS = 8, 2
 
@@ -179,17 +179,12 @@ def test_pieces_are_all_parameters_once(encoder):
 def test_a_projection_that_is_not_there_is_an_error(encoder):
     names = [n for n in encoder.params if "in_proj_weight" in n]
     lacking = {n: x for n, x in encoder.params.items() if n not in names}
-    with pytest.raises(TasklabError, match="'q' must be there"):
-        pieces(lacking)
-    with pytest.raises(TasklabError, match="'q' must be there"):
-        pieces(lacking, None)
+    refuses("'q' must be there", pieces, lacking)
+    refuses("'q' must be there", pieces, lacking, None)
     lacking = {n: x for n, x in encoder.params.items() if n != names[1]}
-    with pytest.raises(TasklabError, match=r"2 blocks.*\[0\]"):
-        pieces(lacking)
-    with pytest.raises(TasklabError, match="projection"):
-        pieces(encoder.params, ("query",))
-    with pytest.raises(TasklabError, match="5 rows"):
-        pieces({"blocks.0.attn.qkv.weight": torch.zeros(5, 2)}, ())
+    refuses(r"2 blocks.*\[0\]", pieces, lacking)
+    refuses("projection", pieces, encoder.params, ("query",))
+    refuses("5 rows", lambda: pieces({"blocks.0.attn.qkv.weight": torch.zeros(5, 2)}, ()))
 
 
 def test_inputs_that_cannot_be_read_are_an_error(encoder):
@@ -207,7 +202,5 @@ def test_inputs_that_cannot_be_read_are_an_error(encoder):
 
     odd = encoder_of(Odd())
     object.__setattr__(odd, "preprocess", lambda x: x)
-    with pytest.raises(TasklabError, match="linear layer"):
-        second_moments(odd, images(0), projections=("MLP input",))
-    with pytest.raises(TasklabError, match="at least one image"):
-        second_moments(encoder, images(0)[:0])
+    refuses("linear layer", lambda: second_moments(odd, images(0), projections=("MLP input",)))
+    refuses("at least one image", lambda: second_moments(encoder, images(0)[:0]))

@@ -6,7 +6,7 @@ import torch
 
 from tasklab.analyses import kernels as spectral
 from tasklab.analyses import ring
-from tasklab.errors import TasklabError
+from tests.helpers import refuses
 
 FIRST = slice(0, 200)
 SECOND = slice(200, 400)
@@ -204,5 +204,4 @@ def test_table_has_what_the_figure_draws():
 
 @pytest.mark.parametrize("points", [0, 2, 7])
 def test_two_halves_need_points(points):
-    with pytest.raises(TasklabError, match="even number of points"):
-        ring.angles(points)
+    refuses("even number of points", ring.angles, points)

@@ -8,7 +8,7 @@ import pytest
 from scipy.stats import spearmanr
 
 from tasklab.analyses import statistics
-from tasklab.errors import TasklabError
+from tests.helpers import refuses
 
 
 def test_over_tasks_by_hand():
@@ -20,8 +20,7 @@ def test_over_tasks_by_hand():
     assert statistics.over_tasks(df, "x", "y") == found
     falling = statistics.over_tasks(df.assign(y=-(df["x"] ** 3)), "x", "y")
     assert falling == pytest.approx((-1, -1, -1))
-    with pytest.raises(TasklabError, match="three tasks"):
-        statistics.over_tasks(df[:2], "x", "y")
+    refuses("three tasks", lambda: statistics.over_tasks(df[:2], "x", "y"))
 
 
 def test_over_tasks_keeps_a_task_together():
@@ -69,8 +68,7 @@ def test_groups_have_models_of_their_own():
     weights = statistics.drawn_pairs(df, 50, np.random.default_rng(0))
     assert weights.shape == (50, 6)
     assert (weights[:, :3] != weights[:, 3:]).any()
-    with pytest.raises(TasklabError, match="four models"):
-        statistics.over_pairs(df[:3], "x", "y")
+    refuses("four models", lambda: statistics.over_pairs(df[:3], "x", "y"))
 
 
 def test_a_constant_column_has_no_correlation():

@@ -12,6 +12,7 @@ from tasklab.analyses.step_curves import (
     mean_curve,
 )
 from tasklab.errors import TasklabError
+from tests.helpers import refuses
 
 
 def slow(scores, slopes, labels, alpha):
@@ -107,12 +108,9 @@ def test_mean_curve_is_the_weighted_mean_everywhere():
 def test_curves_that_do_not_fit_are_refused():
     with pytest.raises(TasklabError, match="same interval"):
         mean_curve([exact_curve(*drawn(0)), exact_curve(*drawn(0), 0, 2)])
-    with pytest.raises(TasklabError, match="known from 0 to 1"):
-        exact_curve(*drawn(0)).at(1.1)
-    with pytest.raises(TasklabError, match="below the highest"):
-        exact_curve(*drawn(0), 1, 1)
-    with pytest.raises(TasklabError, match="at least one image"):
-        exact_curve(*drawn(0, n=0))
+    refuses("known from 0 to 1", lambda: exact_curve(*drawn(0)).at(1.1))
+    refuses("below the highest", lambda: exact_curve(*drawn(0), 1, 1))
+    refuses("at least one image", lambda: exact_curve(*drawn(0, n=0)))
 
 
 def separable(peaks, n=40, width=0.2):
@@ -193,8 +191,7 @@ def test_climb_stays_within_its_budget_and_repeats_no_trial():
     assert one_sweep.trials == len(asked) == 5 and one_sweep.sweeps == 1
     assert one_sweep.alphas == pytest.approx([0.4, 0.6])
     assert climb(objective, [0.5, 0.5], budget=1).alphas.tolist() == [0.5, 0.5]
-    with pytest.raises(TasklabError, match="budget"):
-        climb(objective, [0.5, 0.5], budget=0)
+    refuses("budget", climb, objective, [0.5, 0.5], budget=0)
 
 
 def test_climb_stays_in_the_box():

@@ -8,7 +8,7 @@ import pytest
 from scipy.stats import spearmanr, t
 
 from tasklab.analyses import transitivity
-from tasklab.errors import TasklabError
+from tests.helpers import refuses
 
 
 def pairs_of(values, base=1.0):
@@ -122,8 +122,7 @@ def test_groups_of_pairs_are_taken_by_themselves():
     ],
 )
 def test_what_is_no_table_of_pairs_is_said(table, threshold, told):
-    with pytest.raises(TasklabError, match=told):
-        transitivity.transitivity(table, threshold)
+    refuses(told, transitivity.transitivity, table, threshold)
 
 
 def test_several_thresholds_are_the_rows_of_each_alone():

@@ -12,15 +12,7 @@ from tasklab.book import captions
 from tasklab.book.captions import caption, sample
 from tasklab.records import tidy
 from tasklab.records.table import nothing
-
-
-def records(seeds=(0,), tasks=("Signs", "Scenes"), method="nonlinear", n=500):
-    common = {"experiment": "single", "model": "mini", "metric": "single", "value": 50.0}
-    return [
-        {**common, "method": method, "task": task, "seed": seed, "n": n}
-        for seed in seeds
-        for task in tasks
-    ]
+from tests.rows import single as records
 
 
 def test_a_caption_tells_its_sample():

@@ -1,7 +1,5 @@
 """A chapter's table of scales: what each takes."""
 
-from __future__ import annotations
-
 import pytest
 
 from tasklab.book.glance import SCALES, glance

@@ -5,21 +5,14 @@ import re
 import pandas as pd
 import pytest
 
-from tasklab import TasklabError, experiments, page
+from tasklab import experiments, page
 from tasklab.book import captions
 from tasklab.experiments.parameters import Parameters
 from tasklab.records import combine, tidy, verdicts
 from tasklab.records.statements import verdict_rows
 from tasklab.records.table import nothing
-
-
-def records(seeds=(0,), tasks=("Signs", "Scenes"), method="nonlinear", n=500):
-    common = {"experiment": "single", "model": "mini", "metric": "single", "value": 50.0}
-    return [
-        {**common, "method": method, "task": task, "seed": seed, "n": n}
-        for seed in seeds
-        for task in tasks
-    ]
+from tests.helpers import refuses
+from tests.rows import single as records
 
 
 def documented(x):
@@ -95,8 +88,7 @@ def test_findings_are_those_of_a_section():
     told = page.findings(judged, "do-the-vectors-add").data
     assert re.search("“Linearized fine-tuning adds better” is <b>confirmed</b>.*is \\+10", told)
     assert "own task" not in told  # another section's
-    with pytest.raises(TasklabError, match="did you mean 'do-the-vectors-add'"):
-        page.findings(judged, "do-vectors-add")
+    refuses("did you mean 'do-the-vectors-add'", page.findings, judged, "do-vectors-add")
     alone = verdicts(full_records().query("seed == 0"), "tangent", model="mini")
     told = page.findings(alone, "do-the-vectors-add").data
     assert "adds better” is <b>open</b>: the effect" in told

@@ -1,16 +1,13 @@
 """The table of contents, and what tells that the book changed."""
 
-import pytest
-
 from tasklab.book import sources
-from tasklab.errors import TasklabError
+from tests.helpers import refuses
 
 
 def test_a_missing_chapter_is_named(tmp_path):
     (tmp_path / "_toc.yml").write_text("root: index\nchapters:\n- file: notebooks/nothing\n")
     assert sources.pages(tmp_path) == ("index", "notebooks/nothing")
-    with pytest.raises(TasklabError, match=r"notebooks/nothing\.ipynb"):
-        sources.chapters(tmp_path)
+    refuses(r"notebooks/nothing\.ipynb", sources.chapters, tmp_path)
 
 
 def test_every_chapter_is_in_the_table_of_contents(root):

@@ -16,6 +16,7 @@ from tasklab.experiments import Lab
 from tasklab.experiments.parameters import Parameters
 from tasklab.models import loading
 from tasklab.tuning import finetune
+from tests.helpers import refuses
 
 
 @pytest.fixture
@@ -26,8 +27,7 @@ def small(tmp_path):
 def test_a_single_name_is_a_list_of_one_and_repeats_count_once():
     one = Grid(models="mini", methods="nonlinear", tasks=["Scenes", "Scenes"])
     assert (one.models, one.methods, one.tasks) == (("mini",), ("nonlinear",), ("Scenes",))
-    with pytest.raises(TasklabError, match="methods is empty"):
-        Grid(methods=[])
+    refuses("methods is empty", Grid, methods=[])
 
 
 def test_a_grid_is_all_combinations_in_order_under_the_keys_of_a_lab(small):
@@ -79,9 +79,8 @@ def test_all_that_is_wrong_is_told_before_any_work(small, monkeypatch, tmp_path)
         methods=["linearizd", "attention"],
         tasks=["Textures", "Scnes"],
     )
-    with pytest.raises(TasklabError) as error:
-        grid.run(wrong, progress=False)
-    lines = str(error.value).splitlines()
+    error = refuses("", grid.run, wrong, progress=False)
+    lines = error.splitlines()
     for expected in (
         "did you mean 'linearized'",
         "did you mean 'Scenes'",
@@ -98,8 +97,7 @@ def test_missing_images_are_told_before_any_work(small, tmp_path):
     wrong = small.changed(
         suite="paper", tasks="Cars", data_root=tmp_path / "empty", methods=["atention"]
     )
-    with pytest.raises(TasklabError, match="(?s)did you mean 'attention'.*Cars"):
-        grid.plan(wrong)
+    refuses("(?s)did you mean 'attention'.*Cars", grid.plan, wrong)
 
 
 def test_in_order_one_that_fails_does_not_stop_the_others(small, monkeypatch, tmp_path):
@@ -188,8 +186,7 @@ def test_a_cluster_has_one_precision_and_not_the_planning_machine(small, monkeyp
 
 def test_memory_is_that_of_the_machines_which_fine_tune(small, monkeypatch):
     monkeypatch.setattr(machine, "memory", lambda: machine.Memory(1, 1))
-    with pytest.raises(TasklabError, match="fine-tuning mini takes"):
-        grid.plan(small)
+    refuses("fine-tuning mini takes", grid.plan, small)
     join = contextlib.nullcontext(types.SimpleNamespace(bfloat16=lambda: True))
     monkeypatch.setattr(ray_cluster, "join", lambda address, gpus: join)
     (job, _) = grid.plan(small, "auto")
@@ -198,5 +195,4 @@ def test_memory_is_that_of_the_machines_which_fine_tune(small, monkeypatch):
 
 def test_without_ray_the_message_says_what_to_install(small, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(TasklabError, match=r"pip install 'tasklab\[cluster\]'"):
-        grid.run(small, "auto", progress=False)
+    refuses(r"pip install 'tasklab\[cluster\]'", grid.run, small, "auto", progress=False)

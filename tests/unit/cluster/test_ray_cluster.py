@@ -15,6 +15,7 @@ import pytest
 from tasklab import machine
 from tasklab.cluster import ray_cluster, shared_store
 from tasklab.errors import TasklabError
+from tests.helpers import refuses
 
 
 class RayError(Exception):
@@ -189,8 +190,7 @@ def test_nodes_that_do_not_see_the_store_are_named(ray, monkeypatch, tmp_path):
         return look(folder if ray.here == "aaaaaaaa" else folder / "another disk")
 
     monkeypatch.setattr(ray_cluster, "sees_store", elsewhere)
-    with pytest.raises(TasklabError, match="node one:bbbbbb, two does not see the store"):
-        spread(tmp_path, ["a"], lambda *_: 1)
+    refuses("node one:bbbbbb, two does not see the store", spread, tmp_path, ["a"], lambda *_: 1)
 
 
 def test_a_node_that_comes_later_must_see_the_store_too(ray, tmp_path):
@@ -198,8 +198,7 @@ def test_a_node_that_comes_later_must_see_the_store_too(ray, tmp_path):
         if item == "a":
             (store.folder / "token").unlink()
 
-    with pytest.raises(TasklabError, match="node one:aaaaaa does not see the store"):
-        spread(tmp_path, ["a", "b"], work)
+    refuses("node one:aaaaaa does not see the store", spread, tmp_path, ["a", "b"], work)
 
 
 def test_locks_that_do_not_hold_are_reported(ray, monkeypatch, tmp_path, caplog):
@@ -215,8 +214,7 @@ def test_a_cluster_with_nobody_left_is_not_waited_for(ray, monkeypatch, tmp_path
         ray.hosts = {}
         raise ray.exceptions.NodeDiedError("gone")
 
-    with pytest.raises(TasklabError, match=r"has had 1 CPU for .* 1 items are not done"):
-        spread(tmp_path, ["a"], work)
+    refuses(r"has had 1 CPU for .* 1 items are not done", spread, tmp_path, ["a"], work)
 
 
 def test_no_cluster_and_a_cluster_of_the_users(ray, tmp_path):
@@ -228,8 +226,7 @@ def test_no_cluster_and_a_cluster_of_the_users(ray, tmp_path):
         raise ConnectionError("nobody answers\nand more")
 
     ray.up, ray.init = False, nobody
-    with pytest.raises(TasklabError, match=r"'auto' \(nobody answers\). Start one by `ray"):
-        spread(tmp_path, ["a"], lambda *_: 1)
+    refuses(r"'auto' \(nobody answers\). Start one by `ray", spread, tmp_path, ["a"], lambda *_: 1)
     with socket.socket() as silent:  # a port at which nobody listens
         silent.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{silent.getsockname()[1]}"
@@ -259,8 +256,7 @@ def test_a_local_cluster_is_rays_to_protect(ray, monkeypatch):
 
 def test_without_ray_the_message_says_what_to_install(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(TasklabError, match=r"pip install 'tasklab\[cluster\]'"):
-        spread(tmp_path, ["a"], lambda *_: 1)
+    refuses(r"pip install 'tasklab\[cluster\]'", spread, tmp_path, ["a"], lambda *_: 1)
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from tasklab import machine
 from tasklab.__main__ import main
 from tasklab.cluster import grid, slurm
 from tasklab.cluster.grid import Grid
-from tasklab.errors import TasklabError
 from tasklab.tuning import finetune
+from tests.helpers import refuses
 
 
 @pytest.fixture
@@ -75,8 +75,7 @@ def test_only_what_is_missing_is_submitted_and_once(small, cluster, tmp_path, ca
         ["--parsable", "--dependency=afterany:7", scripts[1]],
     ]
     (tmp_path / "queue").write_text("7\n7\n")
-    with pytest.raises(TasklabError, match="scancel 7"):
-        slurm.submit(made)
+    refuses("scancel 7", slurm.submit, made)
     words = slurm._words(slurm.elsewhere(small))
     (made.folder / "2.log").write_text("grid: run 1\nfailed  mini: it diverges\n1 run: 1 failed\n")
     assert main(["train", *words, "--slurm", "--summary"]) == 1

@@ -1,7 +1,5 @@
 """Folders of exported runs: whole or not there, cards whose code runs, and what goes wrong."""
 
-from __future__ import annotations
-
 import dataclasses
 import errno
 import json
@@ -9,7 +7,6 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -23,9 +20,8 @@ from tasklab.exchange import exporting
 from tasklab.experiments import Lab, lab
 from tasklab.experiments.parameters import Parameters
 from tasklab.models import loading
-from tasklab.models.encoder import Encoder
 from tasklab.storage import atomic
-from tasklab.storage.store import Artifact, Store
+from tasklab.storage.store import Artifact
 from tasklab.taskvector import TaskVector
 from tasklab.tuning import finetune, tangent
 
@@ -36,37 +32,16 @@ class Killed(BaseException):
     """Stands for the end of the process: nothing is cleaned after it."""
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(tmp_path / "store")
-
-
-def run_of(
-    store: Store, method: str = "nonlinear", model: str = "mini_xs", **more: object
-) -> tuple[Artifact, Encoder]:
-    """Return a run of the store, as fine-tuning leaves it, and its encoder."""
-    encoder = loading.load(model).encoder
-    generator = torch.Generator().manual_seed(7)
-    tau = {n: 0.01 * torch.randn(x.shape, generator=generator) for n, x in encoder.params.items()}
-    config = {
-        "model": model, "init": "pretrained", "task": "Signs", "method": method, "seed": 2,
-        "suite": "mini", "weights": encoder.weights_hash, "steps": 40, **more,
-    }  # fmt: skip
-    return store.get("finetune", config, lambda _: (tau, {"losses": [2.0]})), encoder
-
-
-def contents(folder: Path) -> dict[str, bytes]:
+def contents(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-def failing(
-    monkeypatch: pytest.MonkeyPatch, step: str, after: int, error: Callable[[], BaseException]
-) -> None:
+def failing(monkeypatch, step, after, error):
     """Let a step of writing fail from some call on; an error that kills cleans nothing."""
     place, name = (exporting, step) if step == "write_tensors" else (Path, step)
     own, calls = getattr(place, name), []
 
-    def fails(*args: object, **more: object) -> object:
+    def fails(*args, **more):
         if step != "write_tensors" and ".partial" not in str(args[0]):
             return own(*args, **more)
         calls.append(args)
@@ -81,7 +56,7 @@ def failing(
         monkeypatch.setattr(atomic.shutil, "rmtree", lambda *_, **__: None)
 
 
-def full() -> OSError:
+def full():
     return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
@@ -91,10 +66,10 @@ STEPS = [("write_tensors", 0), ("write_tensors", 1), ("write_text", 0), ("rename
 @pytest.mark.parametrize("error", [full, Killed])
 @pytest.mark.parametrize(("step", "after"), STEPS)
 def test_an_export_that_stopped_can_be_repeated(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, after: int,
-    error: Callable[[], BaseException],
-) -> None:  # fmt: skip
-    run, encoder = run_of(store)
+    run_of, tmp_path, monkeypatch, step, after,
+    error,
+):  # fmt: skip
+    run, encoder = run_of()
     folder = tmp_path / "out" / "run"
     with monkeypatch.context() as patch:
         failing(patch, step, after, error)
@@ -114,10 +89,10 @@ def test_an_export_that_stopped_can_be_repeated(
 @pytest.mark.parametrize("error", [full, Killed])
 @pytest.mark.parametrize(("step", "after"), [*STEPS[:3], ("replace", 0), ("replace", 2)])
 def test_a_whole_folder_stays_whole(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, after: int,
-    error: Callable[[], BaseException],
-) -> None:  # fmt: skip
-    run, encoder = run_of(store)
+    run_of, tmp_path, monkeypatch, step, after,
+    error,
+):  # fmt: skip
+    run, encoder = run_of()
     folder = exporting.write(run, encoder, tmp_path / "out" / "run", base=True)
     (folder / "LICENSE").write_text("of one's own")
     before = contents(folder)
@@ -142,10 +117,8 @@ def test_a_whole_folder_stays_whole(
     assert list(folder.parent.iterdir()) == [folder]
 
 
-def test_an_empty_folder_that_was_half_filled_is_filled(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run, encoder = run_of(store)
+def test_an_empty_folder_that_was_half_filled_is_filled(run_of, tmp_path, monkeypatch):
+    run, encoder = run_of()
     (tmp_path / "there").mkdir()
     (tmp_path / "link").symlink_to("there")
     with monkeypatch.context() as patch:
@@ -157,8 +130,8 @@ def test_an_empty_folder_that_was_half_filled_is_filled(
 
 
 @pytest.mark.parametrize("where", ["run", "out"])
-def test_a_file_in_the_way_is_named(store: Store, tmp_path: Path, where: str) -> None:
-    run, encoder = run_of(store)
+def test_a_file_in_the_way_is_named(run_of, tmp_path, where):
+    run, encoder = run_of()
     folder = tmp_path / "out" / "run"
     file = {"run": folder, "out": folder.parent}[where]
     file.parent.mkdir(exist_ok=True)
@@ -169,7 +142,7 @@ def test_a_file_in_the_way_is_named(store: Store, tmp_path: Path, where: str) ->
 
 
 @pytest.fixture
-def closed() -> Iterator[Path]:
+def closed():
     """A folder that this process can neither read nor write, even if it is root's."""
     loading.load("mini_xs")  # what it imports may be closed to others, too
     top = Path(tempfile.mkdtemp())
@@ -187,8 +160,8 @@ def closed() -> Iterator[Path]:
     shutil.rmtree(top)
 
 
-def test_the_card_tells_the_rate_that_a_search_chose(store: Store, tmp_path: Path) -> None:
-    run, encoder = run_of(store, lr=None)
+def test_the_card_tells_the_rate_that_a_search_chose(run_of, tmp_path):
+    run, encoder = run_of(lr=None)
     run = dataclasses.replace(run, record={**run.record, "lr": 3e-4})
     card = (exporting.write(run, encoder, tmp_path / "out") / exporting.CARD_FILE).read_text()
     assert re.search(r"highest learning rate \| 0\.0003 \|", card)
@@ -199,12 +172,12 @@ class _Empty(Artifact):
 
     sha256 = "0"
 
-    def tensors(self) -> dict[str, torch.Tensor]:
+    def tensors(self):
         return {}
 
 
 @pytest.mark.parametrize("name", ["run", "run/below", "other"])
-def test_folders_without_permission(name: str, closed: Path) -> None:
+def test_folders_without_permission(name, closed):
     encoder = loading.load("mini_xs").encoder
     config = {"weights": encoder.weights_hash, "model": "mini_xs", "init": "", "task": "Signs"}
     run = _Empty(closed, "finetune", "0", {**config, "method": "", "seed": 0}, {}, ("sha256", "0"))
@@ -216,9 +189,9 @@ def test_folders_without_permission(name: str, closed: Path) -> None:
 @pytest.mark.parametrize("model", ["mini_xs", "mini_sup_few", "mini_convnext", "mini_t5"])
 @pytest.mark.parametrize("method", ["nonlinear", "linearized"])
 def test_the_cards_code_without_tasklab_is_the_librarys(
-    store: Store, tmp_path: Path, method: str, model: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run, encoder = run_of(store, method, model)
+    run_of, tmp_path, method, model, monkeypatch
+):
+    run, encoder = run_of(method, model)
     folder = exporting.write(run, encoder, tmp_path / "out", base=True)
     card = (folder / exporting.CARD_FILE).read_text()
     monkeypatch.chdir(folder)
@@ -245,15 +218,15 @@ def test_the_cards_code_without_tasklab_is_the_librarys(
 
 
 @pytest.mark.parametrize("steps", [9, 10])
-def test_the_card_says_what_a_rehearsal_is_worth(store: Store, steps: int) -> None:
-    run, _ = run_of(store, steps=steps)
+def test_the_card_says_what_a_rehearsal_is_worth(run_of, steps):
+    run, _ = run_of(steps=steps)
     told = f"| steps | {steps} |\n| rehearsal | yes: with fewer than 10 steps the numbers here mean"
     assert (told in exporting.card(run, (), head=False, base=False)) == (steps < 10)
     assert Parameters(steps=steps).rehearsal == (steps < exporting.REHEARSAL_STEPS)
 
 
-def test_the_card_has_the_pretrained_accuracy_on_the_same_images(store: Store) -> None:
-    run, encoder = run_of(store, suite="own")
+def test_the_card_has_the_pretrained_accuracy_on_the_same_images(store, run_of):
+    run, encoder = run_of(suite="own")
     common = {"experiment": "single", "suite": "own", "weights": encoder.weights_hash}
     row = {"task": "Signs", "split": "test", "n": 10}
     for method, images, value in (
@@ -271,13 +244,13 @@ def test_the_card_has_the_pretrained_accuracy_on_the_same_images(store: Store) -
 # The command line.
 
 
-def words_of(store: Store, out: Path | str) -> list[str]:
+def words_of(store, out):
     here = ["--model", "mini_xs", "--store-root", str(store.root), "--out", str(out)]
     return ["export", *here, "--preset", "quick", "--steps", "4"]
 
 
 @pytest.fixture
-def made(store: Store) -> Store:
+def made(store):
     """A store with one run."""
     own = Lab(
         Parameters(model="mini_xs", steps=4, store_root=store.root, device="cpu"), progress=False
@@ -298,9 +271,7 @@ def made(store: Store) -> Store:
         (["--task", "Signs", "--chapter", "tangent"], "1 of 2 runs are not in the store, such as"),
     ],
 )
-def test_only_what_was_asked_for_by_name_is_missed(
-    made: Store, tmp_path: Path, capfd: pytest.CaptureFixture, more: list[str], expected: str
-) -> None:
+def test_only_what_was_asked_for_by_name_is_missed(made, tmp_path, capfd, more, expected):
     lab._say_once.cache_clear()  # as in a process of its own
     assert main([*words_of(made, tmp_path / "out"), *more]) == 0
     out, err = capfd.readouterr()
@@ -311,9 +282,7 @@ def test_only_what_was_asked_for_by_name_is_missed(
 
 
 @pytest.mark.parametrize("out", ["", " "])
-def test_an_empty_path_is_not_the_current_folder(
-    made: Store, out: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
-) -> None:
+def test_an_empty_path_is_not_the_current_folder(made, out, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     before = set(tmp_path.iterdir())
     for words in (
@@ -330,5 +299,5 @@ def test_an_empty_path_is_not_the_current_folder(
     ("share", "expected"),
     [(1e-7, "less than 0.01 %"), (0.0123, "1.2 %"), (0.1, "10 %"), (1.1, "110 %"), (12, "1,200 %")],
 )
-def test_percentages_read_well(share: float, expected: str) -> None:
+def test_percentages_read_well(share, expected):
     assert commands._percent(share) == expected

@@ -4,14 +4,15 @@ import random
 import shutil
 
 import pytest
-import torch
 
 from tasklab import checkpoints
 from tasklab.errors import TasklabError
 from tasklab.exchange import exporting, importing, merged, reading
 from tasklab.models import loading
 from tasklab.storage.store import Store
-from tasklab.taskvector import Base, TaskVector
+from tasklab.taskvector import Base
+from tests.helpers import refuses
+from tests.vectors import noise
 
 MODEL = "mini_xs"
 
@@ -26,10 +27,7 @@ def base_of(encoder):
 
 
 def vector(encoder, base=None):
-    rng = torch.Generator().manual_seed(3)
-    return TaskVector(
-        {n: 0.01 * torch.randn(x.shape, generator=rng) for n, x in encoder.params.items()}, base
-    )
+    return noise(encoder.params, 3, base=base)
 
 
 def saved(encoder, folder):
@@ -67,8 +65,7 @@ def test_flipped_bits_and_zeroed_pages_are_found(encoder, tmp_path, make):
         else:
             damaged[place] ^= 1 << rng.randrange(8)
         file.write_bytes(damaged)
-        with pytest.raises(TasklabError, match="damaged|whole safetensors"):
-            checkpoints.load(file, encoder)
+        refuses("damaged|whole safetensors", checkpoints.load, file, encoder)
     file.write_bytes(content)
     assert reading.contents(file, MODEL).vector is not None
 
@@ -78,12 +75,10 @@ def test_a_saved_vector_of_another_start_is_refused(encoder, tmp_path):
     file = vector(encoder, other).save(tmp_path / "other.safetensors")
     mine, store = saved(encoder, tmp_path), Store(tmp_path / "store")
     for read in (lambda: checkpoints.load(file, encoder), lambda: importing.compare(file, MODEL)):
-        with pytest.raises(TasklabError, match="starts from the weights 000000000000"):
-            read()
+        refuses("starts from the weights 000000000000", read)
     one, two = (merged.find(str(path), store, MODEL) for path in (mine, file))
     assert (one.weights, two.weights) == (encoder.weights_hash, "0" * 64)
-    with pytest.raises(TasklabError, match="same pre-trained model"):
-        merged.together([one, two])
+    refuses("same pre-trained model", merged.together, [one, two])
     small = vector(encoder, base_of(encoder)._replace(model="mini_s"))
     with pytest.raises(TasklabError, match="is a task vector of model 'mini_s'"):
         merged.find(str(small.save(tmp_path / "small.safetensors")), store, MODEL)

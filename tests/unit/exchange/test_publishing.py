@@ -18,16 +18,13 @@ from tasklab.exchange import exporting, places, publishing
 from tasklab.models import loading
 from tasklab.models.encoder import math_attention
 from tasklab.storage.tensors import file_sha256
-from tasklab.taskvector import TaskVector
+from tests.vectors import noise
 
 MODEL = "mini_xs"
 
 
 def vector(encoder, seed):
-    generator = torch.Generator().manual_seed(seed)
-    return TaskVector(
-        {n: 0.02 * torch.randn(x.shape, generator=generator) for n, x in encoder.params.items()}
-    )
+    return noise(encoder.params, seed)
 
 
 @pytest.fixture

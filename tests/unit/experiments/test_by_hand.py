@@ -16,6 +16,7 @@ from tasklab.errors import TasklabError
 from tasklab.experiments.answers import Evaluation, paired
 from tasklab.experiments.lab import Lab
 from tasklab.taskvector import Base, TaskVector
+from tests.helpers import refuses
 
 TASKS = ("Signs", "Textures")
 
@@ -42,8 +43,7 @@ def test_a_vector_is_named_by_its_task_and_knows_its_method(lab):
     assert (one + lab.vector("Signs")).method == "nonlinear"
     assert lab.vector("Signs", "posthoc").method == "posthoc"
     assert (one + lab.vector("Signs", "posthoc")).base[:3] == one.base[:3]
-    with pytest.raises(TasklabError, match="did you mean 'Textures'"):
-        lab.vector("Texture")
+    refuses("did you mean 'Textures'", lab.vector, "Texture")
 
 
 def test_a_linear_vector_is_evaluated_in_the_tangent_model(lab):
@@ -82,10 +82,8 @@ def test_a_lab_merges_by_recommended_values(lab):
     assert lab.merge("arithmetic", vectors, alpha=0.5) == 0.5 * sum(vectors.values())
     searched = lab.merge("average", vectors, search=True)
     assert searched.cosine(lab.merge("average", vectors)) == pytest.approx(1, abs=1e-6)
-    with pytest.raises(TasklabError, match="did you mean 'keep'"):
-        lab.merge("ties", vectors, kep=1)
-    with pytest.raises(TasklabError, match="TaskVectors, not 3"):
-        lab.merge("ties", [drawn(lab, 0), 3])
+    refuses("did you mean 'keep'", lab.merge, "ties", vectors, kep=1)
+    refuses("TaskVectors, not 3", lambda: lab.merge("ties", [drawn(lab, 0), 3]))
 
 
 def test_files_of_every_command_load(lab, tmp_path, monkeypatch, capsys):
@@ -103,10 +101,8 @@ def test_files_of_every_command_load(lab, tmp_path, monkeypatch, capsys):
     (folder,) = (tmp_path / "export").iterdir()
     assert TaskVector.load(folder) == lab.vector("Signs") == lab.vector(folder)
     other = Lab(model="mini_s", steps=1, tasks=TASKS, progress=False, store_root=lab.store.root)
-    with pytest.raises(TasklabError, match="model 'mini_xs'"):
-        other.vector("merged.safetensors")
-    with pytest.raises(TasklabError, match="starts from mini_xs"):
-        other.evaluate(merged)
+    refuses("model 'mini_xs'", other.vector, "merged.safetensors")
+    refuses("starts from mini_xs", other.evaluate, merged)
 
 
 def test_vectors_are_made_of_lists_and_multiplied():

@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from tasklab.errors import TasklabError
 from tasklab.experiments import Lab, joint
 from tasklab.experiments.joint import _runs, _shares
 from tasklab.storage.termination import Terminated
@@ -12,6 +11,7 @@ from tasklab.tuning import multitask, tangent
 from tasklab.tuning.multitask import multitask as together
 from tasklab.tuning.order import batch
 from tasklab.tuning.saver import Saver
+from tests.helpers import refuses
 
 TASKS = ("Signs", "Places")
 
@@ -95,7 +95,5 @@ def test_an_interrupted_run_ends_where_an_uninterrupted_one_does(lab, tmp_path, 
 
 
 def test_what_cannot_train_together_is_refused(lab):
-    with pytest.raises(TasklabError, match="'posthoc' trains no vector"):
-        joint(lab, ["posthoc"])
-    with pytest.raises(TasklabError, match="frozen heads, without a penalty"):
-        joint(lab, ["tau_jp"])
+    refuses("'posthoc' trains no vector", joint, lab, ["posthoc"])
+    refuses("frozen heads, without a penalty", joint, lab, ["tau_jp"])

@@ -1,7 +1,5 @@
 """An experiment is declared once, and everything else follows."""
 
-from __future__ import annotations
-
 import inspect
 from collections import defaultdict
 from pathlib import Path
@@ -15,6 +13,7 @@ from tasklab.experiments import registry
 from tasklab.experiments.registry import REGISTRY, experiment
 from tasklab.records.schema import COMPARISONS, EXPERIMENTS, Declared, Rows
 from tasklab.records.table import tidy
+from tests.helpers import refuses
 
 
 def test_the_stub_lists_all():
@@ -61,8 +60,7 @@ def test_a_declaration_is_all_that_records_and_claims_need(monkeypatch):
     assert registry.find("turns").call is turns
     with pytest.raises(TasklabError, match="unknown metric of the experiment 'turns', 'angel'"):
         tidy([{**row, "metric": "angel", "value": 90.0}])
-    with pytest.raises(TasklabError, match="unknown experiment 'turn': did you mean 'turns'"):
-        registry.find("turn")
+    refuses("unknown experiment 'turn': did you mean 'turns'", registry.find, "turn")
 
 
 def test_a_name_is_declared_in_one_module():
@@ -70,5 +68,4 @@ def test_a_name_is_declared_in_one_module():
     declared.declare("norms", 1, "here")
     declared.declare("norms", 2, "here")  # a cell that runs again
     declared.declare("norms", 2, "there")
-    with pytest.raises(TasklabError, match="'norms' of there is declared in here already"):
-        declared.declare("norms", 3, "there")
+    refuses("'norms' of there is declared in here already", declared.declare, "norms", 3, "there")

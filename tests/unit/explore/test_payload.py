@@ -5,12 +5,11 @@ import io
 import json
 
 import numpy as np
-import pytest
 from PIL import Image
 
-from tasklab.errors import TasklabError
 from tasklab.explore import page, payload
 from tasklab.explore.payload import Curve, Payload, ShownTask
+from tests.helpers import refuses
 
 
 def drawn(phase, side=8):
@@ -103,10 +102,8 @@ def test_coefficients_are_given_by_name_or_all():
     content, _ = made()
     name = content.vectors[1]
     assert content.accuracies({name: 0.7}) == content.accuracies([0, 0.7, 0])
-    with pytest.raises(TasklabError, match="no vector of 'Textures'"):
-        content.accuracies({"Textures": 1})
-    with pytest.raises(TasklabError, match="3 vectors need as many"):
-        content.accuracies([1.0])
+    refuses("no vector of 'Textures'", content.accuracies, {"Textures": 1})
+    refuses("3 vectors need as many", content.accuracies, [1.0])
 
 
 def test_readers_without_scripts_have_a_table():

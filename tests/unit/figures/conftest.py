@@ -1,7 +1,5 @@
 """What a reader asks of every figure."""
 
-from __future__ import annotations
-
 import itertools
 
 import matplotlib.pyplot as plt

@@ -2,17 +2,14 @@
 
 import itertools
 
-import matplotlib
-
-matplotlib.use("Agg")
 import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.colors import to_hex, to_rgb
 
-from tasklab.errors import TasklabError
 from tasklab.figures import curvature as figures
 from tasklab.figures.style import COLOURS
+from tests.helpers import refuses
 
 METHODS = ("nonlinear", "linearized")
 
@@ -195,12 +192,9 @@ def test_wrong_tables_are_said(pairs, fits, sums):
         lambda: figures.sum_form(sums[:0]),
         lambda: figures.transitivity(triples[:0], summary),
     ):
-        with pytest.raises(TasklabError, match="nothing to draw"):
-            draw()
-    with pytest.raises(TasklabError, match="no second_order"):
-        figures.gap_against_bound(pairs, fits, ("second_order",))
-    with pytest.raises(TasklabError, match="choose a layer"):
-        figures.transitivity(triples, pd.concat([summary, summary]))
+        refuses("nothing to draw", draw)
+    refuses("no second_order", figures.gap_against_bound, pairs, fits, ("second_order",))
+    refuses("choose a layer", lambda: figures.transitivity(triples, pd.concat([summary, summary])))
 
 
 def test_all_figures_are_readable(pairs, fits, sums, readable):

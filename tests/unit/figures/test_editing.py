@@ -4,9 +4,6 @@ import itertools
 from pathlib import Path
 from typing import Any
 
-import matplotlib
-
-matplotlib.use("Agg")
 import numpy as np
 import pandas as pd
 import pytest
@@ -16,6 +13,7 @@ from tasklab import figures
 from tasklab.errors import TasklabError
 from tasklab.records.schema import METHODS
 from tasklab.records.table import tidy, wilson
+from tests.helpers import refuses
 
 TASKS = ("Signs", "Places", "Scenes", "Textures")
 WAYS = ("nonlinear", "posthoc", "linearized", "attention")
@@ -145,8 +143,7 @@ def test_negation_shows_the_95_percent_line():
 
 def test_missing_records_say_so():
     alone = synthetic(1)[lambda df: df["experiment"] == "single"]
-    with pytest.raises(TasklabError, match="no records of 'negation test'"):
-        figures.negation(alone)
+    refuses("no records of 'negation test'", figures.negation, alone)
     with pytest.raises(TasklabError, match="no records of 'nonlinear'"):
         figures.nonlinear_advantage(alone[alone["method"] != "nonlinear"])
 

@@ -13,18 +13,11 @@ import pytest
 
 from tasklab import figures
 from tasklab.book import outputs
-from tasklab.errors import TasklabError
 from tasklab.figures.forest_plot import LOOKS
-from tasklab.records.claims import CLAIMS
 from tasklab.records.intervals import Interval
-from tasklab.records.judgement import Verdict
 from tasklab.records.statements import PLAIN, SITE
-
-
-def found(claim, effect, half=1.0):
-    outcome = "undecided" if not abs(effect) > half else "holds" if effect > 0 else "does not hold"
-    return Verdict(claim=claim, outcome=outcome, interval=Interval(effect, effect - half,
-                   effect + half), by_seed={0: effect}, by_task={"x": effect}, p=0.01)  # fmt: skip
+from tests.helpers import refuses
+from tests.rows import found
 
 
 @pytest.fixture(autouse=True)
@@ -34,11 +27,10 @@ def on_the_site(monkeypatch):
 
 @pytest.fixture
 def verdicts():
-    chosen = {c.id: c for c in CLAIMS}
     effects = {"tangent-2-target": 2.0, "tangent-2-posthoc-target": -2.0, "closed-4-full": 0.5,
                "closed-1-data-sup": 40.0}  # fmt: skip
-    made = [found(chosen[name], effect) for name, effect in effects.items()]
-    return [*made, found(chosen["closed-1-scale-clip"], 3.0, math.nan)]
+    made = [found(name, effect) for name, effect in effects.items()]
+    return [*made, found("closed-1-scale-clip", 3.0, math.nan)]
 
 
 def test_rows_are_grouped_by_paper_and_marked_by_outcome(verdicts):
@@ -84,8 +76,8 @@ def test_the_narrow_one_has_headlines_alone(verdicts):
 
 
 def test_what_holds_where_both_sides_are_equal_stands_below_its_statement(verdicts):
-    claim = next(c for c in CLAIMS if c.id == "tangent-2-target@accuracy")
-    figure = figures.forest([*verdicts, found(claim, -3.0)])
+    equal = found("tangent-2-target@accuracy", -3.0)
+    figure = figures.forest([*verdicts, equal])
     told = [label.get_text() for label in figure.axes[0].get_yticklabels()]
     short = verdicts[0].claim.short
     assert told == [short, "at equal accuracy", verdicts[1].claim.short]
@@ -93,7 +85,7 @@ def test_what_holds_where_both_sides_are_equal_stands_below_its_statement(verdic
     assert styles == ["normal", "italic", "normal"]
     _, _, _, said = figure.links[1]
     assert said.startswith(f"{short} at equal accuracy: not confirmed, ")
-    headlines = figures.forest([*verdicts, found(claim, -3.0)], headlines=True)
+    headlines = figures.forest([*verdicts, equal], headlines=True)
     assert len(headlines.links) == 1
 
 
@@ -159,5 +151,4 @@ def test_an_executed_notebook_to_download_has_each_picture_once(verdicts):
 
 def test_nothing_tested_is_said(verdicts):
     none = [dataclasses.replace(v, outcome="not tested") for v in verdicts]
-    with pytest.raises(TasklabError, match="no statement was tested"):
-        figures.forest(none)
+    refuses("no statement was tested", figures.forest, none)

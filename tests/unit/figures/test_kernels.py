@@ -2,9 +2,6 @@
 
 import itertools
 
-import matplotlib
-
-matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -13,9 +10,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_hex
 
 from tasklab.analyses import ring
-from tasklab.errors import TasklabError
 from tasklab.figures import kernels
 from tasklab.figures.style import WIDTH
+from tests.helpers import refuses
 
 PAIRS = ("Places|Vehicles", "Textures|Scenes")
 
@@ -130,7 +127,5 @@ def test_text_is_readable_and_within_the_page(kind):
 
 
 def test_nothing_to_draw_is_an_error():
-    with pytest.raises(TasklabError, match="'energy'"):
-        kernels.localization(energies().assign(metric="share"))
-    with pytest.raises(TasklabError, match="ring or block"):
-        kernels.ring(ring.table(20).assign(kernel="other"))
+    refuses("'energy'", lambda: kernels.localization(energies().assign(metric="share")))
+    refuses("ring or block", lambda: kernels.ring(ring.table(20).assign(kernel="other")))

@@ -2,9 +2,6 @@
 
 import itertools
 
-import matplotlib
-
-matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -16,6 +13,7 @@ from tasklab.errors import TasklabError
 from tasklab.figures import layers as figures
 from tasklab.figures import marks
 from tasklab.figures.style import COLOURS
+from tests.helpers import refuses
 
 TASKS = ("Signs", "Places", "Scenes", "Textures")
 METHODS = ("nonlinear", "posthoc", "attention")
@@ -159,8 +157,7 @@ def test_scatter_has_a_dot_for_each_task_and_method(interference):
 
 def test_scatter_asks_for_one_alpha(interference):
     both = pd.concat([interference, interference.assign(alpha=1.0, value=-interference["value"])])
-    with pytest.raises(TasklabError, match="choose alpha"):
-        figures.alignment_against_interference(both)
+    refuses("choose alpha", figures.alignment_against_interference, both)
     axes = figures.alignment_against_interference(both, alpha=1.0).axes[0]
     assert np.max(axes.collections[0].get_offsets()[:, 0]) <= 0
 

@@ -9,15 +9,11 @@ from tasklab import figures
 from tasklab.records.matched import gaps_at_equal_accuracy, merges_at_equal_accuracy
 from tasklab.records.table import nothing, tidy
 from tasklab.tuning.methods import TABLE
+from tests.rows import row
 
 MERGES = ("arithmetic", "wudi")
 # Rate -> accuracy alone: linearized vectors learn less at any rate.
 ALONE = {"nonlinear": {1e-4: 60.0, 2e-4: 80.0, 4e-4: 90.0}, "linearized": {2e-4: 70.0, 4e-4: 80.0}}
-
-
-def row(experiment, metric, value, **more):
-    common = {"experiment": experiment, "model": "mini", "method": "nonlinear", "seed": 0}
-    return common | {"task": "Signs", "metric": metric, "value": value, "n": 100} | more
 
 
 def models():

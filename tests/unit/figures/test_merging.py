@@ -14,14 +14,10 @@ from tasklab.records.gains import gains
 from tasklab.records.intervals import Interval
 from tasklab.records.judgement import Verdict
 from tasklab.records.table import combine, nothing, tidy
+from tests.rows import row
 
 TASKS = ("Signs", "Places")
 VALUES = {name: 50.0 + 2 * i for i, name in enumerate(MERGES)}
-
-
-def row(experiment, metric, value, **more):
-    common = {"experiment": experiment, "model": "mini", "method": "nonlinear", "seed": 0}
-    return common | {"task": "Signs", "metric": metric, "value": value, "n": 100} | more
 
 
 def synthetic(seeds=(0,), numbers=(2, 8), merges=MERGES, **more):

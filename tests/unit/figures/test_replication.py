@@ -9,9 +9,9 @@ import pytest
 
 from tasklab import figures, records
 from tasklab.figures.forest_plot import LOOKS
-from tasklab.records.claims import CLAIMS
 from tasklab.records.intervals import Interval
 from tasklab.records.judgement import Verdict
+from tests.rows import found
 
 NAMES = ("tangent-2-target", "tangent-2-posthoc-target", "closed-4-full", "closed-1-data-sup")
 PAIRS = {  # effects in both worlds -> the outcome of both
@@ -22,21 +22,12 @@ PAIRS = {  # effects in both worlds -> the outcome of both
 }
 
 
-def found(name, effect, half=1.0):
-    outcome = "undecided" if not abs(effect) > half else "holds" if effect > 0 else "does not hold"
-    return Verdict(
-        claim={claim.id: claim for claim in CLAIMS}[name],
-        outcome=outcome,
-        interval=Interval(effect, effect - half, effect + half),
-        by_seed={0: effect, 1: effect},
-        by_task={"x": effect, "y": effect},
-        p=0.01,
-    )
-
-
 @pytest.fixture
 def worlds():
-    return [[found(n, pair[i]) for n, pair in zip(NAMES, PAIRS, strict=True)] for i in (0, 1)]
+    return [
+        [found(n, pair[i], seeds=2, tasks=2) for n, pair in zip(NAMES, PAIRS, strict=True)]
+        for i in (0, 1)
+    ]
 
 
 def test_a_statement_is_confirmed_in_both_only_if_each_confirms_it(worlds):

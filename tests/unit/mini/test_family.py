@@ -14,6 +14,7 @@ from tasklab.errors import TasklabError
 from tasklab.mini import clip, vit
 from tasklab.models import loading, zoo
 from tasklab.tuning import methods
+from tests.helpers import refuses
 
 SCHEMES = ("sup_few", "sup_many", "mae", "dino", "clip_less", "clip_more", "sup_large")
 FAMILY = tuple(zoo.FAMILIES[0][role] for role in (*SCHEMES, "clip_large"))
@@ -136,8 +137,7 @@ def test_dinos_teacher_follows_the_student_and_is_what_ships(tmp_path):
 
 def test_without_lightly_dino_says_how_to_get_it(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "lightly", None)
-    with pytest.raises(TasklabError, match=r"tasklab\[pretrain\]"):
-        learning("mini_dino", tmp_path).model()
+    refuses(r"tasklab\[pretrain\]", lambda: learning("mini_dino", tmp_path).model())
 
 
 def test_a_probe_of_the_pixels_changes_neither_the_tower_nor_the_random_numbers():

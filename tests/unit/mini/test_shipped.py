@@ -5,8 +5,8 @@ import random
 
 import pytest
 
-from tasklab.errors import TasklabError
 from tasklab.mini import shipped
+from tests.helpers import refuses
 
 
 @pytest.fixture
@@ -25,8 +25,7 @@ def folder(tmp_path, monkeypatch):
 def test_a_card_that_cannot_be_read_is_one_error(folder, content):
     card = folder / "mini_xs.json"
     card.unlink() if content is None else card.write_bytes(content)
-    with pytest.raises(TasklabError, match="mini_xs.json of pre-trained weights cannot be read"):
-        shipped.card("mini_xs")
+    refuses("mini_xs.json of pre-trained weights cannot be read", shipped.card, "mini_xs")
 
 
 def test_whatever_is_damaged_the_checksum_stays_or_an_error_says_so(folder):
@@ -37,5 +36,4 @@ def test_whatever_is_damaged_the_checksum_stays_or_an_error_says_so(folder):
     for _ in range(20):
         cut = rng.randrange(len(whole) - 100)
         card.write_bytes(whole[:cut] + bytes(100) + whole[cut + 100 :])
-        with pytest.raises(TasklabError, match="Reinstall"):
-            shipped.card("mini_xs")
+        refuses("Reinstall", shipped.card, "mini_xs")

@@ -1,7 +1,5 @@
 """The drawn world: deterministic, balanced, disjoint, and readable by the small CLIP."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 import zlib
@@ -16,13 +14,13 @@ from pretraining import classes
 from pretraining.install import EXTRA, SHIPPED
 from pretraining.recipes import JOBS
 from tasklab import mini
-from tasklab.errors import TasklabError
 from tasklab.mini import sampling, stream, styles, worlds
 from tasklab.mini.captions import GENERIC, KINDS, draw_pairs
 from tasklab.mini.catalog import SHAPES, TASKS, prompts, with_articles
 from tasklab.mini.clip import CONTEXT
 from tasklab.mini.draw import Rng
 from tasklab.mini.text import TEXT_TASKS, write
+from tests.helpers import refuses
 
 NAMES = [task["name"] for task in TASKS]
 FORBIDDEN = re.compile(r"\b[aA] [aeiou]|\ban [^aeiou ]")
@@ -56,10 +54,8 @@ def test_handwritten_splits_share_no_source():
 
 
 def test_unknown_names_are_refused_with_the_nearest():
-    with pytest.raises(TasklabError, match="did you mean 'Textures'"):
-        mini.sample("Texture", "val", 8)
-    with pytest.raises(TasklabError, match="did you mean 'test'"):
-        mini.sample("Textures", "tests", 8)
+    refuses("did you mean 'Textures'", mini.sample, "Texture", "val", 8)
+    refuses("did you mean 'test'", mini.sample, "Textures", "tests", 8)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -1,7 +1,5 @@
 """The second world: its source, its cleaning and its splits, on a small package made here."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json
@@ -13,9 +11,9 @@ import torch
 
 from pretraining.icons import __main__ as command
 from pretraining.icons import clean, corpus, names, render, source, tasks, unlike
-from tasklab.errors import TasklabError
 from tasklab.mini.clip import tokenize
 from tasklab.tasks import icons
+from tests.helpers import refuses
 
 TABLE = "Things | thing\nbox: crate\ndisc\nbar\n\nDocuments | thing\nsheet\nlid\n"
 _RNG = np.random.default_rng(0)
@@ -85,10 +83,8 @@ def made(package, tmp_path_factory):
 
 
 def test_an_absent_or_another_package_is_said(tmp_path, package):
-    with pytest.raises(TasklabError, match="npm pack @iconify/json@2.2.535"):
-        source.check(tmp_path / source.FILE)
-    with pytest.raises(TasklabError, match="SHA-256"):
-        source.check(package)
+    refuses("npm pack @iconify/json@2.2.535", lambda: source.check(tmp_path / source.FILE))
+    refuses("SHA-256", source.check, package)
 
 
 def test_what_may_not_be_shipped_is_left_out(made):

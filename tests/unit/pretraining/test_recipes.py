@@ -7,8 +7,8 @@ import torch
 
 from pretraining import loop, objectives, recipes, views
 from tasklab import machine
-from tasklab.errors import TasklabError
 from tasklab.models import loading
+from tests.helpers import refuses
 
 
 def test_without_bfloat16_a_run_computes_in_float32(monkeypatch):
@@ -79,5 +79,4 @@ def test_the_learning_rate_is_flat_then_falls_to_zero():
 
 def test_a_model_that_does_not_ship_says_how_to_get_it(tmp_path, monkeypatch):
     monkeypatch.setenv("TASKLAB_DATA", str(tmp_path))
-    with pytest.raises(TasklabError, match="'mini_30' do not ship.*pretraining.queue"):
-        loading.load("mini_30")
+    refuses("'mini_30' do not ship.*pretraining.queue", loading.load, "mini_30")

@@ -1,7 +1,5 @@
 """The files of statements and claims."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

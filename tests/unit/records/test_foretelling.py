@@ -10,6 +10,7 @@ import scipy.stats
 from tasklab.errors import TasklabError
 from tasklab.records.foretelling import correlated, foretelling, left_out, units
 from tasklab.records.table import nothing, tidy
+from tests.helpers import refuses
 
 NAMES = [f"task {i}" for i in range(8)]
 
@@ -151,20 +152,16 @@ def test_odd_input():
     with pytest.raises(TasklabError, match="27 of 28 pairs have 'x' and 'y': all are needed"):
         correlated(table.iloc[1:], "x", "y")
     few = pairs(np.random.default_rng(4), tasks=3)
-    with pytest.raises(TasklabError, match="at least four of them, not 3"):
-        correlated(few, "x", "y")
+    refuses("at least four of them, not 3", correlated, few, "x", "y")
     records = tidy(rows({"a": {"single": 1.0}, "a+b": {"distance": 1.0}}))
-    with pytest.raises(TasklabError, match="no records of 'lost'"):
-        foretelling(records)
-    with pytest.raises(TasklabError, match="did you mean 'lost'"):
-        foretelling(records, "last")
+    refuses("no records of 'lost'", foretelling, records)
+    refuses("did you mean 'lost'", foretelling, records, "last")
 
 
 def test_records_of_other_experiments_foretell_nothing():
     single = {"experiment": "single", "model": "mini", "method": "nonlinear", "task": "Signs"}
     for df in (nothing(), tidy([single | {"seed": 0, "metric": "single", "value": 1.0, "n": 9}])):
-        with pytest.raises(TasklabError, match="no records of the experiment 'crossing'"):
-            foretelling(df)
+        refuses("no records of the experiment 'crossing'", foretelling, df)
 
 
 def test_a_rule_is_judged_on_tasks_that_it_has_not_seen():

@@ -7,9 +7,9 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from tasklab.errors import TasklabError
 from tasklab.records import images, intervals
 from tasklab.records.intervals import Source, half_width, holm, p_value
+from tests.helpers import refuses
 
 
 def test_one_source_gives_students_interval():
@@ -48,8 +48,7 @@ def test_hits_survive_packing(n):
     hits = np.random.default_rng(n).random(n) < 0.5
     assert (images.unpacked(images.packed(hits), n) == hits).all()
     for text in (images.packed(np.ones(n + 8, bool)), "?"):
-        with pytest.raises(TasklabError, match=f"not those of {n} images"):
-            images.unpacked(text, n)
+        refuses(f"not those of {n} images", images.unpacked, text, n)
 
 
 def test_pairs_that_share_a_task_are_left_to_the_cautious_bound():

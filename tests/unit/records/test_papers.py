@@ -16,23 +16,9 @@ from tasklab.records import table as records
 from tasklab.records.papers import beside
 from tasklab.records.table import is_awaited, summarise, tidy, wilson
 from tasklab.study import results
-
-TASKS = ("Signs", "Places")
-
-
-def row(method, value, **other):
-    base = {"experiment": "addition", "model": "mini", "task": "Signs", "metric": "absolute"}
-    return {**base, "n_tasks": 8, "seed": 0, "n": 1000, "method": method, "value": value, **other}
-
-
-def two_methods(differences, **other):
-    return tidy(
-        row(method, 60 + seed + (diff if method == "linearized" else 0), seed=seed, task=t, **other)
-        for seed, diff in differences.items()
-        for method in ("nonlinear", "linearized")
-        for t in TASKS
-    )
-
+from tests.helpers import refuses
+from tests.rows import added as row
+from tests.rows import two_methods
 
 # --- records ------------------------------------------------------------------------------------
 
@@ -72,8 +58,7 @@ def test_tidy_fills_defaults_and_orders_columns():
     ],
 )
 def test_tidy_refuses(rows, message):
-    with pytest.raises(TasklabError, match=message):
-        tidy(rows)
+    refuses(message, tidy, rows)
 
 
 @pytest.mark.parametrize("name", ["study.csv", "study.csv.xz"])
@@ -88,21 +73,17 @@ def test_written_records_come_back(tmp_path, name):
         again = path.read_bytes()
         assert records.write(path, rows, note).read_bytes() == again  # no time is in it
         path.write_bytes(again[:-9])
-        with pytest.raises(TasklabError, match="is damaged"):
-            records.read(path)
+        refuses("is damaged", records.read, path)
 
 
 def test_reading_notices_changed_or_missing_files(tmp_path):
     path = records.write(tmp_path / "study.csv", [row("nonlinear", 61.0)], {})
     path.write_text(path.read_text().replace("61.0", "71.0"))
-    with pytest.raises(TasklabError, match="not the file"):
-        records.read(path)
+    refuses("not the file", records.read, path)
     path.with_suffix(".json").write_text("{")
-    with pytest.raises(TasklabError, match="not readable JSON"):
-        records.read(path)
+    refuses("not readable JSON", records.read, path)
     path.with_suffix(".json").unlink()
-    with pytest.raises(TasklabError, match="study.json is missing"):
-        records.read(path)
+    refuses("study.json is missing", records.read, path)
 
 
 def test_a_failed_write_leaves_the_old_records(tmp_path):
@@ -113,8 +94,7 @@ def test_a_failed_write_leaves_the_old_records(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(TasklabError, match="cannot write records"):
         records.write(tmp_path / "file" / "study.csv", [row("nonlinear", 61.0)], {})
-    with pytest.raises(TasklabError, match="as .csv"):
-        records.write(tmp_path / "study.txt", [row("nonlinear", 61.0)], {})
+    refuses("as .csv", lambda: records.write(tmp_path / "study.txt", [row("nonlinear", 61.0)], {}))
 
 
 def test_provenance_says_what_ran_where():
@@ -158,8 +138,7 @@ def test_what_is_not_recorded_yet_is_no_records(monkeypatch, tmp_path):
     assert len(kept) == 1 and not is_awaited(kept) and not is_awaited(kept[kept["seed"] == 7])
     assert not results.awaited("merging") and results.how_many_recorded() == (1, every)
     assert results.recorded("merging", "ways")[0].empty and len(results.evidence("merging")) == 1
-    with pytest.raises(TasklabError, match="did you mean 'ways'"):
-        results.recorded("merging", "wayz")
+    refuses("did you mean 'ways'", results.recorded, "merging", "wayz")
 
 
 # --- statistics ---------------------------------------------------------------------------------
@@ -241,8 +220,7 @@ def test_beside_random_initialisation():
 
 def test_beside_refuses():
     df = two_methods({0: 1.0})
-    with pytest.raises(TasklabError, match="did you mean 'vitb32'"):
-        beside(df, "tangent", "1", "vitb23")
+    refuses("did you mean 'vitb32'", beside, df, "tangent", "1", "vitb23")
     with pytest.raises(TasklabError, match="select one first"):
         beside(pd.concat([df, df.assign(model="vitb16")]), "tangent", "1", "vitb32")
 
@@ -290,14 +268,11 @@ def test_files_that_hold_no_records_are_named(tmp_path, text, note, expected):
     path.write_bytes(text)
     note = {"sha256": hashlib.sha256(text).hexdigest()} if note is None else note
     path.with_suffix(".json").write_text(json.dumps(note))
-    with pytest.raises(TasklabError, match=f"a.csv {expected}"):
-        records.read(path)
+    refuses(f"a.csv {expected}", records.read, path)
 
 
 def test_combining_counts_the_same_record_once_and_refuses_another_value():
-    with pytest.raises(TasklabError, match="at least one table"):
-        records.combine()
+    refuses("at least one table", records.combine)
     one = tidy([row("nonlinear", 60.0), row("linearized", 50.0)])
     assert len(records.combine(one, one.iloc[:1])) == 2
-    with pytest.raises(TasklabError, match="recorded twice"):
-        records.combine(one, one.assign(value=61.0))
+    refuses("recorded twice", lambda: records.combine(one, one.assign(value=61.0)))

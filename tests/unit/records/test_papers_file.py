@@ -3,13 +3,13 @@
 import pytest
 
 from tasklab.analyses.merging import METHODS
-from tasklab.errors import TasklabError
 from tasklab.records.claims import CLAIMS, SETTINGS
 from tasklab.records.judgement import verdict
 from tasklab.records.pairing import Split
 from tasklab.records.papers import papers
 from tasklab.records.schema import METHODS as WAYS
 from tasklab.records.table import tidy
+from tests.helpers import refuses
 
 COUNTS = {
     ("tangent", "1"): 21,
@@ -152,10 +152,8 @@ def test_ctl_r2():
 
 
 def test_unknown_paper_or_table_suggests_the_nearest():
-    with pytest.raises(TasklabError, match="did you mean 'tangent'"):
-        papers("tangnet")
-    with pytest.raises(TasklabError, match="unknown table '9'"):
-        papers("tangent", "9")
+    refuses("did you mean 'tangent'", papers, "tangnet")
+    refuses("unknown table '9'", papers, "tangent", "9")
 
 
 def test_every_statement_on_merges_is_an_order_that_all_protocols_and_sizes_share():

@@ -1,15 +1,13 @@
 """Files and folders: whole or as before, whatever stops the writing."""
 
-from __future__ import annotations
-
 import errno
 import os
 from pathlib import Path
 
 import pytest
 
-from tasklab.errors import TasklabError
 from tasklab.storage import atomic, folders
+from tests.helpers import refuses
 
 
 def names(folder):
@@ -46,8 +44,7 @@ def test_what_a_link_leads_to_is_replaced(tmp_path):
 
 def test_a_pipe_is_not_replaced(tmp_path):
     os.mkfifo(tmp_path / "a")
-    with pytest.raises(TasklabError, match="is a device or a pipe"):
-        atomic.write(tmp_path / "a", "new")
+    refuses("is a device or a pipe", lambda: atomic.write(tmp_path / "a", "new"))
     assert (tmp_path / "a").is_fifo() and names(tmp_path) == {"a"}
 
 
@@ -107,9 +104,7 @@ def test_where_things_are(tmp_path, monkeypatch):
         monkeypatch.setenv(variable, str(tmp_path))
         assert of() == tmp_path and of("other") == Path("other").absolute()
         monkeypatch.setenv(variable, "~nosuchuser/x")
-        with pytest.raises(TasklabError, match=f"{variable}: .*nosuchuser.* a user who is not"):
-            of()
+        refuses(f"{variable}: .*nosuchuser.* a user who is not", of)
         monkeypatch.setenv(variable, "")
         assert of().parts[-2:] in {("tasklab", "store"), ("tasklab", "data")}
-    with pytest.raises(TasklabError, match="null character"):
-        folders.store("a\0b")
+    refuses("null character", folders.store, "a\0b")

@@ -6,8 +6,8 @@ import pytest
 import safetensors.torch
 import torch
 
-from tasklab.errors import TasklabError
 from tasklab.storage import checksums, tensors
+from tests.helpers import refuses
 
 
 @pytest.fixture(autouse=True)
@@ -89,8 +89,7 @@ def test_every_change_of_a_file_with_a_header_is_found(tmp_path, small_parts, wh
     else:
         content[start if where == "first" else -1] ^= 4
     file.write_bytes(content)
-    with pytest.raises(TasklabError, match="checksum does not match"):
-        tensors.read_tensors(file)
+    refuses("checksum does not match", tensors.read_tensors, file)
 
 
 def test_a_file_without_a_header_is_read_as_it_is(tmp_path):
@@ -114,5 +113,4 @@ def test_tensors_that_are_read_one_by_one_must_stay_what_they_were(tmp_path):
     there = tensors.OnDisk(file, own)
     assert there["w"].tolist() == [1, 1, 1]
     tensors.write_tensors({"w": torch.zeros(3)}, file)
-    with pytest.raises(TasklabError, match="changed while it was in use"):
-        there["w"]
+    refuses("changed while it was in use", lambda: there["w"])

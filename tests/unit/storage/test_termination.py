@@ -2,8 +2,6 @@
 
 import os
 import signal
-import subprocess
-import sys
 import threading
 
 import pytest
@@ -40,26 +38,3 @@ def test_other_threads_go_on_as_usual():
     thread.start()
     thread.join()
     assert seen == [False]
-
-
-def test_an_uncaught_end_has_the_status_and_one_sentence():
-    code = (
-        "import os, signal\nfrom tasklab.storage import termination\n"
-        "with termination.handled('all is kept'):\n    os.kill(os.getpid(), signal.SIGTERM)\n"
-    )
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert (ended.returncode, ended.stderr) == (143, "all is kept\n")
-
-
-def test_the_command_line_ends_with_the_status_and_one_sentence():
-    code = (
-        "import io, os, signal, sys\nfrom tasklab.__main__ import main\n"
-        "class Out(io.StringIO):\n"
-        "    def write(self, text):\n        os.kill(os.getpid(), signal.SIGTERM)\n"
-        "sys.stdout = Out()\nsys.exit(main(['list', 'models']))\n"
-    )
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert ended.returncode == 143, ended.stderr
-    assert ended.stderr.splitlines() == [
-        "tasklab: asked to end; what is finished is kept, the same command goes on"
-    ]

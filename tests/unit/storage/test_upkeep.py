@@ -1,7 +1,5 @@
 """What is damaged is found, what nobody holds can go, and all else stays."""
 
-from __future__ import annotations
-
 import json
 import os
 import time
@@ -13,20 +11,20 @@ import torch
 
 from tasklab.__main__ import main
 from tasklab.storage import upkeep
-from tasklab.storage.store import Artifact, Store
+from tasklab.storage.store import Store
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
+def store(tmp_path):
     return Store(tmp_path / "store")
 
 
-def made(store: Store, kind: str, number: int) -> Artifact:
+def made(store, kind, number):
     tensors = {"w": torch.full((50,), float(number))}
     return store.get(kind, {"number": number}, lambda _: (tensors, {"loss": 0.5}))
 
 
-def flip(file: Path) -> None:
+def flip(file):
     content = bytearray(file.read_bytes())
     content[len(content) // 2] ^= 1
     file.write_bytes(content)
@@ -62,7 +60,7 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_damage_is_found(store: Store, damage: str) -> None:
+def test_damage_is_found(store, damage):
     paths = [made(store, kind, number).path for kind in ("a", "b") for number in range(3)]
     assert upkeep.verify(store, progress=False) == (6, [])
     DAMAGES[damage](paths[4])
@@ -73,13 +71,13 @@ def test_damage_is_found(store: Store, damage: str) -> None:
     assert paths[3].exists() and not (store.root / "damaged").exists()
 
 
-def old(path: Path, days: float) -> None:
+def old(path, days):
     for one in (path, *path.rglob("*")):
         os.utime(one, (time.time() - days * 86_400,) * 2)
 
 
 @pytest.mark.parametrize("held", [False, True])
-def test_what_nobody_holds_can_go(store: Store, held: bool) -> None:
+def test_what_nobody_holds_can_go(store, held):
     finished, key = made(store, "a", 1), store.key({"number": 2})
     draft = store.root / "tmp" / f"a-{key}-12345678"
     grid = store.root / "tmp" / "grid-123456789abc"
@@ -113,7 +111,7 @@ def test_what_nobody_holds_can_go(store: Store, held: bool) -> None:
     assert fresh in {one.path for one in upkeep.collect(store, days=0)}
 
 
-def test_drafts_in_the_data_folder_go_when_nobody_writes_them(store, tmp_path, monkeypatch) -> None:
+def test_drafts_in_the_data_folder_go_when_nobody_writes_them(store, tmp_path, monkeypatch):
     data = tmp_path / "data"
     monkeypatch.setenv("TASKLAB_DATA", str(data))
     written = data / "drawn" / ".a.safetensors.0123.partial"
@@ -132,7 +130,7 @@ def test_drafts_in_the_data_folder_go_when_nobody_writes_them(store, tmp_path, m
     assert writing.exists() and busy.exists() and recent.exists()
 
 
-def test_sizes_are_by_kind(store: Store, tmp_path: Path) -> None:
+def test_sizes_are_by_kind(store, tmp_path):
     for number in range(3):
         made(store, "a", number)
     made(store, "b", 1)
@@ -143,9 +141,7 @@ def test_sizes_are_by_kind(store: Store, tmp_path: Path) -> None:
     assert upkeep.sizes(tmp_path / "absent") == {}
 
 
-def test_the_commands(
-    store: Store, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_commands(store, capsys, monkeypatch):
     monkeypatch.setenv("TASKLAB_STORE", str(store.root))
     monkeypatch.setenv("TASKLAB_DATA", str(store.root / "absent"))
     path = made(store, "a", 1).path
@@ -175,7 +171,7 @@ def test_the_commands(
     assert main(["store", "verify"]) == 1  # the key is not that of its configuration
 
 
-def test_drafts_of_images_can_go(store: Store, tmp_path: Path, monkeypatch) -> None:
+def test_drafts_of_images_can_go(store, tmp_path, monkeypatch):
     data = tmp_path / "data"
     monkeypatch.setenv("TASKLAB_DATA", str(data))
     gone = [data / "mini-2" / ".a.st.0123abcd.partial", data / "pictures/pets/.c.json.1.partial"]

@@ -1,7 +1,5 @@
 """Advice is made of recorded numbers, and of no others."""
 
-from __future__ import annotations
-
 import sys
 
 import numpy as np
@@ -15,7 +13,7 @@ study.answers  # noqa: B018 - loads the module, whose function has the same name
 MODULE = sys.modules["tasklab.study.answers"]
 
 
-def test_an_effect_is_paired_and_draws_seeds_and_tasks(monkeypatch) -> None:
+def test_an_effect_is_paired_and_draws_seeds_and_tasks(monkeypatch):
     rng, gains = np.random.default_rng(0), {"A": 1.0, "B": 4.0, "C": 2.0}
     start = {(t, s): 50 + 9 * rng.standard_normal() for t in gains for s in range(3)}
     rows = [
@@ -37,7 +35,7 @@ def test_an_effect_is_paired_and_draws_seeds_and_tasks(monkeypatch) -> None:
     assert line.endswith("eight tasks +2.4 (−1.4 to 6.2)<br>*real drawings:* not recorded |")
 
 
-def test_many_sets_are_drawn_in_place_of_tasks(monkeypatch) -> None:
+def test_many_sets_are_drawn_in_place_of_tasks(monkeypatch):
     gains = np.random.default_rng(1).normal(2, 1, 12)
     rows = [
         {"experiment": "merging", "model": "icons_s", "method": "nonlinear", "metric": "absolute",
@@ -54,7 +52,7 @@ def test_many_sets_are_drawn_in_place_of_tasks(monkeypatch) -> None:
     assert effect == pytest.approx(expected)
 
 
-def test_the_shipped_records_answer() -> None:
+def test_the_shipped_records_answer():
     found = study.answers()
     both = [one for one in found if set(one.effects) == set(MODULE.WORLDS)]
     assert len(found) >= 9 and len(both) >= 8

@@ -1,11 +1,9 @@
 """Recorded parts as one table."""
 
-import pytest
-
-from tasklab.errors import TasklabError
 from tasklab.records import combine, tidy
 from tasklab.records.table import nothing
 from tasklab.study import results
+from tests.helpers import refuses
 
 
 def part(values, model="mini", experiment="addition"):
@@ -21,8 +19,7 @@ def test_what_two_parts_share_is_of_the_first_one():
     first = part({"Signs": (0.3, 70.0), "Scenes": (0.3, 80.0)})
     second = part({"Signs": (0.3, 71.0), "Scenes": (0.35, 81.0), "Places": (0.35, 60.0)})
     third = part({"Signs": (0.4, 50.0)}, model="mini_3")
-    with pytest.raises(TasklabError, match="recorded twice"):
-        combine(first, second)
+    refuses("recorded twice", combine, first, second)
     whole = results._of_the_first([first, second, third])
     found = {(row.model, row.task): row.value for row in whole.itertuples()}
     assert len(whole) == 4 and list(whole) == list(first)

@@ -6,12 +6,12 @@ import sys
 import pytest
 
 from tasklab import study
-from tasklab.errors import TasklabError
 from tasklab.records.claims import CLAIMS
 from tasklab.records.intervals import Interval
 from tasklab.records.judgement import Verdict
 from tasklab.records.table import nothing, tidy
 from tasklab.study.findings import Finding
+from tests.helpers import refuses
 
 MODULE = sys.modules[Finding.__module__]  # its function has the same name
 
@@ -99,5 +99,4 @@ def test_a_chapter_lists_its_own_findings_and_counts_its_statements(recorded):
     assert 'href="#' in text and "notebooks/" not in text  # links within the chapter
     assert "2 verdicts: 2 open" in text and text.endswith(" 2 confirmed.")
     assert study.found("tangent", []) == ""
-    with pytest.raises(TasklabError, match="did you mean 'tangent'"):
-        study.found("tangnet", [])
+    refuses("did you mean 'tangent'", study.found, "tangnet", [])

@@ -3,9 +3,6 @@
 import math
 import sys
 
-import pytest
-
-from tasklab.errors import TasklabError
 from tasklab.records import judgement
 from tasklab.records.claims import CLAIMS
 from tasklab.records.intervals import Interval
@@ -13,6 +10,7 @@ from tasklab.records.judgement import Verdict
 from tasklab.records.statements import marked
 from tasklab.storage.store import Store
 from tasklab.study import judged
+from tests.helpers import refuses
 
 
 def test_another_package_is_judged_again(tmp_path, monkeypatch):
@@ -35,5 +33,4 @@ def test_another_package_is_judged_again(tmp_path, monkeypatch):
 
 
 def test_a_misspelt_chapter_is_told(tmp_path):
-    with pytest.raises(TasklabError, match="did you mean 'tangent'"):
-        judged("tangnt", store=Store(tmp_path))
+    refuses("did you mean 'tangent'", lambda: judged("tangnt", store=Store(tmp_path)))

@@ -5,10 +5,10 @@ import shutil
 import pandas as pd
 import pytest
 
-from tasklab.errors import TasklabError
 from tasklab.records.table import is_awaited
 from tasklab.study import results
 from tasklab.study.sittings import rows_of
+from tests.helpers import refuses
 
 
 def test_a_recorded_file_that_is_missing_is_an_error(tmp_path, monkeypatch):
@@ -18,8 +18,7 @@ def test_a_recorded_file_that_is_missing_is_an_error(tmp_path, monkeypatch):
         shutil.copy(results.__file__.replace("results.py", f"recorded/{name}"), tmp_path)
     assert len(results.recorded("ctl", "editing")[0])
     (tmp_path / "ctl.csv.xz").unlink()
-    with pytest.raises(TasklabError, match="ctl.csv.xz is missing"):
-        results.recorded("ctl", "editing")
+    refuses("ctl.csv.xz is missing", results.recorded, "ctl", "editing")
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from tasklab import mini
-from tasklab.errors import TasklabError
 from tasklab.storage.tensors import write_tensors
 from tasklab.tasks import drawn
 from tasklab.tasks.drawn import DrawnImages, Images
 from tasklab.tasks.suites import suite
+from tests.helpers import refuses
 
 SMALL = {"train": 60, "val": 20, "test": 40}
 
@@ -154,19 +154,16 @@ def test_the_environment_names_the_cache(tmp_path, monkeypatch):
     ],
 )
 def test_unknown_names(arguments, message, tmp_path):
-    with pytest.raises(TasklabError, match=message):
-        images(tmp_path).load(*arguments)
+    refuses(message, lambda: images(tmp_path).load(*arguments))
 
 
 def test_a_suite_without_images():
-    with pytest.raises(TasklabError, match="suite 'paper' has no images yet"):
-        drawn.images_of(suite("paper"))
+    refuses("suite 'paper' has no images yet", lambda: drawn.images_of(suite("paper")))
 
 
 @pytest.mark.parametrize("n", [0, -1, 21, 10**30])
 def test_too_many_or_no_images(n, tmp_path):
-    with pytest.raises(TasklabError, match="from 1 to 20"):
-        images(tmp_path).load("Signs", "val", n=n)
+    refuses("from 1 to 20", lambda: images(tmp_path).load("Signs", "val", n=n))
 
 
 def test_results_are_keyed_by_the_pixels_that_are_read(tmp_path, monkeypatch, caplog):

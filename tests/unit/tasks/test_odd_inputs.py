@@ -6,10 +6,10 @@ import huggingface_hub.constants
 import pytest
 from PIL import Image
 
-from tasklab.errors import TasklabError
 from tasklab.tasks import drawn, own, small
 from tasklab.tasks.images.loader import DecodedImages
 from tasklab.tasks.suites import Suite, Task, suite
+from tests.helpers import refuses
 
 
 class Unspeakable:
@@ -30,9 +30,8 @@ def pets(tmp_path_factory):
 
 
 def refused(call, *words):
-    with pytest.raises(TasklabError) as error:
-        call()
-    text = str(error.value)
+    error = refuses("", call)
+    text = error
     assert text.endswith(".") and "\n" not in text and len(text) < 800, text
     assert all(word in text for word in words), text
 

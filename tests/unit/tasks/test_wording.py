@@ -7,6 +7,7 @@ import pytest
 from tasklab.errors import TasklabError
 from tasklab.tasks.suites import Task
 from tasklab.tasks.wording import by_order, words_for
+from tests.helpers import refuses
 
 LETTERS = ("a", "b", "c")
 NUMBERS = tuple(sorted(map(str, range(1, 13))))  # 1, 10, 11, 12, 2, ...
@@ -26,8 +27,7 @@ NUMBERS = tuple(sorted(map(str, range(1, 13))))  # 1, 10, 11, 12, 2, ...
 )
 def test_a_list_is_refused_where_orders_differ(names):
     words = [f"word {'xyzuvwklmnop'[n] * 3}" for n in range(len(names))]
-    with pytest.raises(TasklabError, match="in alphabetical order; .* Give a mapping"):
-        words_for(names, words, "here")
+    refuses("in alphabetical order; .* Give a mapping", words_for, names, words, "here")
     assert words_for(names, dict(zip(names, words, strict=True)), "here") == tuple(words)
 
 
@@ -97,8 +97,7 @@ def test_names_of_folders_may_be_in_any_order():
     ],
 )
 def test_words_that_read_like_another_folder_are_refused(names, words):
-    with pytest.raises(TasklabError, match="and it reads like"):
-        words_for(names, words, "here")
+    refuses("and it reads like", words_for, names, words, "here")
 
 
 @pytest.mark.parametrize(
@@ -114,8 +113,7 @@ def test_words_that_read_like_another_folder_are_refused(names, words):
     ],
 )
 def test_what_names_no_class_is_refused(classes, says):
-    with pytest.raises(TasklabError, match=says):
-        words_for(LETTERS, classes, "here")
+    refuses(says, words_for, LETTERS, classes, "here")
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from tasklab.tuning import steps as stepping
 from tasklab.tuning.memory import Recomputed
 from tasklab.tuning.methods import METHODS
 from tasklab.tuning.recipe import FineTune
+from tests.helpers import refuses
 
 SIZE, WIDTH, COUNT, TASK = 4, 6, 50, "LandCover"
 RUN = FineTune(
@@ -419,15 +420,13 @@ def without(part):
     ],
 )
 def test_a_pattern_that_matches_nothing_raises(params, message):
-    with pytest.raises(TasklabError, match=message):
-        methods.trainable(params, "attention", "ViT")
+    refuses(message, methods.trainable, params, "attention", "ViT")
 
 
 def test_unknown_methods():
     whole = {"nonlinear", "linearized", "tau_jp", "tak", "ortho_reg", "off_diagonal", "delta"}
     assert set(PER_BLOCK) | whole == set(METHODS)
-    with pytest.raises(TasklabError, match="did you mean 'attention'"):
-        methods.trainable(vit(), "atention", "ViT")
+    refuses("did you mean 'attention'", lambda: methods.trainable(vit(), "atention", "ViT"))
 
 
 def test_a_method_that_cannot_be_fails_before_training(store):
@@ -446,8 +445,7 @@ def test_nan_stops_the_run_and_keeps_nothing(store):
     clip = tiny(Curved)
     clip.encoder.params["last.bias"][0] = float("nan")
     message = f"{TASK} by 'nonlinear' is not finite at step 0 of 12: loss nan"
-    with pytest.raises(TasklabError, match=message):
-        train(RUN, clip, store)
+    refuses(message, train, RUN, clip, store)
     assert store.find("finetune", finetune.identity(RUN, clip)) is None
 
 
@@ -459,8 +457,7 @@ def test_divergence_stops_the_run(store, monkeypatch):
     monkeypatch.setattr(
         heads.Head, "__call__", lambda h, f: logits(h, f) * (1 + 0.1 * next(rising))
     )
-    with pytest.raises(TasklabError, match=r"diverges at step \d+ of 400: loss \d"):
-        train(config, clip, store)
+    refuses(r"diverges at step \d+ of 400: loss \d", train, config, clip, store)
 
 
 def test_bfloat16_comes_close(store):
@@ -594,13 +591,11 @@ def test_blocks_are_recomputed_where_one_image_does_not_fit(
 def test_where_one_image_never_fits_the_run_stops(store, monkeypatch, transformer):
     attempts = short_of_memory(monkeypatch, lambda images, again: False)
     message = "step 0: out of memory, even with 1 at a time, and the insides.*Take a smaller model"
-    with pytest.raises(TasklabError, match=message):
-        train(RUN, transformer, store)
+    refuses(message, train, RUN, transformer, store)
     assert len(attempts) == 10
     assert store.find("finetune", finetune.identity(RUN, transformer)) is None
     attempts.clear()
-    with pytest.raises(TasklabError, match=r"even with 1 at a time \("):  # has no blocks
-        train(RUN, tiny(Curved), store)
+    refuses(r"even with 1 at a time \(", lambda: train(RUN, tiny(Curved), store))  # has no blocks
     assert len(attempts) == 5
 
 
@@ -634,8 +629,7 @@ def test_no_memory_for_the_optimisers_state_is_said(store, monkeypatch, transfor
 
     with monkeypatch.context() as short:
         short.setattr(torch.optim.AdamW, "step", full)
-        with pytest.raises(TasklabError, match=r"step 0: out of memory for the optim.*precision="):
-            train(RUN, transformer, store)
+        refuses(r"step 0: out of memory for the optim.*precision=", train, RUN, transformer, store)
     assert store.find("finetune", finetune.identity(RUN, transformer)) is None
     train(RUN, transformer, store)
 

@@ -28,6 +28,8 @@ from tasklab.tuning import (
     tangent,
 )
 from tasklab.tuning.recipe import FineTune, recipe
+from tests.helpers import refuses
+from tests.vectors import noise
 
 SIZE, COUNT, TASK, OTHERS = 8, 40, "LandCover", ("Signs", "Places", "Scenes")
 RUN = FineTune(
@@ -76,11 +78,7 @@ def train(config, clip, folder):
 
 
 def change(clip, scale=0.05):
-    generator = torch.Generator().manual_seed(3)
-    return {
-        name: scale * torch.randn(x.shape, generator=generator, dtype=x.dtype)
-        for name, x in clip.encoder.params.items()
-    }
+    return dict(noise(clip.encoder.params, 3, scale))
 
 
 def other_images():
@@ -275,14 +273,11 @@ def test_where_they_cannot_be():
         dataclasses.replace(RUN, method="tau_jp")
     with pytest.raises(TasklabError, match="give at least two tasks"):
         Lab(model="mini_xs", steps=1, tasks=TASK, progress=False).run(TASK, "tau_jp", 0)
-    with pytest.raises(TasklabError, match="at least two tasks"):
-        recipe("mini", "mine", "tau_jp", suite=OWN)
-    with pytest.raises(TasklabError, match="others must be other tasks than 'LandCover'"):
-        run_of("tau_jp", others=(TASK, "Signs"))
+    refuses("at least two tasks", recipe, "mini", "mine", "tau_jp", suite=OWN)
+    refuses("others must be other tasks than 'LandCover'", run_of, "tau_jp", others=(TASK, "Signs"))
     with pytest.raises(TasklabError, match="'nonlinear' has no penalty; .* tau_jp, tak, ortho_reg"):
         run_of("nonlinear", penalty=1.0)
-    with pytest.raises(TasklabError, match="penalty"):
-        run_of("ortho_reg", penalty=-1.0)
+    refuses("penalty", run_of, "ortho_reg", penalty=-1.0)
     odd = {"features.0.weight": torch.zeros(2, 2)}
     with pytest.raises(TasklabError, match="columns of linear layers orthogonal, and odd has no"):
         methods.trainable(odd, "off_diagonal", "odd")
@@ -316,11 +311,8 @@ def pictures(count, seed=0):
 
 
 def moved(encoder, only=None):
-    draw = torch.Generator().manual_seed(5)
-    made = {
-        n: torch.randn(x.shape, generator=draw, dtype=x.dtype) for n, x in encoder.params.items()
-    }
-    return made if only is None else {n: made[n] for n in only}
+    made = noise(encoder.params, 5, 1.0)
+    return {n: made[n] for n in only or made}
 
 
 def exact(encoder, delta, x):

@@ -17,6 +17,7 @@ from tasklab.analyses.merging import (
 )
 from tasklab.errors import TasklabError
 from tasklab.taskvector import TaskVector
+from tests.helpers import refuses
 
 
 def test_ties_by_hand(cases):
@@ -217,8 +218,7 @@ def test_vectors_that_are_zero_make_one_that_is(cases):
     ],
 )
 def test_shares_that_are_none_are_refused(cases, rule, options, message):
-    with pytest.raises(TasklabError, match=message):
-        rule(cases.vectors(2), **options)
+    refuses(message, lambda: rule(cases.vectors(2), **options))
 
 
 def test_one_vector_alone_has_no_consensus_and_no_competition(cases):

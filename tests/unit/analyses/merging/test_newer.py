@@ -7,6 +7,7 @@ import torch
 from tasklab.analyses import merging
 from tasklab.errors import TasklabError
 from tasklab.taskvector import TaskVector
+from tests.helpers import refuses
 
 svd = np.linalg.svd
 FC, PROJ, SCALE = "blocks.{}.mlp.fc1.weight", "blocks.{}.mlp.fc2.weight", "blocks.{}.norm.weight"
@@ -141,8 +142,7 @@ def test_regmean_plusplus_averages_what_is_in_no_block(cases):
     found = merging.regmean_plusplus(vectors, [read, read], ridge=0.1)
     for name in ("proj", "positional_embedding"):
         torch.testing.assert_close(found[name], (vectors[0][name] + vectors[1][name]) / 2)
-    with pytest.raises(TasklabError, match=r"readers=\[...\].* 2 vectors, not 1"):
-        merging.regmean_plusplus(vectors, [read])
+    refuses(r"readers=\[...\].* 2 vectors, not 1", merging.regmean_plusplus, vectors, [read])
 
 
 # --- Subspace Boosting ---------------------------------------------------------------------------
@@ -248,7 +248,6 @@ def test_an_essential_merge_has_equal_singular_values_and_takes_what_is_read():
 def test_a_coefficient_is_recommended_only_where_one_is_recorded():
     for name in ("lot", "boosting", "essential"):
         rule = merging.METHODS[name]
-        with pytest.raises(TasklabError, match=f"{rule.title} has no recommended"):
-            rule.usual(2, {})
+        refuses(f"{rule.title} has no recommended", rule.usual, 2, {})
         assert rule.usual(2, {"alpha": 1.0}) == dict(rule.fixed)
         assert rule.usual(8, {})["alpha"] == rule.chosen[8][0]

@@ -8,6 +8,7 @@ import torch
 from tasklab.analyses.merging import fisher, pooled_diagonals, pooled_grams, regmean
 from tasklab.errors import TasklabError
 from tasklab.taskvector import TaskVector
+from tests.helpers import refuses
 
 
 class Told(dict):
@@ -75,8 +76,7 @@ def test_what_not_all_tasks_have_is_averaged(cases):
     found = regmean(vectors, grams)
     torch.testing.assert_close(found[name], sum(v[name] for v in vectors) / 3)
     torch.testing.assert_close(found[kept], dense(vectors, grams, kept, 0.9, 0))
-    with pytest.raises(TasklabError, match="of none"):
-        pooled_grams(vectors, [grams[0], {}, grams[2]])
+    refuses("of none", lambda: pooled_grams(vectors, [grams[0], {}, grams[2]]))
 
 
 def test_too_few_and_too_many(cases):
@@ -84,5 +84,4 @@ def test_too_few_and_too_many(cases):
     for many in (1, 3):
         with pytest.raises(TasklabError, match=f"2 vectors, not {many}"):
             regmean(vectors, iter([one] * many))
-    with pytest.raises(TasklabError, match="grams.*, not int"):
-        regmean(vectors, 3)
+    refuses("grams.*, not int", regmean, vectors, 3)

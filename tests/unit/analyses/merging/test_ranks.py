@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tasklab.analyses.merging.ranks import kth_smallest
-from tasklab.errors import TasklabError
+from tests.helpers import refuses
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
@@ -22,7 +22,5 @@ def test_it_is_what_sorting_finds(dtype):
 
 @pytest.mark.parametrize("k", [-1, 2])
 def test_a_rank_that_is_not_there_is_refused(k):
-    with pytest.raises(TasklabError, match=f"no number of rank {k} among 2"):
-        kth_smallest(lambda: [torch.ones(2)], k)
-    with pytest.raises(TasklabError, match="among 0"):
-        kth_smallest(list, 0)
+    refuses(f"no number of rank {k} among 2", kth_smallest, lambda: [torch.ones(2)], k)
+    refuses("among 0", kth_smallest, list, 0)

@@ -7,6 +7,7 @@ import pytest
 from tasklab.analyses import merging
 from tasklab.errors import TasklabError
 from tasklab.taskvector import TaskVector
+from tests.helpers import refuses
 
 
 def test_every_method_keeps_names_shapes_types_and_scales_with_alpha(cases):
@@ -40,12 +41,9 @@ def test_methods_tell_where_they_are_from():
 
 def test_an_unknown_name_is_answered_with_the_nearest(cases):
     vectors = cases.vectors(2)
-    with pytest.raises(TasklabError, match="'tie': did you mean 'ties'"):
-        merging.merge("tie", vectors)
-    with pytest.raises(TasklabError, match="ties 'kep': did you mean 'keep'"):
-        merging.merge("ties", vectors, kep=0.2)
-    with pytest.raises(TasklabError, match="unknown method of merging 3"):
-        merging.merge(3, vectors)
+    refuses("'tie': did you mean 'ties'", merging.merge, "tie", vectors)
+    refuses("ties 'kep': did you mean 'keep'", merging.merge, "ties", vectors, kep=0.2)
+    refuses("unknown method of merging 3", merging.merge, 3, vectors)
 
 
 @pytest.mark.parametrize("name", ["tall_masks", "emr", "tsv_c", "wemoe", "adamerging"])
@@ -65,6 +63,5 @@ def test_a_single_recorded_number_serves_its_neighbours_alone():
     of = merging.METHODS["lot"].recommended
     assert of(8) == of(6) == of(12) == {"alpha": 1.37}
     for count in (2, 13):
-        with pytest.raises(TasklabError, match=rf"for {count} vectors \(recorded with 8\)"):
-            of(count)
+        refuses(rf"for {count} vectors \(recorded with 8\)", of, count)
     assert merging.METHODS["wudi"].recommended(2) == merging.METHODS["wudi_descent"].recommended(2)

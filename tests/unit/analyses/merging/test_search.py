@@ -5,9 +5,9 @@ import pytest
 import torch
 
 from tasklab.analyses.merging import METHODS, search
-from tasklab.errors import TasklabError
 from tasklab.experiments.merging import FULL, QUICK
 from tasklab.taskvector import TaskVector
+from tests.helpers import refuses
 
 
 def make(option):
@@ -77,8 +77,7 @@ def test_where_the_tangent_models_coefficient_is_negative_its_size_is_searched(s
 
 
 def test_a_budget_that_does_not_suffice():
-    with pytest.raises(TasklabError, match="a budget of 3 looks .* 3 values"):
-        run((0.1, 0.2, 0.3), (0.1, 1.0), budget=3)
+    refuses("a budget of 3 looks .* 3 values", run, (0.1, 0.2, 0.3), (0.1, 1.0), budget=3)
 
 
 def test_options_that_are_searched_exist_and_leave_most_looks_to_the_coefficient():

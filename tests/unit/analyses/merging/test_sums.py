@@ -1,11 +1,9 @@
 """Weighted sums, against the algebra of task vectors."""
 
-import pytest
-
 from tasklab.analyses.merging import arithmetic, average, lines
 from tasklab.analyses.merging.sums import depths
-from tasklab.errors import TasklabError
 from tasklab.taskvector import TaskVector
+from tests.helpers import refuses
 
 
 def test_sums_are_those_of_the_algebra(cases):
@@ -41,14 +39,9 @@ def test_convnext_has_stages_of_blocks():
 
 def test_what_cannot_be_summed_is_refused(cases):
     a, b = cases.vectors(2)
-    with pytest.raises(TasklabError, match="2 .* 3 coefficients"):
-        arithmetic([a, b], alpha=[1, 2, 3])
-    with pytest.raises(TasklabError, match="alpha"):
-        arithmetic([a, b], alpha=float("nan"))
-    with pytest.raises(TasklabError, match="alpha"):
-        average([a, b], alpha="much")
-    with pytest.raises(TasklabError, match="at least 2"):
-        average([a])
+    refuses("2 .* 3 coefficients", arithmetic, [a, b], alpha=[1, 2, 3])
+    refuses("alpha", lambda: arithmetic([a, b], alpha=float("nan")))
+    refuses("alpha", average, [a, b], alpha="much")
+    refuses("at least 2", average, [a])
     part = TaskVector({"proj": a["proj"]})
-    with pytest.raises(TasklabError, match="at least two blocks"):
-        lines([part, part])
+    refuses("at least two blocks", lines, [part, part])

@@ -1,7 +1,5 @@
 """Estimates of merges grow with the vectors as what the merges do."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

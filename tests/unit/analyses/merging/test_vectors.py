@@ -8,6 +8,7 @@ from tasklab.analyses.merging.vectors import by_matrix, is_matrix, listed
 from tasklab.errors import TasklabError
 from tasklab.models import loading
 from tasklab.taskvector import Base, TaskVector
+from tests.helpers import refuses
 
 
 def test_matrices_are_what_layers_multiply_with():
@@ -50,10 +51,7 @@ def test_vectors_of_different_models_are_refused(cases):
     wide = TaskVector({**whole, "proj": torch.ones(6, 9)})
     with pytest.raises(TasklabError, match="'b' has stem, which 'a' lacks"):
         listed({"a": whole, "b": TaskVector({"stem": torch.ones(2)})})
-    with pytest.raises(
-        TasklabError, match=r"proj has shape \(6, 8\) in task vector 1 and \(6, 9\)"
-    ):
-        listed([whole, wide])
+    refuses(r"proj has shape \(6, 8\) in task vector 1 and \(6, 9\)", listed, [whole, wide])
 
 
 def test_a_parameter_that_a_vector_does_not_name_is_0_in_it(cases):
@@ -75,16 +73,11 @@ def test_a_parameter_that_a_vector_does_not_name_is_0_in_it(cases):
 
 def test_what_is_no_list_of_vectors_is_refused(cases):
     vector = cases.vector(0)
-    with pytest.raises(TasklabError, match="1 task vector .* 2"):
-        listed([vector], 2)
-    with pytest.raises(TasklabError, match="0 task vectors"):
-        listed([])
-    with pytest.raises(TasklabError, match="list .* not TaskVector"):
-        listed(vector)
-    with pytest.raises(TasklabError, match="2 .* dict"):
-        listed([vector, dict(vector)])
-    with pytest.raises(TasklabError, match="have no parameters"):
-        listed([TaskVector({}), TaskVector({})])
+    refuses("1 task vector .* 2", listed, [vector], 2)
+    refuses("0 task vectors", listed, [])
+    refuses("list .* not TaskVector", listed, vector)
+    refuses("2 .* dict", lambda: listed([vector, dict(vector)]))
+    refuses("have no parameters", lambda: listed([TaskVector({}), TaskVector({})]))
 
 
 def test_half_precision_is_merged_in_single_precision():

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tasklab.errors import TasklabError
 from tasklab.tasks import own
 from tasklab.tasks.images import layouts, trees
+from tests.helpers import refuses
 
 SIX = {f"{n}": ("cat", "dog")[n % 2] for n in range(6)}
 
@@ -139,8 +139,7 @@ def test_what_is_not_clear_is_refused(rows, says, tmp_path):
     images(tmp_path / "images", "0", "1", "2", "3")
     images(tmp_path / "train", "2")
     (tmp_path / "labels.csv").write_text("\n".join(rows))
-    with pytest.raises(TasklabError, match=says):
-        layouts.splits_in(tmp_path)
+    refuses(says, layouts.splits_in, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -157,8 +156,7 @@ def test_a_list_beside_folders_of_classes(rows, says, tmp_path, caplog):
         images(tmp_path / name, "0", "1")
     (tmp_path / "labels.csv").write_text("\n".join(rows))
     if says is None:  # HAM10000's are in folders part_1 and part_2
-        with pytest.raises(TasklabError, match="gives their images other classes"):
-            layouts.splits_in(tmp_path)
+        refuses("gives their images other classes", layouts.splits_in, tmp_path)
         return
     assert set(labels(tmp_path)["all"].values()) == {"a", "b"}
     assert says in caplog.text and bool(says) == bool(caplog.text)

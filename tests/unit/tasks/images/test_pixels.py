@@ -3,11 +3,7 @@
 import errno
 import json
 import os
-import signal
-import subprocess
-import sys
 import threading
-import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -20,38 +16,14 @@ from PIL import Image
 from tasklab.errors import TasklabError
 from tasklab.tasks.images import decoding, formats, pixels
 from tasklab.tasks.images.decoding import Transform
-
-SIDE = 16
-CENTRE = Transform("centre", SIDE)
+from tests.decoded import CENTRE, SIDE, expected, images, rows_of
+from tests.helpers import refuses
 
 
 @pytest.fixture
 def split(tmp_path, monkeypatch):
     monkeypatch.setattr(formats, "CHUNK", 4)
     return images(tmp_path / "data", 40)
-
-
-def images(folder, count, scale=1):
-    random, files = np.random.default_rng(0), []
-    folder.mkdir()
-    for i in range(count):
-        shape = (scale * (20 + i % 7), scale * (18 + i % 5), 3)
-        file = folder / f"{i:03d}.png"
-        Image.fromarray(random.integers(0, 256, shape, dtype=np.uint8)).save(file)
-        files.append(file)
-    return formats.image_files(files, [i % 3 for i in range(count)], ["a", "b", "c"])
-
-
-def expected(split, rows, transform=CENTRE):
-    kept = []
-    for row in rows:
-        with Image.open(split.files[row]) as image:
-            kept.append(transform(image.convert("RGB")))
-    return np.stack(kept)
-
-
-def rows_of(split, count=30):
-    return np.random.default_rng(1).permutation(len(split))[:count]
 
 
 @pytest.mark.parametrize("size", [(640, 480), (33, 500), (224, 224), (100, 90), (301, 225)])
@@ -91,8 +63,7 @@ def test_other_transforms():
         Transform("native", 20)(image.crop((0, 0, 20, 20))),
         np.broadcast_to(np.array([255, 0, 0], np.uint8)[:, None, None], (3, 20, 20)),
     )
-    with pytest.raises(TasklabError, match="is 40 x 20; all should be 20 x 20"):
-        Transform("native", 20)(image)
+    refuses("is 40 x 20; all should be 20 x 20", lambda: Transform("native", 20)(image))
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
@@ -263,69 +234,6 @@ def test_files_are_known_by_what_is_in_them(tmp_path):
         assert contents() == before[::-1]
 
 
-SLOWLY = """
-import sys, time
-from pathlib import Path
-import numpy as np
-sys.path.insert(0, {here!r})
-from tasklab.tasks.images import decoding, formats, pixels
-from tasklab.tasks.images.decoding import Transform
-formats.CHUNK = 4
-read = formats.read
-def slow(*args):
-    time.sleep({pause})
-    yield from read(*args)
-formats.read = slow
-files = sorted(Path({data!r}).glob("*.png"))
-split = formats.image_files(files, [i % 3 for i in range(len(files))], ["a", "b", "c"])
-rows = np.random.default_rng(1).permutation(len(split))[:{count}]
-pixels.decode(Path({out!r}), split, rows, Transform("centre", {side}), jobs={jobs}, progress=False)
-"""
-
-
-def script(root, *, pause, count=30, side=SIDE, jobs=1):
-    return SLOWLY.format(
-        here=str(Path(pixels.__file__).parents[3]),
-        data=str(root / "data"),
-        out=str(root / "out"),
-        pause=pause,
-        count=count,
-        side=side,
-        jobs=jobs,
-    )
-
-
-def test_a_killed_decoding_goes_on_where_it_was(split, tmp_path, monkeypatch):
-    rows, work = rows_of(split), tmp_path / "out.partial"
-    process = subprocess.Popen([sys.executable, "-c", script(tmp_path, pause=0.2)])
-    log, limit = work / "done.jsonl", time.monotonic() + 60
-    while time.monotonic() < limit:
-        if log.exists() and len(log.read_text().splitlines()) >= 3:
-            break
-        time.sleep(0.02)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    done = [json.loads(line)["chunk"] for line in log.read_text().splitlines()]
-    assert 3 <= len(done) < 10 and not (tmp_path / "out").exists()
-    with log.open("a") as file:
-        file.write('{"chunk": 9, "sha')  # killed while it wrote
-    at = int(np.flatnonzero(np.isin(rows, range(4 * done[0], 4 * done[0] + 4)))[0])
-    mapped = np.load(work / "x.npy", mmap_mode="r+")
-    mapped[at] += 1  # damage to what the first chunk left
-    mapped.flush()
-    again, decode = [], decoding.Job.decode
-
-    def count(self, chunk):
-        again.append(chunk)
-        return decode(self, chunk)
-
-    monkeypatch.setattr(decoding.Job, "decode", count)
-    made = pixels.decode(tmp_path / "out", split, rows, CENTRE, progress=False, jobs=1)
-    assert np.array_equal(made.x, expected(split, rows))
-    assert done[0] in again and not set(done[1:]) & set(again)
-    assert not work.exists()
-
-
 def test_an_image_that_cannot_be_decoded_is_named_and_the_rest_is_kept(split, tmp_path):
     rows, bad = np.arange(40), Path(split.files[22])
     good = bad.read_bytes()
@@ -381,51 +289,6 @@ def test_a_thread_that_fails_is_one_line_and_ends_the_others(error, split, tmp_p
     with pytest.raises(TasklabError, match=ENDS[error]):
         pixels.decode(tmp_path / "out", split, np.arange(40), CENTRE, progress=False, jobs=2)
     assert not [one for one in threading.enumerate() if "ThreadPool" in one.name]
-
-
-@pytest.mark.parametrize("jobs", [1, 4])
-def test_ctrl_c_ends_a_decoding_after_the_chunks_that_are_begun(jobs, split, tmp_path):
-    """What they print is not the user's; what is finished is kept."""
-    code = script(tmp_path, pause=0.3, count=40, jobs=jobs)
-    # A shell that runs the tests in the background lets them, and what they start, ignore Ctrl-C.
-    code = f"import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n{code}"
-    process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True)
-    log = tmp_path / "out.partial" / "done.jsonl"
-    waited_for(lambda: log.exists() and log.read_text())
-    process.send_signal(signal.SIGINT)
-    _, told = process.communicate(timeout=20)
-    assert told.count("Traceback") == 1 and "KeyboardInterrupt" in told, told
-    assert 1 <= len(log.read_text().splitlines()) < 10
-
-
-def waited_for(condition):
-    limit = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < limit
-        time.sleep(0.02)
-
-
-def test_who_waits_for_another_process_says_so(split, tmp_path, caplog):
-    code = f"import filelock, time; lock = filelock.FileLock({str(tmp_path / 'out.lock')!r}); "
-    code += f"lock.acquire(); open({str(tmp_path / 'held')!r}, 'w').close(); time.sleep(1.5)"
-    with subprocess.Popen([sys.executable, "-c", code]):
-        waited_for((tmp_path / "held").exists)
-        pixels.decode(tmp_path / "out", split, np.arange(9), CENTRE, progress=False, title="mine")
-    assert "mine: waiting for another process that decodes" in caplog.text
-
-
-def test_memory_does_not_grow_with_the_data(tmp_path):
-    images(tmp_path / "data", 24, scale=20)  # 400 x 360 and more
-    peak = "\nimport resource; print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)\n"
-    code = script(tmp_path, pause=0, count=4, side=512) + peak
-    code += f"rows, out = np.random.permutation(24), Path({str(tmp_path / 'all')!r})\n"
-    code += (
-        "pixels.decode(out, split, rows, Transform('centre', 512), jobs=1, progress=False)" + peak
-    )
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
-    first, second = map(int, out.stdout.split())
-    grown = (second - first) * (1024 if sys.platform != "darwin" else 1)
-    assert grown < 8e6 < 20 * 3 * 512**2, f"{grown / 1e6:.0f} MB more"
 
 
 def test_a_disk_that_is_too_small_is_said_before_any_work(split, tmp_path, monkeypatch):

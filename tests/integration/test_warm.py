@@ -1,7 +1,5 @@
 """Kernels that are forks of one process."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time
