@@ -51,12 +51,16 @@ def test_a_map_is_made_of_the_labs_vectors_and_kept(lab, monkeypatch):
     pd.testing.assert_frame_equal(again, table)
 
 
-def test_the_exact_choice_is_never_worse_than_the_grids_on_validation(lab):
+def test_exact_and_own_choices_are_never_worse_than_the_grids_on_validation(lab):
     table = experiments.exact_alpha(lab, ["posthoc", "linearized"])
     chosen = table[table["split"] == "validation"].groupby(["method", "metric"])["value"].mean()
     for method in ("posthoc", "linearized"):
         assert chosen[method, "chosen_exact"] >= chosen[method, "chosen_grid"] - 1e-9
     refuses("not affine", experiments.exact_alpha, lab, ["nonlinear"])
+    table = experiments.own_coefficients(lab, ["nonlinear", "linearized"])
+    mean = table[table["split"] == "validation"].groupby(["method", "metric"])["value"].mean()
+    for method in ("nonlinear", "linearized"):
+        assert mean[method, "normalised_own"] >= mean[method, "normalised_shared"] - 1e-9
 
 
 def test_exact_negations_are_recorded_like_those_of_a_grid(lab):
@@ -64,13 +68,6 @@ def test_exact_negations_are_recorded_like_those_of_a_grid(lab):
     assert set(table["metric"]) == {"target", "control"} and table["hits"].notna().all()
     assert len(table) == 2 * 2 * len(lab.suite.names) and table["alpha"].between(0, 1).all()
     refuses("not affine", experiments.exact_negation, lab, ["nonlinear"])
-
-
-def test_own_coefficients_are_never_worse_on_validation(lab):
-    table = experiments.own_coefficients(lab, ["nonlinear", "linearized"])
-    mean = table[table["split"] == "validation"].groupby(["method", "metric"])["value"].mean()
-    for method in ("nonlinear", "linearized"):
-        assert mean[method, "normalised_own"] >= mean[method, "normalised_shared"] - 1e-9
 
 
 def test_localization_compares_initialisations(lab):

@@ -79,7 +79,7 @@ def test_the_chosen_alpha_has_the_best_normalised_validation_accuracy(tables):
         assert curve[chosen[0]] == curve.max()
 
 
-def test_a_linear_model_is_evaluated_as_the_sum_of_its_features(lab):
+def test_a_model_is_evaluated_by_the_sum_of_its_features_or_with_edited_weights(lab):
     encoder, evaluator = lab.clip.encoder, lab.evaluator
     vector = lab.vectors("linearized", 0, ["Signs"])["Signs"] * 20  # two steps move little
     images = evaluator.images("Signs", "test")
@@ -87,12 +87,7 @@ def test_a_linear_model_is_evaluated_as_the_sum_of_its_features(lab):
     guess = evaluator.head("Signs")(found.f0 + 0.5 * found.jtau)
     expected = 100 * heads.accuracy(guess, images.y)
     assert evaluator.evaluate(vector, "Signs", "test", 0.5, linear=True) == pytest.approx(expected)
-
-
-def test_a_nonlinear_model_is_evaluated_with_edited_weights(lab):
-    encoder, evaluator = lab.clip.encoder, lab.evaluator
     vector = lab.vectors("nonlinear", 0, ["Signs"])["Signs"] * 20
-    images = evaluator.images("Signs", "test")
     params = {k: p + 0.5 * vector[k] for k, p in encoder.params.items()}
     features = encoder(params, encoder.preprocess(images.x))
     expected = 100 * heads.accuracy(evaluator.head("Signs")(features), images.y)

@@ -144,3 +144,13 @@ def test_the_mlp_learns_upright_digits_and_then_turned_ones():
     assert scratch.accuracy(network, upright, turned) < 40
     theta = scratch.train(network, upright, few(90.0), epochs=20, lr=0.1)
     assert scratch.accuracy(network, theta, turned) > 80
+
+
+def test_pictures_are_reproducible_and_not_in_both_splits():
+    first = small.class_split(0, "test")
+    small.class_split.cache_clear()
+    small._drawn.cache_clear()
+    again = small.class_split(0, "test")
+    assert torch.equal(first.x, again.x) and torch.equal(first.y, again.y)
+    both = torch.cat([first.x, small.class_split(0, "train").x]).flatten(1)
+    assert len(torch.unique(both, dim=0)) == len(both)

@@ -370,48 +370,20 @@ def products(network, x):
     return counted.get_total_flops() // 2
 
 
-@pytest.mark.parametrize("name", ["mini", "mini_s", "mini_xs", "mini_convnext", "mini_few"])
+SHIPPED = ("mini", "mini_s", "mini_xs", "mini_convnext", "mini_few", "mini_t5")
+
+
+@pytest.mark.parametrize("name", SHIPPED)
 def test_products_are_those_of_shipped_models(name):
     import torch
 
     from tasklab.models import loading
 
     encoder = loading.load(name, init="random").encoder
-    found = products(encoder.module, torch.zeros(1, 3, 32, 32))
-    assert spec(name).tower.products == pytest.approx(found, rel=0.06)
-
-
-def test_products_are_those_of_the_text_model():
-    import torch
-
-    from tasklab.models import loading
-
-    encoder = loading.load("mini_t5", init="random").encoder
-    found = products(encoder.module, torch.ones(1, 48, dtype=torch.long))
-    assert spec("mini_t5").tower.products == pytest.approx(found, rel=0.01)
-
-
-@pytest.mark.parametrize("name", FULL_SIZE)
-def test_parameters_are_those_of_the_models(name):
-    import torch
-
-    from tasklab.models import loading
-
-    entry = spec(name)
-    with torch.device("meta"):
-        model = loading.build(entry)
-    own = model.visual if entry.kind == "clip" and entry.text else model
-    count = sum(p.numel() for p in own.parameters())
-    tower = entry.tower
-    assert tower.parameters == count
-    if entry.kind != "t5":  # which asks for values
-        side = 256 if name == "convnext" else 224
-        with torch.device("meta"):
-            assert products(own, torch.zeros(1, 3, side, side)) == pytest.approx(
-                tower.products, rel=0.01
-            )
-    if own is not model:
-        assert tower.text == sum(p.numel() for p in model.parameters()) - count
+    text = name == "mini_t5"
+    x = torch.ones(1, 48, dtype=torch.long) if text else torch.zeros(1, 3, 32, 32)
+    found = products(encoder.module, x)
+    assert spec(name).tower.products == pytest.approx(found, rel=0.01 if text else 0.06)
 
 
 # Chapters

@@ -179,38 +179,40 @@ def save_old(thing, path, **options):
     return path
 
 
+CONFIG = {
+    "embed_dim": EMBED,
+    "vision_cfg": {
+        "layers": LAYERS, "width": WIDTH, "head_width": WIDTH // HEADS, "image_size": IMAGE,
+        "patch_size": PATCH,
+    },
+    "text_cfg": {"context_length": 5, "vocab_size": 20, "width": 8, "heads": 1, "layers": 1},
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Return a folder with the weights of both tiny models."""
+    folder = tmp_path_factory.mktemp("weights")
+    torch.manual_seed(3)
+    built = open_clip.model.CLIP(**CONFIG, quick_gelu=True)
+    for name in ("tiny", "tiny_gelu"):
+        save_file(built.state_dict(), folder / f"{name}.safetensors")
+    return folder
+
+
 @pytest.fixture(autouse=True)
-def tiny(monkeypatch, tmp_path):
+def tiny(monkeypatch, folder):
     for name, quick in (("tiny", True), ("tiny_gelu", False)):
-        vision = {"layers": LAYERS, "width": WIDTH, "head_width": WIDTH // HEADS}
-        config = {
-            "embed_dim": EMBED,
-            "quick_gelu": quick,
-            "vision_cfg": vision | {"image_size": IMAGE, "patch_size": PATCH},
-            "text_cfg": {
-                "context_length": 5,
-                "vocab_size": 20,
-                "width": 8,
-                "heads": 1,
-                "layers": 1,
-            },
-        }
         spec = zoo.Spec(
             name=name, arch=name, pretrained="test", source="a test", blocks=LAYERS,
             block=r"transformer\.resblocks\.\d+", repository="nobody/nothing",
         )  # fmt: skip
         monkeypatch.setitem(zoo.REGISTRY, name, spec)
-        monkeypatch.setitem(open_clip.factory._MODEL_CONFIGS, name, config)
+        monkeypatch.setitem(open_clip.factory._MODEL_CONFIGS, name, CONFIG | {"quick_gelu": quick})
         about = {"test": {"mean": (0.5,) * 3, "std": (0.3,) * 3}}
         monkeypatch.setitem(open_clip.pretrained._PRETRAINED, name, about)
-    folder = tmp_path / "weights"
-    folder.mkdir()
     monkeypatch.setenv(weights.FOLDER, str(folder))
     monkeypatch.setattr(fetching, "unreachable", lambda *_: "no network in tests")
-    torch.manual_seed(3)
-    built = open_clip.model.CLIP(**open_clip.get_model_config("tiny"))
-    for name in ("tiny", "tiny_gelu"):
-        save_file(built.state_dict(), folder / f"{name}.safetensors")
 
 
 def theta0():

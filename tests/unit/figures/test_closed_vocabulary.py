@@ -12,6 +12,7 @@ from tasklab.models import zoo
 from tasklab.records.schema import EXPERIMENTS
 from tasklab.records.table import tidy
 from tests.helpers import refuses
+from tests.marks import marked
 
 FAMILY = zoo.family("mini")
 MODELS = (FAMILY["mae"], FAMILY["sup_few"])
@@ -178,11 +179,6 @@ def test_linearity_against_what_is_kept():
     assert points == pytest.approx({0.1: 82.0, 0.2: 83.0})
     gains = {float(x): float(y) for x, y in right.collections[0].get_offsets()}
     assert gains == pytest.approx({0.1: -8.0, 0.2: 3.0})
-
-
-def marked(axes):
-    dots = [line.get_xydata() for line in axes.lines if line.get_marker() not in ("", "None", None)]
-    return sorted((float(y), float(x)) for d in dots for x, y in d if x == x)
 
 
 def test_ways_are_compared_by_their_gain():

@@ -10,6 +10,7 @@ import pytest
 from tasklab import figures as figures
 from tasklab.figures.style import WIDTH
 from tests.helpers import refuses
+from tests.marks import shown
 
 PAIRS = ("Signs+Places", "Signs+Scenes", "Places+Scenes")
 
@@ -39,10 +40,6 @@ def stitched():
         for i, f in enumerate(("own", "other", "both", "edited"))
     ]
     return pd.DataFrame(rows)
-
-
-def shown(figure):
-    return [axes for axes in figure.axes if axes.get_visible()]
 
 
 def test_a_panel_a_pair_with_base_and_each_alpha(layers):

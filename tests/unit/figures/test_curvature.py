@@ -10,6 +10,7 @@ from matplotlib.colors import to_hex, to_rgb
 from tasklab.figures import curvature as figures
 from tasklab.figures.style import COLOURS
 from tests.helpers import refuses
+from tests.marks import shown
 
 METHODS = ("nonlinear", "linearized")
 
@@ -68,10 +69,6 @@ def triples_of(methods):
 
 def dots(axes):
     return np.asarray(axes.collections[0].get_offsets())
-
-
-def shown(figure):
-    return [axes for axes in figure.axes if axes.get_visible()]
 
 
 def test_each_predictor_has_a_panel_with_all_pairs(pairs, fits):
@@ -195,13 +192,3 @@ def test_wrong_tables_are_said(pairs, fits, sums):
         refuses("nothing to draw", draw)
     refuses("no second_order", figures.gap_against_bound, pairs, fits, ("second_order",))
     refuses("choose a layer", lambda: figures.transitivity(triples, pd.concat([summary, summary])))
-
-
-def test_all_figures_are_readable(pairs, fits, sums, readable):
-    for figure in (
-        figures.gap_against_bound(pairs, fits),
-        figures.sum_form(sums),
-        figures.transitivity(*triples_of(METHODS), 0.05),
-        figures.transitivity(*triples_of(["nonlinear"])),
-    ):
-        readable(figure, least=8, apart=False)  # ticks of logarithms touch

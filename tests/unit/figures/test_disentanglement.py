@@ -12,6 +12,7 @@ from tasklab.errors import TasklabError
 from tasklab.figures import disentanglement
 from tasklab.figures.style import METHOD_LABEL
 from tests.helpers import refuses
+from tests.marks import marked, texts
 
 TASKS = ("Signs", "Places", "Scenes", "Textures", "Handwritten")
 PAIRS = ("Textures+Scenes", "Vehicles+Places", "Handwritten+Numbers")
@@ -70,11 +71,6 @@ DRAWN = {
 }
 
 
-@pytest.mark.parametrize("draw", DRAWN.values(), ids=DRAWN)
-def test_text_is_readable_and_stays_apart(draw, readable):
-    readable(draw())
-
-
 def test_heatmaps_put_alpha_1_across_and_average_seeds():
     figure = disentanglement.heatmaps(maps(points=7))
     panel = figure.axes[0]
@@ -92,7 +88,7 @@ def test_heatmaps_put_alpha_1_across_and_average_seeds():
     assert scale_of(figure).get_xlabel().endswith("4 cells")
 
 
-def test_a_dollar_in_a_task_is_no_formula(texts):
+def test_a_dollar_in_a_task_is_no_formula():
     figure = disentanglement.heatmaps(maps(pairs=[r"$\frac$+b$"]))
     labels = [text.get_text() for text in texts(figure)]
     assert [x for x in labels if r"\$\frac\$" in x] and [x for x in labels if r"b\$" in x]
@@ -163,11 +159,6 @@ def test_exact_curve_averages_steps_of_different_tasks():
     assert grid.get_ydata().tolist() == [65, 80, 70]
     assert [line.get_xdata()[0] for line in chosen] == [0.5, 0.49]
     assert [line.get_ydata()[0] for line in chosen] == [80, 80]
-
-
-def marked(axes):
-    dots = [line.get_xydata() for line in axes.lines if line.get_marker() not in ("", "None", None)]
-    return sorted((float(y), float(x)) for d in dots for x, y in d if x == x)
 
 
 def test_own_coefficients_and_their_gains_are_drawn():

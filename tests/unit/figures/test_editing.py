@@ -14,6 +14,7 @@ from tasklab.errors import TasklabError
 from tasklab.records.schema import METHODS
 from tasklab.records.table import tidy, wilson
 from tests.helpers import refuses
+from tests.marks import marked, texts
 
 TASKS = ("Signs", "Places", "Scenes", "Textures")
 WAYS = ("nonlinear", "posthoc", "linearized", "attention")
@@ -59,28 +60,13 @@ FROM_RECORDS = (
 )
 
 
-@pytest.mark.parametrize("draw", FROM_RECORDS, ids=lambda f: f.__name__)
-def test_figures_are_readable(draw, readable):
-    figure = draw(synthetic(3))
-    readable(figure)
-    labels = [a.get_xlabel() + a.get_ylabel() for a in figure.axes]
-    assert any("%" in s or "ms" in s for s in labels)
-    assert len(draw(synthetic(1)).axes) == len(figure.axes)  # one seed has no spread
-
-
-def marked(axes):
-    dots = [line.get_xydata() for line in axes.lines if line.get_marker() not in ("", "None", None)]
-    return sorted(((float(x), float(y)) for d in dots for x, y in d if x == x),
-                  key=lambda at: at[1])  # fmt: skip
-
-
 def test_points_are_means_with_the_spread_of_seeds_on_fitted_axes():
     figure = figures.addition_bars(synthetic(3))
     assert len(figure.axes) == 3 * 2  # sums of 2, 4 and 8 tasks, absolute and normalised
     upper = figure.axes[0]
     assert upper.get_ylabel() == "sum of 2 tasks"
     # 70 - 2 and one more a method; the mean of seeds 0, 1 and 2 is one more, their deviation one.
-    assert marked(upper) == [(pytest.approx(69.0 + m), m) for m in range(len(WAYS))]
+    assert marked(upper) == [(m, pytest.approx(69.0 + m)) for m in range(len(WAYS))]
     bars = [tuple(line.get_xdata()) for line in upper.lines if line.get_marker() in ("", "None")]
     assert (pytest.approx(68.0), pytest.approx(70.0)) in bars
     seeds = np.concatenate([dots.get_offsets()[:, 0] for dots in upper.collections])
@@ -101,7 +87,7 @@ def test_intervals_are_those_of_the_test_images():
     low, high = wilson(0.8 * 500, 500)
     bars = [tuple(line.get_xdata()) for line in axes.lines if line.get_marker() in ("", "None")]
     assert (pytest.approx(float(low)), pytest.approx(float(high))) in bars
-    last = [x for x, y in marked(axes) if y > len(TASKS) - 0.5]
+    last = [x for y, x in marked(axes) if y > len(TASKS) - 0.5]
     assert sorted(last) == pytest.approx([78.5, 79.5, 80.5, 81.5])  # means over the tasks
     strokes = [path.vertices[0, 0] for path in axes.collections[-1].get_paths()]
     assert strokes == pytest.approx([50, 51, 52, 53, 51.5])  # the pre-trained model
@@ -151,21 +137,21 @@ def test_missing_records_say_so():
 ODD = r"$\frac$ of 5$"
 
 
-def test_a_dollar_in_a_task_is_no_formula(texts):
+def test_a_dollar_in_a_task_is_no_formula():
     records = synthetic(1)
     records["task"] = records["task"].replace("Signs", ODD)
     shown = [text._preprocess_math(text.get_text()) for text in texts(figures.per_task(records))]
     assert (ODD, False) in shown
 
 
-def test_a_dollar_in_a_class_is_no_formula(texts):
+def test_a_dollar_in_a_class_is_no_formula():
     images = {ODD: np.zeros((2, 32, 32, 3), np.uint8)}
     figure = figures.contact_sheet(images, {ODD: ["$^$", "US$"]}, columns=2)
     shown = {text._preprocess_math(text.get_text()) for text in texts(figure)}
     assert shown == {(ODD, False), ("$^$", False), ("US$", False)}
 
 
-def test_contact_sheet(texts):
+def test_contact_sheet():
     images = {task: np.zeros((10, 32, 32, 3), np.uint8) for task in TASKS}
     classes = {task: [f"class {i}" for i in range(10)] for task in TASKS}
     figure = figures.contact_sheet(images, classes, columns=5)

@@ -5,8 +5,6 @@ import itertools
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
-import pytest
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_hex
 
 from tasklab.analyses import ring
@@ -108,22 +106,6 @@ def test_ring_shows_errors_fits_and_eigenfunctions():
         np.testing.assert_allclose(shown, [errors[key] for key in keys])
         assert bars.get_xlim()[1] > max(shown) + 5  # room for the number
     assert [bool(panels[2].get_legend()) for panels in by_kernel.values()] == [False, True]
-
-
-@pytest.mark.parametrize("kind", ["localization", "ring"])
-def test_text_is_readable_and_within_the_page(kind):
-    """At 100 dots per inch the figure is 750 pixels wide."""
-    figure = kernels.ring(ring.table(60)) if kind == "ring" else kernels.localization(energies())
-    figure.set_dpi(100)
-    canvas = FigureCanvasAgg(figure)
-    canvas.draw()
-    for axes in figure.axes:
-        for text in [*axes.texts, axes.title, axes.xaxis.label, axes.yaxis.label]:
-            box = text.get_window_extent(canvas.get_renderer())
-            assert text.get_fontsize() >= 8.5
-            if text.get_text():
-                assert box.x0 >= 0 and box.x1 <= 750 and box.y0 >= 0
-                assert box.y1 <= 100 * figure.get_figheight()
 
 
 def test_nothing_to_draw_is_an_error():

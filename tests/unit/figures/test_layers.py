@@ -14,6 +14,7 @@ from tasklab.figures import layers as figures
 from tasklab.figures import marks
 from tasklab.figures.style import COLOURS
 from tests.helpers import refuses
+from tests.marks import shown
 
 TASKS = ("Signs", "Places", "Scenes", "Textures")
 METHODS = ("nonlinear", "posthoc", "attention")
@@ -78,10 +79,6 @@ def gaps():
         for metric, b in (("gap_along", None), ("gap_block", 0), ("gap_block", 1))
     ]  # fmt: skip
     return blocks(pd.DataFrame(rows))
-
-
-def shown(figure):
-    return [axes for axes in figure.axes if axes.get_visible()]
 
 
 def matrix_of(axes):
@@ -187,16 +184,6 @@ def test_nothing_to_draw_is_said(cosines, aligned, interference):
     ):
         with pytest.raises(TasklabError, match="nothing to draw"):
             draw(df[:0])
-
-
-def test_all_figures_are_readable(cosines, aligned, interference, readable):
-    for figure in (
-        figures.cosine_matrices(cosines),
-        figures.cosine_by_block(cosines),
-        figures.layer_alignment(aligned),
-        figures.alignment_against_interference(interference),
-    ):
-        readable(figure, least=8)
 
 
 def test_a_number_contrasts_with_its_cell():

@@ -5,7 +5,7 @@ import timm
 import torch
 from safetensors.torch import save_file
 
-from tasklab import Lab, Parameters, experiments
+from tasklab import Lab, Parameters
 from tasklab.models import loading, zoo
 from tests.helpers import refuses
 
@@ -58,22 +58,3 @@ def test_a_model_of_timms_has_no_text_tower():
     assert Parameters(model=name).vocabulary == "closed" and zoo.family(name) == {}
     refuses("no text tower", Parameters, model=name, head="zero_shot")
     refuses("unknown model", Parameters, model="timm/")
-
-
-@pytest.mark.parametrize("name", NAMES[1:2])
-def test_it_is_probed_and_its_vectors_are_added(name, tmp_path):
-    """At a rate that is given; batch statistics stay those of pre-training."""
-    parameters = Parameters(
-        model=f"timm/{name}", init="random", head="probe", steps=3, lr="0.01", store_root=tmp_path
-    )
-    lab = Lab(parameters, progress=False, tasks=("Textures", "Signs"))
-    (one,) = experiments.schemes(lab, ["clip_more"])  # it stands alone, whatever the role
-    run = one.tune("Signs", "nonlinear", 0)
-    assert one.run("Signs", "nonlinear", 0).lr == 0.01
-    assert set(run.vector.keys()) <= set(one.clip.encoder.params)
-    assert run.vector.norm() > 0
-    found = experiments.closed_addition(one)
-    assert set(found["model"]) == {f"timm/{name}"}
-    assert set(found["experiment"]) == {
-        "single", "sweep", "addition", "addition_fine", "closed_cost",
-    }  # fmt: skip

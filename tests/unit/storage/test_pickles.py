@@ -149,7 +149,11 @@ def test_types_without_storages_of_their_own(tmp_path, zip_format):
     refuses(r"not read: .* type .*'torch\.ComplexFloatStorage'", read, path)
 
 
-@pytest.mark.parametrize("entry", ["weights", "encoder", "net", "module", "ema", "model_state"])
+ENTRIES = ("state_dict", "model", "image_encoder")  # these may stand beside others
+ENTRIES += ("weights", "encoder", "net", "module", "ema", "model_state")
+
+
+@pytest.mark.parametrize("entry", ENTRIES)
 def test_the_only_entry_with_tensors_is_taken(tmp_path, entry):
     own = nn.Linear(2, 2).state_dict()
     inside = {"epoch": 3, entry: own, "optimizer": {"state": {0: {"step": torch.ones(1)}}}}
@@ -206,18 +210,11 @@ def test_what_is_there_instead_of_weights_is_said(tmp_path):
         ({"a": numbers["a"].numpy()}, r"'a' \('numpy.*_reconstruct'\)"),
         ({"a\x1b[31m\nb": 1, "c" * 10**6: 2}, r"'a\\x1b\[31m\\nb' \(int\)\. Save"),
         ({"c" * 999: 2}, r"'c{76}\.\.\. \(int\)\. Save"),
+        *((odd, "no tensors by name") for odd in ([1, 2], {"a": 1}, torch.ones(2), None)),
     ):
         with pytest.raises(TasklabError, match=what) as caught:
             tensors(read(save(thing, tmp_path / "x.pt")))
         assert "torch.save(model.state_dict(), ...)" in str(caught.value)
-
-
-@pytest.mark.parametrize("entry", ["state_dict", "model", "image_encoder"])
-def test_weights_inside_dictionaries_are_found(tmp_path, entry):
-    own = nn.Linear(2, 2).state_dict()
-    inside = {"epoch": 3, entry: own if entry == "state_dict" else Net(), "optimizer": {"a": [1]}}
-    found = tensors(read(save(inside, tmp_path / "x.pt")))
-    assert list(found) == list(own if entry == "state_dict" else Net().state_dict())
 
 
 def test_memory_that_tensors_share_is_read_once(tmp_path):
@@ -496,65 +493,46 @@ def test_sparse_and_quantized_parameters_are_named(tmp_path):
 # Bombs: little in the file, much in memory or time.
 
 
-def test_lists_that_double_60_times_cost_nothing(tmp_path):
-    code = b"\x80\x02]" + b"q\x00"
-    for _ in range(60):
-        code += b"h\x00h\x00\x86q\x00"
-    code += b"."
-    began = time.monotonic()
-    with pytest.raises(TasklabError, match="not a whole file"):
-        read(zipped(tmp_path / "x.pt", code))  # something is left on the stack
-    inside = b"\x80\x02}" + _short("x") + code[2:-1] + b"s."
-    refuses("", lambda: tensors(read(zipped(tmp_path / "x.pt", inside))))
-    assert time.monotonic() - began < 2
-
-
-def test_modules_that_double_60_times_are_given_up(tmp_path):
-    shared: nn.Module = nn.Identity()
+def doubled():
+    shared = nn.Identity()
     for _ in range(60):
         outer = nn.Module()
         outer.a = outer.b = shared
         shared = outer
-    began = time.monotonic()
-    refuses("modules", lambda: tensors(read(save(shared, tmp_path / "x.pt"))))
-    assert time.monotonic() - began < 5
+    return shared
 
 
-def test_a_module_within_itself_is_given_up(tmp_path):
+def within_itself():
     inner = nn.Module()
     inner._modules["again"] = inner
-    refuses("endlessly nested", lambda: tensors(read(save(inner, tmp_path / "x.pt"))))
+    return inner
 
 
-def test_a_dictionary_within_itself_is_given_up(tmp_path):
-    one: dict = {}
+def a_dictionary_within_itself():
+    one = {}
     one["model"] = {"model": one}
-    refuses("no tensors by name", lambda: tensors(read(save(one, tmp_path / "x.pt"))))
-
-
-DEEP = 50_000
+    return one
 
 
 @pytest.mark.parametrize(
-    "nested",
+    ("make", "told"),
     [
-        b"K\x01" + b"\x85" * DEEP,
-        b"(" * DEEP + b"l" * DEEP,
-        b"cos\nx\n" * DEEP + b")R" + b"\x85R" * (DEEP - 1),
+        (doubled, "modules"),
+        (within_itself, "endlessly nested"),
+        (a_dictionary_within_itself, "no tensors by name"),
     ],
-    ids=["tuples", "lists", "calls"],
 )
-def test_deep_nesting_does_not_end_the_program(tmp_path, nested):
-    """PyTorch's own reader of weights hashes the key, and falls."""
-    code = b"\x80\x02}(" + nested + b"K\x02" + _short("x") + nested + b"u."  # a key and a value
-    refuses("no tensors by name", lambda: tensors(read(zipped(tmp_path / "x.pt", code))))
+def test_what_is_endless_is_given_up(tmp_path, make, told):
+    began = time.monotonic()
+    refuses(told, lambda: tensors(read(save(make(), tmp_path / "x.pt"))))
+    assert time.monotonic() - began < 5
 
 
 def test_more_instructions_than_a_network_needs_are_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(pickles, "MOST_CODE", 1 << 20)
-    code = b"\x80\x02" + b"N0" * (1 << 19) + b"N."
+    monkeypatch.setattr(pickles, "MOST_CODE", 1 << 17)
+    code = b"\x80\x02" + b"N0" * (1 << 16) + b"N."
     for write in (zipped, streamed):
-        with pytest.raises(TasklabError, match="longer than 1 MB"):
+        with pytest.raises(TasklabError, match="longer than"):
             read(write(tmp_path / "x.pt", code))
 
 
@@ -651,7 +629,15 @@ DOUBLED = b"](K\x01q\x05" + b"h\x05h\x05\x86q\x05" * 40
 
 # what stops PyTorch 2.15's restricted reader for more than a minute, or ends it
 STOPPERS: dict[str, bytes] = {
-    "a deep key": b"}(K\x01" + b"\x85" * 200_000 + b"Nu",
+    **{
+        f"deep {what}, key and value": b"}(" + deep + b"K\x02" + _short("x") + deep + b"u"
+        for what, deep in {
+            "tuples": b"K\x01" + b"\x85" * 200_000,
+            "lists": b"(" * 50_000 + b"l" * 50_000,
+            "calls": b"cos\nx\n" * 20_000 + b")R" + b"\x85R" * 19_999,
+        }.items()
+    },
+    "a value that doubles": DOUBLED + b"}" + _short("x") + b"h\x05se",
     "a key that doubles": DOUBLED + b"}h\x05Nse",
     "a set that doubles": b"\x8f(K\x01q\x05" + b"h\x05h\x05\x86q\x05" * 40 + b"h\x05\x90",
     "many names": b"](" + b"".join(b"cx%d\ny\n" % k for k in range(150_000)) + b"e",
@@ -781,14 +767,16 @@ def test_files_within_a_plain_pickle_are_storages(tmp_path):
     refuses("no bytes|decode", read, path)
 
 
-def test_files_within_a_plain_pickle_share_its_budget(tmp_path):
+def test_files_within_a_plain_pickle_share_its_budget(tmp_path, monkeypatch):
     path, whole = tmp_path / "x.pt", _file_of_a_storage()
-    path.write_bytes(b"\x80\x03](" + _embedded(whole) * 12_000 + b"e.")
-    refuses("longer than", read, path)
+    path.write_bytes(b"\x80\x03](" + _embedded(whole) * 1500 + b"e.")
+    with monkeypatch.context() as patch:
+        patch.setattr(pickles, "MOST_CODE", pickles.MOST_CODE // 8)
+        refuses("longer than", read, path)
     large = b"B" + struct.pack("<I", 10**6) + whole.ljust(10**6, b"\0")
     load = _global("torch.storage._load_from_bytes") + b"q\x020"
     path.write_bytes(
-        b"\x80\x03" + large + b"q\x010" + load + b"](" + b"h\x02h\x01\x85R" * 99_999 + b"e."
+        b"\x80\x03" + large + b"q\x010" + load + b"](" + b"h\x02h\x01\x85R" * 9999 + b"e."
     )
     one, *others = read(path)  # the same bytes are read once
     assert all(other is one for other in others)
@@ -876,26 +864,12 @@ def test_an_end_record_that_points_before_the_file(tmp_path):
         (b"7z\xbc\xaf'\x1c", "7z"),
         (b"\0" * 257 + b"ustar\0", "tar archive"),
         (b"Lorem ipsum", r"not a file of torch\.save\. Save"),
+        *((begin, r"file of torch\.save") for begin in (b"x", b"\x80", b"PK\x03\x04")),
+        (None, "there is no file"),
     ],
 )
 def test_what_another_file_is_is_said(tmp_path, content, what):
     path = tmp_path / "x.pt"
-    path.write_bytes(content)
+    if content is not None:
+        path.write_bytes(content)
     refuses(what, read, path)
-
-
-@pytest.mark.parametrize("content", [b"", b"x", b"\x80", b"PK\x03\x04", b"\0" * 257 + b"ustar\0"])
-def test_other_files_are_one_error(tmp_path, content):
-    path = tmp_path / "x.pt"
-    path.write_bytes(content)
-    refuses(r"file of torch\.save", read, path)
-
-
-def test_a_file_that_is_not_there(tmp_path):
-    refuses("there is no file", lambda: read(tmp_path / "absent.pt"))
-
-
-def test_what_is_no_weights_is_said(tmp_path):
-    for thing in ([1, 2], {"a": 1}, torch.ones(2), None):
-        with pytest.raises(TasklabError, match="no tensors by name"):
-            tensors(read(save(thing, tmp_path / "x.pt")))

@@ -6,9 +6,8 @@ import pytest
 
 from tasklab.__main__ import main
 from tasklab.chapters import CHAPTERS, Work
-from tasklab.experiments import Lab, estimate
+from tasklab.experiments import Lab
 from tasklab.experiments.parameters import Parameters
-from tasklab.experiments.registry import find, usual_runs
 from tasklab.study import outlook, recording
 
 SINGLE = {"single": {}}
@@ -59,21 +58,6 @@ def test_lower_rates_of_merges_are_counted(small, monkeypatch):
     )
     table = outlook.outlook(small, [("tangent", "editing")])
     assert table["runs"].tolist() == [2 * 8]
-
-
-def test_every_part_that_trains_at_several_rates_is_counted_as_it_is(tmp_path, monkeypatch):
-    monkeypatch.setattr(estimate, "pace", lambda lab: estimate.Pace(step=0.1, passed=0.1))
-    given = {"seeds": 1, "steps": 2, "store_root": tmp_path, "device": "cpu"}
-    parameters = Parameters(model="mini_xs", preset="full", **given)
-    order = [
-        (chapter, part)
-        for chapter, entry in CHAPTERS.items()
-        for part, works in entry.parts.items()
-        if any(find(name).runs is not usual_runs for work in works for name in work.names)
-    ]
-    assert {("merging", "fewer_rates"), ("tangent", "lengths")} <= {*order}
-    for one in order:
-        assert outlook.outlook(parameters, [one])["runs"].item() > 0, one
 
 
 def test_strengths_of_penalties_are_counted(small, monkeypatch):

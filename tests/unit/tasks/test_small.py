@@ -101,17 +101,6 @@ def test_a_class_shows_its_noun(monkeypatch):
         assert torch.equal(x.long(), nouns[:, None, None, None].expand_as(x))
 
 
-@pytest.mark.usefixtures("few")
-def test_pictures_are_reproducible_and_not_in_both_splits():
-    first = small.class_split(0, "test")
-    small.class_split.cache_clear()
-    small._drawn.cache_clear()
-    again = small.class_split(0, "test")
-    assert torch.equal(first.x, again.x) and torch.equal(first.y, again.y)
-    both = torch.cat([first.x, small.class_split(0, "train").x]).flatten(1)
-    assert len(torch.unique(both, dim=0)) == len(both)
-
-
 def test_classes_have_the_names_of_the_pictures():
     """Nouns are numbered as where the pictures are drawn, and no kind is short of one."""
     for name, kind, noun in small.CLASSES:

@@ -257,6 +257,7 @@ def test_a_resumed_run_ends_bit_for_bit_the_same(tmp_path, monkeypatch, method, 
 def test_a_run_goes_on_with_the_threads_that_it_began_with(tmp_path, monkeypatch):
     monkeypatch.setattr(saver, "_REST", 0)
     usual, seen, learning_rate = torch.get_num_threads(), [], finetune.learning_rate
+    config = dataclasses.replace(RUN, steps=4)
 
     def spied(config, step):
         seen.append(torch.get_num_threads())
@@ -265,16 +266,16 @@ def test_a_run_goes_on_with_the_threads_that_it_began_with(tmp_path, monkeypatch
     monkeypatch.setattr(finetune, "learning_rate", spied)
     try:
         torch.set_num_threads(2)
-        whole = train(RUN, tiny(Curved), Store(tmp_path / "whole"))
-        store, clip, steps = Store(tmp_path / "cut"), tiny(Curved), kill_at(monkeypatch, 5)
+        whole = train(config, tiny(Curved), Store(tmp_path / "whole"))
+        store, clip, steps = Store(tmp_path / "cut"), tiny(Curved), kill_at(monkeypatch, 2)
         with pytest.raises(KilledError):
-            train(RUN, clip, store)
+            train(config, clip, store)
         torch.set_num_threads(1)
-        resumed = train(RUN, clip, store)
+        resumed = train(config, clip, store)
         assert torch.get_num_threads() == 1  # again
     finally:
         torch.set_num_threads(usual)
-    assert len(steps) == 1 + RUN.steps and set(seen) == {2}
+    assert len(steps) == 1 + config.steps and set(seen) == {2}
     assert resumed.record["threads"] == 2 and resumed.vector == whole.vector
 
 
@@ -550,7 +551,7 @@ KINDS = [
 def test_smaller_parts_from_the_step_at_which_memory_runs_out(
     tmp_path, monkeypatch, caplog, transformer, kind, in_one
 ):
-    config = dataclasses.replace(RUN, batch_size=14, **kind)
+    config = dataclasses.replace(RUN, steps=6, batch_size=14, **kind)
     whole = in_one(config, transformer)
     assert (whole.record["micro_batch"], whole.record["recomputed"]) == (14, False)
     attempts = short_of_memory(monkeypatch, lambda images, again: images <= 5, first=3)
@@ -575,7 +576,7 @@ def same(one, two):
 def test_blocks_are_recomputed_where_one_image_does_not_fit(
     tmp_path, monkeypatch, caplog, transformer, method, in_one
 ):
-    config = dataclasses.replace(RUN, method=method)
+    config = dataclasses.replace(RUN, steps=6, method=method)
     whole = in_one(config, transformer)
     attempts = short_of_memory(monkeypatch, lambda images, again: again and images <= 8)
     run = train(config, transformer, Store(tmp_path / "again"))
@@ -611,7 +612,7 @@ def test_where_one_image_never_fits_the_run_stops(store, monkeypatch, transforme
 def test_a_processor_begins_with_what_fits_its_memory(
     tmp_path, monkeypatch, caplog, transformer, images, recompute, method, expected, in_one
 ):
-    config = dataclasses.replace(RUN, batch_size=14, method=method)
+    config = dataclasses.replace(RUN, steps=6, batch_size=14, method=method)
     tower = zoo.REGISTRY["mini"].tower
     free = footprint.needed(tower, images, recompute=recompute, text=False)
     whole = in_one(config, transformer)

@@ -82,7 +82,7 @@ def change(clip, scale=0.05):
 
 
 def other_images():
-    return drawn.images_of(Lab(model="mini_xs", progress=False).suite).load("Signs", "train").x[:5]
+    return drawn.images_of(suite("mini")).load("Signs", "train").x[:5]
 
 
 def numerical(function, delta, name, places, step=1e-6):
@@ -223,7 +223,7 @@ def test_a_batch_in_parts_gives_the_same_run(clip, tmp_path, monkeypatch):
 
 
 def test_every_other_task_has_its_turn():
-    data = drawn.images_of(Lab(model="mini_xs", progress=False).suite)
+    data = drawn.images_of(suite("mini"))
     order = lambda step, count: torch.tensor([step])  # noqa: E731
     images = {task: data.load(task, "train").x for task in OTHERS}
     for first in (0, 1, 2, 4):

@@ -14,7 +14,6 @@ from tasklab.models.heads import Head
 from tasklab.taskvector import TaskVector
 from tasklab.tuning.tangent import TangentFeatures
 from tests.helpers import refuses
-from tests.vectors import noise
 
 TASKS = ("a", "b", "c")
 
@@ -42,7 +41,13 @@ def images(count, seed):
 
 
 def vectors_of(encoder):
-    return {task: noise(encoder.params, seed, 1.0) for seed, task in enumerate(TASKS)}
+    draw = torch.Generator().manual_seed(7)
+
+    def vector():
+        shapes = {name: x.shape for name, x in encoder.params.items()}
+        return {n: torch.randn(s, generator=draw, dtype=torch.float64) for n, s in shapes.items()}
+
+    return {task: TaskVector(vector()) for task in TASKS}
 
 
 def data(count, seed=1):

@@ -1,9 +1,6 @@
 """Data sets in every format that they come in, and the ways in which copies differ."""
 
-import gzip
-import io
 import json
-import struct
 import time
 import types
 import urllib.error
@@ -15,9 +12,7 @@ import huggingface_hub.constants
 import numpy as np
 import pyarrow as pa
 import pytest
-from PIL import Image
 from pyarrow import parquet as pq
-from scipy.io import savemat
 
 from tasklab.__main__ import main
 from tasklab.errors import TasklabError
@@ -25,7 +20,9 @@ from tasklab.storage import fetching
 from tasklab.tasks import own, suites
 from tasklab.tasks.images import checks, finding, formats, layouts
 from tasklab.tasks.images.loader import DecodedImages
+from tests import layouts as made_by
 from tests.helpers import refuses
+from tests.layouts import picture, write
 
 CLASSES = 4
 TRAIN, TEST = 40, 12  # images of a reduced data set
@@ -69,17 +66,8 @@ def task(name):
     return suites.paper_task(suites.paper_data_sets()[name])
 
 
-def picture(label, kind="PNG", size=(9, 7)):
-    """Return an encoded image whose grey level tells its label."""
-    stream = io.BytesIO()
-    Image.new("RGB", size, (20 * label, 20 * label, 20 * label)).save(stream, kind)
-    return stream.getvalue()
-
-
-def write(file, label, kind="PNG"):
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_bytes(picture(label, kind))
-    return file
+def some(count, classes=CLASSES):
+    return made_by.some(count, classes)
 
 
 def hub_file(file, labels, names, *, grey=int, rows=8):
@@ -95,10 +83,6 @@ def hub_file(file, labels, names, *, grey=int, rows=8):
         table = table.replace_schema_metadata({"huggingface": info})
     file.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(table, file, row_group_size=rows)
-
-
-def some(count, classes=CLASSES):
-    return [i % classes for i in range(count)]
 
 
 def hub_copy(root, names, sizes, **more):
@@ -228,18 +212,14 @@ def test_dtds_validation_images_are_trained_on(form, tmp_path):
     sizes, root = {"train": half, "val": half, "test": TEST}, tmp_path / "dtd"
     if form == "parquet":
         hub_copy(root, entry.classes, {"train": half, "validation": half, "test": TEST})
-    for split, count in sizes.items():
-        lines = [f"{entry.classes[c]}/{split}{i}.png" for i, c in enumerate(some(count))]
-        for line, label in zip(lines, some(count), strict=True):
-            if form == "torchvision":
-                write(root / "dtd" / "images" / line, label)
-            elif form == "folders":
-                write(root / split / line, label)
-            elif form == "protocol":  # its test images are in `val`
-                write(root / {"train": "train", "val": "train", "test": "val"}[split] / line, label)
-        if form == "torchvision":
-            (root / "dtd" / "labels").mkdir(exist_ok=True)
-            (root / "dtd" / "labels" / f"{split}1.txt").write_text("\n".join(lines) + "\n")
+    elif form == "torchvision":
+        made_by.dtd(root, sizes, entry.classes)
+    else:  # of the protocol, test images are in `val`
+        folders = {"train": "train", "val": "train", "test": "val"} if form == "protocol" else {}
+        for split, count in sizes.items():
+            for i, label in enumerate(some(count)):
+                file = f"{entry.classes[label]}/{split}{i}.png"
+                write(root / folders.get(split, split) / file, label)
     found = finding.find(entry, tmp_path)
     assert {k: len(split) for k, split in found.splits.items()} == SIZES
     assert greys(found.splits["train"]) == found.splits["train"].labels.tolist()
@@ -248,18 +228,8 @@ def test_dtds_validation_images_are_trained_on(form, tmp_path):
 
 def test_cars_in_torchvisions_layout(tmp_path):
     entry, root = task("Cars"), tmp_path / "stanford_cars"
-    (root / "devkit").mkdir(parents=True)
-    names = np.array(list(reversed(entry.classes)), dtype=object)
-    savemat(root / "devkit" / "cars_meta.mat", {"class_names": names})
-    for split, count, file in (
-        ("train", TRAIN, "devkit/cars_train_annos.mat"),
-        ("test", TEST, "cars_test_annos_withlabels.mat"),
-    ):
-        rows = np.zeros(count, dtype=[("fname", object), ("class", object)])
-        for i, label in enumerate(some(count)):
-            write(root / f"cars_{split}" / f"{i:05d}.jpg", CLASSES - 1 - label)
-            rows[i] = (f"{i:05d}.jpg", label + 1)
-        savemat(root / file, {"annotations": rows})
+    names = [*reversed(entry.classes)]
+    made_by.cars(root, SIZES, names, grey=lambda label: CLASSES - 1 - label)
     found = finding.find(entry, tmp_path).splits
     assert found["train"].labels.tolist() == greys(found["train"])
     assert len(found["test"]) == TEST
@@ -324,14 +294,7 @@ def test_eurosat_without_splits_and_with_its_own_validation(tmp_path):
 
 
 def test_gtsrb_in_torchvisions_layout(tmp_path):
-    root = tmp_path / "gtsrb"
-    for i, label in enumerate(some(TRAIN)):
-        write(root / "GTSRB" / "Training" / f"{label:05d}" / f"{i}.ppm", label, "PPM")
-    lines = ["Filename;Width;ClassId"]
-    for i, label in enumerate(some(TEST)):
-        write(root / "GTSRB" / "Final_Test" / "Images" / f"{i}.ppm", label, "PPM")
-        lines.append(f"{i}.ppm;9;{label}")
-    (root / "GT-final_test.csv").write_text("\n".join(lines) + "\n")
+    made_by.gtsrb(tmp_path / "gtsrb", SIZES, CLASSES)
     found = finding.find(task("GTSRB"), tmp_path).splits
     assert found["test"].labels.tolist() == some(TEST) == greys(found["test"])
     assert found["train"].labels.tolist() == greys(found["train"])
@@ -339,48 +302,20 @@ def test_gtsrb_in_torchvisions_layout(tmp_path):
 
 @pytest.mark.parametrize("packed", [False, True])
 def test_mnist_in_its_own_format(packed, tmp_path):
-    raw = tmp_path / "MNIST" / "raw"
-    raw.mkdir(parents=True)
-    store = (
-        (lambda f, d: Path(f"{f}.gz").write_bytes(gzip.compress(d)))
-        if packed
-        else (lambda f, d: f.write_bytes(d))
-    )
-    for stem, count in (("train", TRAIN), ("t10k", TEST)):
-        labels = np.array(some(count), dtype=np.uint8)
-        pixels = np.repeat(20 * labels, 28 * 28).astype(np.uint8)
-        head = struct.pack(">4B3i", 0, 0, 8, 3, count, 28, 28)
-        store(raw / f"{stem}-images-idx3-ubyte", head + pixels.tobytes())
-        store(
-            raw / f"{stem}-labels-idx1-ubyte",
-            struct.pack(">4Bi", 0, 0, 8, 1, count) + bytes(labels),
-        )
+    made_by.mnist(tmp_path / "MNIST", SIZES, CLASSES, ".gz" if packed else "")
     found = finding.find(task("MNIST"), tmp_path).splits
     assert found["test"].labels.tolist() == some(TEST) == greys(found["test"])
 
 
 def test_svhn_in_its_own_format_where_ten_is_zero(tmp_path):
-    for split, count in SIZES.items():
-        labels = np.array(some(count))
-        pixels = np.broadcast_to((20 * labels).astype(np.uint8), (32, 32, 3, count))
-        file = tmp_path / "svhn" / f"{split}_32x32.mat"
-        file.parent.mkdir(exist_ok=True)
-        savemat(file, {"X": pixels, "y": np.where(labels == 0, 10, labels)[:, None]})
+    made_by.svhn(tmp_path / "svhn", SIZES, CLASSES)
     found = finding.find(task("SVHN"), tmp_path).splits
     assert found["test"].labels.tolist() == some(TEST) == greys(found["test"])
 
 
 def test_sun397_with_its_lists_and_without(tmp_path):
-    root, names = (
-        tmp_path / "SUN397",
-        ["/a/alley", "/a/airport_terminal", "/a/airplane_cabin", "/a/abbey"],
-    )
-    for split, count in (("Training", TRAIN), ("Testing", TEST)):
-        lines = [f"{names[c]}/{split}{i}.jpg" for i, c in enumerate(some(count))]
-        for line, label in zip(lines, some(count), strict=True):
-            write(root / line[1:], CLASSES - 1 - label)
-        (root / f"{split}_01.txt").write_text("\n".join(lines))
-    (root / "ClassName.txt").write_text("\n".join(names))
+    root, names = tmp_path / "SUN397", ["alley", "airport_terminal", "airplane_cabin", "abbey"]
+    made_by.sun(root, SIZES, names, grey=lambda label: CLASSES - 1 - label)
     found = finding.find(task("SUN397"), tmp_path).splits
     assert found["train"].labels.tolist() == greys(found["train"])
     (root / "Testing_01.txt").unlink()
@@ -473,13 +408,8 @@ def test_imagenets_names_on_the_hub_differ_from_the_prompts():
 
 def test_resisc45_with_the_lists_of_the_protocol(tmp_path):
     entry, root = task("RESISC45"), tmp_path / "resisc45"
-    for split, count in {"train": TRAIN, "val": 9, "test": TEST}.items():
-        names = []
-        for i, label in enumerate(some(count)):
-            folder = entry.classes[label].replace(" ", "_")
-            names.append(f"{folder}_{split}{i}.jpg")
-            write(root / "NWPU-RESISC45" / folder / names[-1], label)
-        (root / f"resisc45-{split}.txt").write_text("\n".join(names))
+    names = [one.replace(" ", "_") for one in entry.classes]
+    made_by.resisc(root, {"train": TRAIN, "val": 9, "test": TEST}, names)
     found = finding.find(entry, tmp_path).splits
     assert {k: len(split) for k, split in found.items()} == SIZES
     assert found["train"].labels.tolist() == greys(found["train"])

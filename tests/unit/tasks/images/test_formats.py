@@ -1,11 +1,8 @@
 """Data sets that are damaged, incomplete, or lie in a folder in a way that can be misread."""
 
-import gzip
-import io
 import json
 import os
 import shutil
-import struct
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,7 +15,9 @@ from scipy.io import savemat
 
 from tasklab.errors import TasklabError
 from tasklab.tasks.images import checks, formats, layouts, pictures
+from tests import layouts as made_by
 from tests.helpers import refuses
+from tests.layouts import picture
 
 NAMES = ["ant", "bee", "cow"]
 COUNT = 6  # images of a split
@@ -26,16 +25,10 @@ LABELS = [i % 3 for i in range(COUNT)]
 BYTES = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
 
 
-def picture(grey=60):
-    stream = io.BytesIO()
-    Image.new("RGB", (5, 4), (grey, grey, grey)).save(stream, "PNG")
-    return stream.getvalue()
-
-
 def write(*files):
     for file in files:
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(picture())
+        file.write_bytes(picture(3))
 
 
 def images(folder, count=2):
@@ -44,7 +37,7 @@ def images(folder, count=2):
 
 
 def table(file, labels=LABELS, names=NAMES, *, cells=None, **columns):
-    given = cells or [{"bytes": picture(), "path": None} for _ in labels]
+    given = cells or [{"bytes": picture(3), "path": None} for _ in labels]
     shape = BYTES if not given or isinstance(given[0], dict) else None
     image, label = columns.get("image", "image"), columns.get("label", "label")
     made = pa.table({image: pa.array(given, shape), label: pa.array(labels)})
@@ -69,71 +62,8 @@ def decoded(split):
     ]
 
 
-def mnist(root, ending="", images=COUNT):
-    for stem in ("train", "t10k"):
-        pixels = struct.pack(">4B3i", 0, 0, 8, 3, images, 28, 28) + bytes(images * 784)
-        numbers = struct.pack(">4Bi", 0, 0, 8, 1, COUNT) + bytes(LABELS)
-        for name, data in (("images-idx3", pixels), ("labels-idx1", numbers)):
-            file = root / "raw" / f"{stem}-{name}-ubyte{ending}"
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_bytes(gzip.compress(data) if ending else data)
-
-
-def svhn(root, images=COUNT, x="X", y="y"):
-    root.mkdir(parents=True, exist_ok=True)
-    for split in ("train", "test"):
-        pixels = np.zeros((32, 32, 3, images), dtype=np.uint8)
-        savemat(root / f"{split}_32x32.mat", {x: pixels, y: np.array(LABELS)[:, None]})
-
-
-def cars(root):
-    (root / "devkit").mkdir(parents=True)
-    savemat(root / "devkit/cars_meta.mat", {"class_names": np.array(NAMES, dtype=object)})
-    files = ("train", "devkit/cars_train_annos.mat"), ("test", "cars_test_annos_withlabels.mat")
-    for split, file in files:
-        rows = np.zeros(COUNT, dtype=[("fname", object), ("class", object)])
-        for i, label in enumerate(LABELS):
-            rows[i] = (f"{i}.jpg", label + 1)
-            write(root / f"cars_{split}" / f"{i}.jpg")
-        savemat(root / file, {"annotations": rows})
-
-
-def dtd(root):
-    for split in ("train", "val", "test"):
-        lines = [f"{NAMES[c]}/{split}{i}.jpg" for i, c in enumerate(LABELS)]
-        write(*(root / "dtd/images" / line for line in lines))
-        file = root / "dtd/labels" / f"{split}1.txt"
-        file.parent.mkdir(exist_ok=True)
-        file.write_text("\n".join(lines))
-
-
-def gtsrb(root):
-    for label in range(3):
-        images(root / "GTSRB/Training" / f"{label:05d}")
-    write(*(root / "GTSRB/Final_Test/Images" / f"{i}.ppm" for i in range(COUNT)))
-    lines = ["Filename;ClassId", *(f"{i}.ppm;{label}" for i, label in enumerate(LABELS))]
-    (root / "GT-final_test.csv").write_text("\n".join(lines))
-
-
-def resisc(root):
-    for split in ("train", "val", "test"):
-        places = [("airplane", "beach", "chaparral")[c] for c in LABELS]
-        names = [f"{place}_{split}{i}.jpg" for i, place in enumerate(places)]
-        for place, name in zip(places, names, strict=True):
-            write(root / "NWPU-RESISC45" / place / name)
-        (root / f"resisc45-{split}.txt").write_text("\n".join(names))
-
-
-def sun(root):
-    for split in ("Training", "Testing"):
-        lines = [f"/a/{NAMES[c]}/{split}{i}.jpg" for i, c in enumerate(LABELS)]
-        write(*(root / line[1:] for line in lines))
-        (root / f"{split}_01.txt").write_text("\n".join(lines))
-    (root / "ClassName.txt").write_text("\n".join(f"/a/{name}" for name in NAMES))
-
-
-def packed(root):
-    mnist(root, ".gz")
+SIZES = {"train": COUNT, "test": COUNT}
+THREE = {"train": COUNT, "val": COUNT, "test": COUNT}
 
 
 def hub(root):
@@ -141,27 +71,18 @@ def hub(root):
     table(root / "data" / "test-00000-of-00001.parquet")
 
 
+PLACES = ("airplane", "beach", "chaparral")
 MADE: dict[str, tuple[str, Callable[[Path], None]]] = {
-    "mnist": ("MNIST", mnist),
-    "packed": ("MNIST", packed),
-    "svhn": ("SVHN", svhn),
-    "cars": ("Cars", cars),
-    "dtd": ("DTD", dtd),
-    "gtsrb": ("GTSRB", gtsrb),
-    "resisc": ("RESISC45", resisc),
-    "sun": ("SUN397", sun),
+    "mnist": ("MNIST", lambda root: made_by.mnist(root, SIZES, 3)),
+    "packed": ("MNIST", lambda root: made_by.mnist(root, SIZES, 3, ".gz")),
+    "svhn": ("SVHN", lambda root: made_by.svhn(root, SIZES, 3)),
+    "cars": ("Cars", lambda root: made_by.cars(root, SIZES, NAMES)),
+    "dtd": ("DTD", lambda root: made_by.dtd(root, THREE, NAMES)),
+    "gtsrb": ("GTSRB", lambda root: made_by.gtsrb(root, SIZES, 3)),
+    "resisc": ("RESISC45", lambda root: made_by.resisc(root, THREE, PLACES)),
+    "sun": ("SUN397", lambda root: made_by.sun(root, SIZES, NAMES)),
     "hub": ("DTD", hub),
 }
-
-
-@pytest.mark.parametrize("made", MADE)
-def test_every_layout_is_found(made, tmp_path):
-    name, make = MADE[made]
-    make(tmp_path / "x")
-    found = layouts.splits_in(tmp_path / "x", name)
-    assert found.keys() >= {"train", "test"}
-    assert set(sizes(found).values()) == {COUNT}
-    assert all(len(decoded(split)) == COUNT for split in found.values())
 
 
 DAMAGE: dict[str, Callable[[bytes], bytes]] = {
@@ -217,20 +138,20 @@ def test_a_list_that_is_not_as_it_should_be(made, file, text, says, tmp_path):
 
 
 def test_matlab_files_of_other_variables_or_without_classes(tmp_path):
-    svhn(tmp_path / "svhn", x="images")
+    made_by.svhn(tmp_path / "svhn", SIZES, 3, x="images")
     refuses("SVHN's format .KeyError: 'X'", lambda: layouts.splits_in(tmp_path / "svhn", "SVHN"))
-    cars(tmp_path / "cars")
+    made_by.cars(tmp_path / "cars", SIZES, NAMES)
     rows = np.zeros(COUNT, dtype=[("fname", object), ("width", object)])
     savemat(tmp_path / "cars" / "cars_test_annos_withlabels.mat", {"annotations": rows})
     with pytest.raises(TasklabError, match="not a list of images with classes .no field of name"):
         layouts.splits_in(tmp_path / "cars", "Cars")
 
 
-@pytest.mark.parametrize("make", [mnist, svhn])
-def test_as_many_images_as_labels(make, tmp_path):
-    make(tmp_path, images=COUNT - 2)
+@pytest.mark.parametrize("name", ["MNIST", "SVHN"])
+def test_as_many_images_as_labels(name, tmp_path):
+    getattr(made_by, name.lower())(tmp_path, SIZES, 3, images=COUNT - 2)
     with pytest.raises(TasklabError, match="has 4 images, and there are 6 labels"):
-        layouts.splits_in(tmp_path, {mnist: "MNIST", svhn: "SVHN"}[make])
+        layouts.splits_in(tmp_path, name)
 
 
 @pytest.mark.parametrize("made", ["mnist", "packed", "svhn", "hub"])
@@ -264,13 +185,13 @@ def test_listed_images_that_are_missing(made, gone, tmp_path):
 
 
 def test_a_class_that_is_missing(tmp_path):
-    dtd(tmp_path)
+    made_by.dtd(tmp_path, THREE, NAMES)
     shutil.rmtree(tmp_path / "dtd" / "images" / "bee")
     refuses("2 of 6 listed images .*train1.jpg, train4.jpg", layouts.splits_in, tmp_path, "DTD")
 
 
 def test_cars_in_folders_within_folders(tmp_path):
-    cars(tmp_path)
+    made_by.cars(tmp_path, SIZES, NAMES)
     for split in ("train", "test"):
         shutil.move(tmp_path / f"cars_{split}", tmp_path / "x" / f"cars_{split}")
         shutil.move(tmp_path / "x", tmp_path / f"cars_{split}")
@@ -470,7 +391,7 @@ def test_grey_levels_of_unknown_range_are_an_error(kind, mode, tmp_path):
 
 
 def test_a_row_that_cannot_be_decoded_is_named(tmp_path):
-    good = {"bytes": picture(), "path": None}
+    good = {"bytes": picture(3), "path": None}
     table(tmp_path / "train-00000-of-00002.parquet")
     second = tmp_path / "train-00001-of-00002.parquet"
     for cell, says in ((b"\xff\xd8 no image", "does not know its format"), (None, "no bytes")):
