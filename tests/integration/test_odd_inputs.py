@@ -104,8 +104,7 @@ def test_an_odd_command_line_is_one_short_line(words, capsys):
 )  # fmt: skip
 def test_an_odd_argument_is_one_short_sentence(given):
     name = next(iter(given))
-    refused = refuses("", Lab, **{"model": "mini_xs", "device": "cpu", "progress": False, **given})
-    text = refused
+    text = refuses("", Lab, **{"model": "mini_xs", "device": "cpu", "progress": False, **given})
     assert "\n" not in text and len(text) < 700
     assert name.rstrip("s")[:20] in text or name == "data_root"
 

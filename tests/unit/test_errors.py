@@ -29,8 +29,7 @@ def short(value):
 
 
 def refused(check, *args, words="."):
-    told = refuses(words, check, "option", *args)
-    message = told
+    message = refuses(words, check, "option", *args)
     assert message.startswith(("option", "each of option", "unknown ")) and message.endswith(".")
     assert len(message) < 700 and "\n" not in message
     return message

@@ -19,6 +19,7 @@ from tasklab.errors import TasklabError
 from tasklab.taskvector import TaskVector
 from tasklab.tuning.tangent import TangentFeatures
 from tests.helpers import refuses
+from tests.vectors import noise
 
 WIDTH, BLOCKS = 8, 2
 TASKS = ("a", "b", "c")
@@ -29,19 +30,9 @@ def images(seed, count=5):
     return torch.randn(count, 3, 8, 8, dtype=torch.float64, generator=generator)
 
 
-def drawn(params, seed, scale=0.1):
-    generator = torch.Generator().manual_seed(seed)
-    return TaskVector(
-        {
-            name: scale * torch.randn(x.shape, dtype=torch.float64, generator=generator)
-            for name, x in params.items()
-        }
-    )
-
-
 @pytest.fixture(scope="module")
 def vectors(encoder):
-    return {task: drawn(encoder.params, seed) for seed, task in enumerate(TASKS)}
+    return {task: noise(encoder.params, seed, 0.1) for seed, task in enumerate(TASKS)}
 
 
 @pytest.fixture(scope="module")

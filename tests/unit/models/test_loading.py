@@ -163,8 +163,7 @@ def test_a_checkpoint_with_wrong_keys_names_them(tmp_path, checkpoint):
     tensors["logit_scale"] = torch.ones(2)
     path = tmp_path / "renamed.safetensors"
     save_file(tensors, path)
-    caught = refuses("", loading.load, "mini", weights=path)
-    message = caught
+    message = refuses("", loading.load, "mini", weights=path)
     for part in (
         "1 missing: visual.proj;",
         "1 unexpected: visual.projection",

@@ -30,8 +30,7 @@ def pets(tmp_path_factory):
 
 
 def refused(call, *words):
-    error = refuses("", call)
-    text = error
+    text = refuses("", call)
     assert text.endswith(".") and "\n" not in text and len(text) < 800, text
     assert all(word in text for word in words), text
 

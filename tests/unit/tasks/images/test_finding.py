@@ -200,8 +200,7 @@ def test_validation_images_do_not_stand_in_for_the_test(name, tmp_path):
 def test_the_other_split_of_sun397_is_an_error_that_shows_both(tmp_path):
     sizes = {"train": 3 * TRAIN, "validation": 15, "test": 30}
     hub_copy(tmp_path / "sun397", task("SUN397").classes, sizes)
-    error = refuses("", lambda: finding.find(task("SUN397"), tmp_path))
-    text = error
+    text = refuses("", lambda: finding.find(task("SUN397"), tmp_path))
     assert "train 120, val 15, test 30" in text and "the papers' has train 40, test 12" in text
     assert "70:10:20 split of TensorFlow Datasets" in text
 
@@ -248,8 +247,7 @@ def test_cars_in_torchvisions_layout(tmp_path):
 )
 def test_a_folder_without_a_known_layout_is_named(name, file, layout, tmp_path):
     write(tmp_path / file, 1)
-    error = refuses("", lambda: finding.find(task(name), tmp_path))
-    text = error
+    text = refuses("", lambda: finding.find(task(name), tmp_path))
     assert f"found {tmp_path / file.partition('/')[0]}, but no known layout in it" in text
     assert layout in text and "--fetch" in text and "not on this machine" not in text
 

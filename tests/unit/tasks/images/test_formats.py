@@ -108,8 +108,7 @@ def test_a_damaged_file_is_one_line(made, file, how, tmp_path):
     make(tmp_path)
     broken = tmp_path / file
     broken.write_bytes(DAMAGE[how](broken.read_bytes()))
-    error = refuses("", layouts.splits_in, tmp_path, name)
-    text = error
+    text = refuses("", layouts.splits_in, tmp_path, name)
     assert text.startswith(f"{name}: {broken}") and "\n" not in text
     assert ("git lfs pull" if how == "pointer" else "Fetch it again.") in text
 
@@ -399,8 +398,7 @@ def test_a_row_that_cannot_be_decoded_is_named(tmp_path):
         table(second, cells=cells)
         split = layouts.splits_in(tmp_path)["train"]
         assert formats.location(split.description(), COUNT + 4) == f"{second}, row 4"
-        error = refuses("", decoded, split)
-        text = error
+        text = refuses("", decoded, split)
         assert text.startswith(f"{second}, row 4") and says in text
         assert text.endswith(f"Fetch {second} again.") and "BytesIO" not in text
 
