@@ -209,27 +209,7 @@ def test_both_generations_of_transformers_names_are_known(generation, tmp_path):
 def test_names_that_are_not_a_vision_transformers_are_told(tmp_path):
     tensors = {"vit.encoder.layer.0.attention.attention.query.weight": torch.zeros(2, 2)}
     save_file(tensors, tmp_path / "odd.safetensors")
+    (tmp_path / "odd.pt").write_bytes(b"no checkpoint")
+    refuses("not a checkpoint of tensors", weights.read, tmp_path / "odd.pt")
     with pytest.raises(TasklabError, match=r"1 unexpected: blocks\.0\.attn\.q\.weight"):
         loading.load("dino_b16", weights=tmp_path / "odd.safetensors")
-
-
-def test_a_checkpoint_that_holds_more_than_tensors_is_refused(tmp_path):
-    class Harm:
-        def __reduce__(self):
-            return (pytest.fail, ("it was unpickled",))
-
-    for found in ({"weight": Harm()}, torch.zeros(2), {"epoch": 3}):
-        torch.save(found, tmp_path / "odd.pt")
-        with pytest.raises(TasklabError, match="not a checkpoint of tensors"):
-            weights.read(tmp_path / "odd.pt")
-    (tmp_path / "odd.pt").write_bytes(b"no checkpoint")
-    refuses("not a checkpoint of tensors", lambda: weights.read(tmp_path / "odd.pt"))
-
-
-def test_a_placed_checkpoint_may_be_of_either_format(monkeypatch, tmp_path):
-    monkeypatch.setenv(weights.FOLDER, str(tmp_path))
-    file = loading.spec("dino_b16").file
-    (tmp_path / "dino_b16.bin").touch()
-    assert weights.find("dino_b16", "nobody/nothing", file=file).suffix == ".bin"
-    (tmp_path / "dino_b16.safetensors").touch()
-    assert weights.find("dino_b16", "nobody/nothing", file=file).suffix == ".safetensors"

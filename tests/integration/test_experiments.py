@@ -157,11 +157,6 @@ def test_a_rehearsal_is_not_recorded(lab):
     refuses("rehearsal", recording.study, "tangent", lab.parameters)
 
 
-def test_an_unknown_chapter_or_method_is_refused(lab):
-    refuses("did you mean 'tangent'", recording.study, "tangents", lab.parameters)
-    refuses("did you mean 'linearized'", experiments.single, lab, ["linearised"])
-
-
 def test_full_size_architecture_runs_the_same_code(tmp_path):
     """One task on ViT-B/32 with random weights: images resized, a step, an edited model."""
     parameters = Parameters(model="vitb32", init="random", steps=1, store_root=tmp_path)

@@ -16,7 +16,6 @@ from tasklab import mini
 from tasklab.errors import TasklabError
 from tasklab.models import loading, weights, zoo
 from tasklab.records.judgement import REPLICA
-from tasklab.storage import fetching
 from tests.helpers import refuses
 
 
@@ -186,30 +185,6 @@ def test_a_weights_file_that_is_not_there_or_not_whole(tmp_path, checkpoint):
     half = tmp_path / "half.safetensors"
     half.write_bytes(checkpoint.read_bytes()[:2000])
     refuses("half.safetensors", loading.load, "mini", weights=half)
-
-
-def test_the_folder_of_placed_weights_is_used_first(tmp_path, monkeypatch):
-    placed = tmp_path / "vitb32.safetensors"
-    placed.touch()
-    monkeypatch.setenv(weights.FOLDER, str(tmp_path))
-    assert weights.find("vitb32", "nobody/nothing") == placed
-
-
-def test_a_hub_that_does_not_answer_is_given_up(monkeypatch):
-    """Also where the look-up of the host's name hangs, which no socket timeout covers."""
-    import threading
-    import time
-
-    import huggingface_hub.constants as hub
-
-    done = threading.Event()
-    monkeypatch.setattr(hub, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(fetching, "PATIENCE", 0.2)
-    monkeypatch.setattr(fetching.urllib.request, "urlopen", lambda *a, **k: done.wait(30))
-    start = time.monotonic()
-    refuses(r"no answer .* 0\.2 seconds", weights.find, "vitb32", "nobody/nothing")
-    assert time.monotonic() - start < 5
-    done.set()
 
 
 def test_shipped_weights_that_changed_are_refused(tmp_path, monkeypatch):
