@@ -19,7 +19,15 @@ from tasklab.experiments.by_hand import ByHand
 from tasklab.experiments.parameters import Parameters, with_parameters
 from tasklab.experiments.preflight import complete
 from tasklab.experiments.published_vectors import FromPublished, NoTrainer, PublishedVectors
-from tasklab.experiments.scale import FULL, LIGHT, PAPER, QUICK, REHEARSAL, REHEARSED_TASKS
+from tasklab.experiments.scale import (
+    FULL,
+    LIGHT,
+    PAPER,
+    QUICK,
+    REHEARSAL,
+    REHEARSED_BLOCKS,
+    REHEARSED_TASKS,
+)
 from tasklab.models import loading
 from tasklab.models.zoo import FAMILIES, TEXT_MODELS, family, shipped
 from tasklab.progress import tell, track
@@ -132,8 +140,11 @@ class Lab(ByHand, FromPublished):
         complete(parameters, pictures, needs, computes=computes, trains=trains, **about)
         self.base = base
         if base is None:
-            model = loading.shared if computes else loading.outline
-            self.clip = model(parameters.model, init=parameters.init, device=device)
+            name, how = parameters.model, {"init": parameters.init, "device": device}
+            if self.light and self.published is None:
+                self.clip = loading.shared(name, **how, blocks=REHEARSED_BLOCKS)
+            else:
+                self.clip = (loading.shared if computes else loading.outline)(name, **how)
         else:
             zero_shot = parameters.vocabulary == "open"
             self.clip = bases.clip_of(base, parameters.model, texts=zero_shot, device=device)
@@ -152,8 +163,9 @@ class Lab(ByHand, FromPublished):
             finetune.trainable(self.clip.encoder.params, "attention", parameters.model)
         if self.rehearsal and trains:
             _say_once(
-                f"steps={parameters.steps} is a rehearsal: every cell runs, on a few images, and "
-                "no number means anything."
+                f"steps={parameters.steps} is a rehearsal: every cell runs, on a few images"
+                + " and two blocks of each tower" * self.light
+                + ", and no number means anything."
             )
         if chapter is not None and trains and progress:
             tell(outlook.describe(self, chapter))
@@ -165,7 +177,7 @@ class Lab(ByHand, FromPublished):
 
     @property
     def light(self) -> bool:
-        """Whether a full-size model is rehearsed: on few tasks, and beside shipped models."""
+        """Whether a full-size model is rehearsed: its first blocks, on few tasks."""
         return self.parameters.light
 
     @property

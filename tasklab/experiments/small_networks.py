@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor
 
 from tasklab import mini
@@ -131,12 +132,14 @@ def steps_of(chosen: Setting, index: int) -> int:
 
 
 def seconds_a_step(chosen: Setting) -> float:
-    """Time a step of a network on this machine, from a few of them."""
-    network, data = network_of(chosen), data_of(chosen.network, 0, "train")
+    """Time a step of a network on this machine, from a few of them on noise."""
+    network, classes = network_of(chosen), classes_of(chosen.network, 0)
+    shape = (1, 28, 28) if classes is None else (3, 32, 32)
+    noise = torch.randint(256, (scratch.BATCH, *shape), dtype=torch.uint8)
+    data = Images(noise, torch.tensor(classes or (0,)).repeat(scratch.BATCH)[: scratch.BATCH])
 
     def taken(steps: int) -> float:
         began = time.perf_counter()
-        classes = classes_of(chosen.network, 0)
         scratch.train(network, network.params, data, lr=chosen.lr, steps=steps, classes=classes)
         return time.perf_counter() - began
 

@@ -62,7 +62,7 @@ class Clip:
         return f"Clip({encoder.name}, {encoder.init}, {size:.1f} M parameters, {text})"
 
 
-_SHARED: weakref.WeakValueDictionary[tuple[str, str, str], Clip] = weakref.WeakValueDictionary()
+_SHARED: weakref.WeakValueDictionary[tuple, Clip] = weakref.WeakValueDictionary()
 
 
 def load(
@@ -72,6 +72,7 @@ def load(
     seed: int = 0,
     device: torch.device | str = "cpu",
     weights: Path | str | None = None,
+    blocks: int | None = None,
 ) -> Clip:
     """Return a model by its short name.
 
@@ -80,6 +81,7 @@ def load(
         init: `"random"` draws the encoder from `seed`. The text tower stays pre-trained for models
             whose weights ship with the package, and is random too for the others.
         weights: A checkpoint file to take instead of the usual one.
+        blocks: Of each tower and stage its first blocks alone, at most so many: a rehearsal's.
 
     Raises:
         TasklabError: If the model is unknown, its weights are not on this machine and cannot be
@@ -88,7 +90,10 @@ def load(
     entry = spec(name)
     if init == "random" and weights is not None:
         raise TasklabError("init='random' takes no weights: leave one of the two out.")
-    return as_clip(entry, _filled(entry, init, seed, weights), init=init, device=device)
+    model = _filled(entry, init, seed, weights)
+    if blocks is not None:
+        entry, model = dataclasses.replace(entry, blocks=0), _shortened(model, blocks)
+    return as_clip(entry, model, init=init, device=device)
 
 
 def as_clip(
@@ -119,11 +124,13 @@ def both_towers(name: str, *, init: str = "pretrained") -> nn.Module:
     return model.to(dtype=torch.float32).eval().requires_grad_(False)
 
 
-def shared(name: str, *, init: str = "pretrained", device: str = "cpu") -> Clip:
+def shared(
+    name: str, *, init: str = "pretrained", device: str = "cpu", blocks: int | None = None
+) -> Clip:
     """Return a model as `load` does; in this process it is loaded once while in use."""
-    key = (name, init, device)
+    key = (name, init, device, blocks)
     if (clip := _SHARED.get(key)) is None:
-        clip = _SHARED[key] = load(name, init=init, device=device)
+        clip = _SHARED[key] = load(name, init=init, device=device, blocks=blocks)
     return clip
 
 
@@ -229,6 +236,18 @@ def build(entry: Spec) -> nn.Module:
     if entry.shipped:
         return mini.t5.build_t5()
     return architectures.FirstToken(T5ForConditionalGeneration(T5Config(**entry.config)))
+
+
+def _shortened(model: nn.Module, count: int) -> nn.Module:
+    """Return a network with the first blocks alone, in place of all of equal ones in a row."""
+    for parent in list(model.modules()):
+        for name, row in list(parent.named_children()):
+            if isinstance(row, nn.ModuleList | nn.Sequential) and len(row) > max(count, 2):
+                _, *later = row  # the first one may be special
+                shapes = [(type(one), *(x.shape for x in one.parameters())) for one in later]
+                if len(set(shapes)) == 1 and len(shapes[0]) > 1:
+                    setattr(parent, name, row[:count])
+    return model
 
 
 def _tensors(entry: Spec, path: Path) -> dict[str, Tensor]:

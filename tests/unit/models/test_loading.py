@@ -252,3 +252,26 @@ def test_what_no_file_tells_is_built():
 
 def test_a_cell_that_ends_with_a_model_does_not_print_its_weights(clip):
     assert len(repr(clip)) < 1000
+
+
+def test_a_rehearsal_takes_the_first_of_equal_blocks_and_nothing_else():
+    def block(first=3):
+        return nn.Sequential(nn.Linear(first, 3), nn.GELU(), nn.Linear(3, 3))
+
+    net = nn.ModuleDict({
+        "blocks": nn.Sequential(*(block() for _ in range(6))),
+        "stage": nn.ModuleList([block(5), *(block() for _ in range(4))]),  # of T5 and ResNets
+        "stages": nn.ModuleList([nn.Linear(3, n) for n in (3, 4, 5, 6)]),
+    })  # fmt: skip
+    first = net["blocks"][1][2].weight
+    short = loading._shortened(net, 2)
+    assert [len(short[name]) for name in net] == [2, 2, 4]
+    assert short["blocks"][1][2].weight is first and len(short["blocks"][0]) == 3
+    assert short["stage"][0][0].in_features == 5
+
+
+def test_a_shortened_clip_encodes_images_and_texts():
+    clip = loading.load("vitb32", init="random", blocks=1)
+    assert clip.encoder.blocks == ("transformer.resblocks.0",)
+    image = torch.zeros(1, 3, 224, 224)
+    assert clip.encoder(clip.encoder.params, image).shape == clip.text(["a cat"]).shape == (1, 512)
