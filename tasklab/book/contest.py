@@ -73,7 +73,8 @@ def _headline(contest: Contest) -> str:
 
 
 def _merges(contest: Contest) -> tuple[list[str], list[list[object]]]:
-    expected, plain = expected_gains(len(contest.tasks)), _plain_sum(contest)
+    expected = expected_gains(len(contest.tasks))
+    plain = next((one for one in contest.merges if one.name == "arithmetic"), None)
     lines: list[list[object]] = []
     for one in contest.merges:
         (mean, half), (gain, around) = one.mean, one.gain(contest.start)
@@ -93,10 +94,6 @@ def _merges(contest: Contest) -> tuple[list[str], list[list[object]]]:
 
 def _score(one: Entry) -> str:
     return f"{one.validation:.1f}" if one.validation is not None else f"{one.loss:.3f}"
-
-
-def _plain_sum(contest: Contest) -> Entry | None:
-    return next((one for one in contest.merges if one.name == "arithmetic"), None)
 
 
 def _option(one: Entry) -> str:

@@ -10,8 +10,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from tasklab.figures import schemes
-from tasklab.figures.marks import Panels, curves, level
-from tasklab.figures.pictures import WIDTH
+from tasklab.figures.marks import Panels, curves, level, unused
+from tasklab.figures.pictures import WIDTH, put_legend
 from tasklab.figures.rows import averaged, methods_in, most_tasks, require_rows, select, where
 from tasklab.figures.style import INK, METHOD_LABEL, NothingToDrawError, book_figure, method_looks
 from tasklab.records import matched
@@ -77,6 +77,9 @@ def rate_effects(table: pd.DataFrame) -> Figure:
     )
     for axes in panels.flat[len(names) :]:
         axes.set_axis_off()
+    if lines > 1:  # the ends of their columns, which have no panel below
+        for axes in panels[-2, len(names) % columns or columns :]:
+            axes.tick_params(labelbottom=True)
     for axes, name in zip(panels.flat, names, strict=False):
         rows = same[same["claim"] == name].sort_values("lr")
         chosen = table[(table["claim"] == name) & (table["rule"] == "chosen")]["effect"]
@@ -91,7 +94,11 @@ def rate_effects(table: pd.DataFrame) -> Figure:
         axes.set(xscale="log", title=f"{what}\n{first} −\n{second}")
         axes.title.set_fontsize(8.5)
     figure.supxlabel("learning rate of both sides", fontsize=9)
-    figure.supylabel("effect (points; above 0: as claimed)", fontsize=9)
+    figure.supylabel("effect in points (above 0: for the claim)", fontsize=9)
+    blue, own = [{"color": "#0072B2", "lw": lw} for lw in (2.4, 0.7)], {"color": "#D55E00"}
+    handles = [Line2D([], [], **look) for look in (*blue, own | {"lw": 1.4, "ls": ":"})]
+    words = ["these tasks", "tasks in general", "each at its own rate"]
+    put_legend(figure, handles, words, free=unused(len(names), columns))
     return figure
 
 
@@ -184,7 +191,7 @@ def growth(df: pd.DataFrame) -> Figure:
         looks["pretrained"] = (*looks["pretrained"][:2], "v")  # a filled marker, as the others'
     plot = curves(
         means, "samples", looks=looks, col="quantity", col_order=list(_GROWTH.values()),
-        share=(True, False), height=5.2,
+        share=(True, False), height=4.8,
     )  # fmt: skip
     seen = sorted(shares.values())
     plot.grid.set(xscale="log", xticks=seen, xticklabels=[f"{share:g}" for share in seen])

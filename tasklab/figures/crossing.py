@@ -64,7 +64,11 @@ def crossing_table(df: pd.DataFrame, *, encoders: bool = False) -> pd.DataFrame:
     rows = where(df, experiment="crossing")
     if rows.empty:
         return pd.DataFrame(columns=["metric", "unit"])
-    shown = where(rows, method=["nonlinear", "pretrained"]) if encoders else _of_main(rows)
+    shown = (
+        where(rows, method=["nonlinear", "pretrained"])
+        if encoders
+        else where(rows, model=rows["model"].iloc[0])
+    )
     order = [m for m in METRIC_LABEL if m in set(shown["metric"])]
     columns = {}
     for model, part in shown.groupby("model", sort=False):
@@ -78,10 +82,6 @@ def crossing_table(df: pd.DataFrame, *, encoders: bool = False) -> pd.DataFrame:
     table.insert(0, "metric", table.index.map(METRIC_LABEL))
     table.insert(1, "unit", [units.get(metric, unit(metric)) for metric in order])
     return table.reset_index(drop=True)
-
-
-def _of_main(rows: pd.DataFrame) -> pd.DataFrame:
-    return where(rows, model=rows["model"].iloc[0])
 
 
 @book_figure

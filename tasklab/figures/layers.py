@@ -57,10 +57,12 @@ def cosine_matrices(df: pd.DataFrame, projection: str = ALL) -> Figure:
     rows = df[df["block"].isna() & (df["projection"] == projection)]
     methods, tasks = _vectors_of(rows), list(dict.fromkeys([*rows["task"], *rows["other"]]))
     means = 100 * rows.groupby(["method", "task", "other"])["value"].mean()
-    columns, form = min(2, len(methods)), "z.0f" if means.abs().max() > 9.5 else "z.1f"
+    columns = 3 if len(methods) == 3 else min(2, len(methods))  # no lone map in a last line
+    form = "z.0f" if columns == 3 or means.abs().max() > 9.5 else "z.1f"
     limit = max(float(means.abs().max()), 1e-4)
     look = {"cmap": "Blues", "vmin": 0} if means.min() >= 0 else {}
-    look["annot_kws"] = {"fontsize": min(9, 130 / len(tasks) / columns)}
+    wide = 200 if form == "z.0f" else 130
+    look["annot_kws"] = {"fontsize": min(9, wide / len(tasks) / columns)}
     grid = sns.FacetGrid(rows, col="method", col_order=methods, col_wrap=columns)
     for axes, method in zip(grid.axes.flat, methods, strict=True):
         mean = means[method].unstack().reindex(index=tasks, columns=tasks)

@@ -31,6 +31,12 @@ _LEVEL = ("--", ":")
 ZERO: dict[str, Any] = {"ls": "-", "lw": 0.8}  # where nothing changes, in place of the former
 
 
+def unused(panels: int, columns: int) -> tuple[float, float] | None:
+    """Return the middle of the place that the last line of panels leaves, in shares of a figure."""
+    lines, last = divmod(panels, columns)
+    return ((last / columns + 1) / 2 + 0.02, 0.5 / (lines + 1)) if last and lines else None
+
+
 class Panels:
     """The panels of a figure, each with its row and column (`None` where it has none).
 
@@ -59,6 +65,7 @@ class Panels:
         self.figure, self.first, self.looks = grid.figure, grid.axes.flat[0], looks
         self._hue, self._line = hue, line
         self._facets = facets.get("row"), facets.get("col")
+        self._wrap = facets.get("col_wrap") or 1
 
     def __iter__(self) -> Iterator[tuple[Axes, Any, Any]]:
         for name, axes in (self.grid.axes_dict or {None: self.first}).items():
@@ -102,7 +109,9 @@ class Panels:
                 continue
             for axes, _, column in self:
                 setters[name](axes, text(column) if callable(text) else text.get(column, ""))
-        key(self.figure, self.looks if looks is None else looks, extra, line=self._line)
+        shown = self.looks if looks is None else looks
+        free = unused(len(self.grid.axes_dict), self._wrap)
+        key(self.figure, shown, extra, line=self._line, free=free)
         return self.figure
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import io
+import math
 import re
 import sys
 from collections.abc import Iterator, Sequence
@@ -18,7 +19,6 @@ from typing import Any
 import matplotlib as mpl
 import numpy as np
 from matplotlib.artist import Artist
-from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import PathCollection
 from matplotlib.figure import Figure
@@ -126,7 +126,8 @@ def described(figure: Figure) -> str:
     'One panel. Horizontal axis: coefficient. Vertical axis: accuracy (%).'
     """
     panels = [axes for axes in figure.axes if axes.get_label() != BAR]
-    titles = [_plain(" ".join(filter(None, _titles(axes)))) for axes in panels]
+    sides = ("left", "center", "right")
+    titles = [_plain(" ".join(filter(None, map(axes.get_title, sides)))) for axes in panels]
     parts = ["One panel" if len(panels) == 1 else f"{len(panels)} panels"]
     if any(titles):
         parts[0] += f": {'; '.join(filter(None, titles))}"
@@ -140,10 +141,6 @@ def described(figure: Figure) -> str:
     scales = [_plain(axes.get_xlabel()) for axes in figure.axes if axes.get_label() == BAR]
     parts += [f"Colour: {scale}" for scale in scales if scale]
     return ". ".join(part.rstrip(".") for part in parts) + "."
-
-
-def _titles(axes: Axes) -> Iterator[str]:
-    return (axes.get_title(loc) for loc in ("left", "center", "right"))
 
 
 def _plain(text: str) -> str:
@@ -160,20 +157,23 @@ def put_legend(
     handles: Sequence[Artist | tuple[Artist, ...]],
     labels: Sequence[str],
     width: float = WIDTH,
+    free: tuple[float, float] | None = None,
 ) -> None:
     """Put a legend above the whole figure, in as many lines as its labels need.
 
-    A handle may be several artists on top of one another.
+    A handle may be several artists on top of one another. `free` is a place for it in the figure.
     """
     longest = [max(map(len, label.split("\n"))) + 6 for label in labels]
     columns = _columns(longest, int(_LETTERS * width))
     room = {"columnspacing": 1.2, "handlelength": 1.5, "handletextpad": 0.5}
-    look: dict[str, Any] = room | {"frameon": False, "fontsize": 9, "ncols": columns}
-    figure.legend(handles=handles, labels=labels, loc="outside upper center", **look)
+    above = {"loc": "outside upper center", "ncols": columns}
+    look: Any = {"loc": "center", "bbox_to_anchor": free, "ncols": 1} if free else above
+    figure.legend(handles=handles, labels=labels, frameon=False, fontsize=9, **room, **look)
 
 
 def _columns(widths: list[int], most: int) -> int:
-    """Return the number of columns that fit, filled first; widths are in characters."""
+    """Return the least number of columns for as few lines as fit; widths are in characters."""
     fit = (n for n in range(len(widths), 1, -1)
            if sum(map(max, np.array_split(widths, n))) <= most)  # fmt: skip
-    return next(fit, 1)
+    lines = math.ceil(len(widths) / next(fit, 1))
+    return math.ceil(len(widths) / lines)

@@ -173,8 +173,10 @@ def method_looks(methods: Iterable[str]) -> dict[str, tuple[str, str, str]]:
     return {method: _LOOKS[method] for method in methods}
 
 
-def key(figure: Figure, looks: Looks, extra: Iterable[Artist] = (), *, line: str = "-") -> None:
-    """Put a legend of groups, and of further labelled artists, above the whole figure.
+def key(
+    figure: Figure, looks: Looks, extra: Iterable[Artist] = (), *, line: str = "-", **more: Any
+) -> None:
+    """Put a legend of groups, and of further labelled artists, above the figure (`put_legend`).
 
     `line` is the style of the groups' lines; empty for markers alone.
     """
@@ -183,4 +185,4 @@ def key(figure: Figure, looks: Looks, extra: Iterable[Artist] = (), *, line: str
         size = {"ls": "", "ms": 11, "mew": 2} if marker == "|" else {"ls": line}
         handles.append(Line2D([], [], color=colour, marker=marker, label=label, **size))
     if handles := [*handles, *extra]:
-        put_legend(figure, handles, [str(handle.get_label()) for handle in handles])
+        put_legend(figure, handles, [str(handle.get_label()) for handle in handles], **more)

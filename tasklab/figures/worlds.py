@@ -42,7 +42,7 @@ def replication(rows: pd.DataFrame) -> Figure:
     lines = zip(rows.to_dict("records"), again, strict=True)
     rows = rows.assign(label=[at(r["setting"]) if below else _named(r) for r, below in lines])
     groups = [(PAPERS.get(name, name), part) for name, part in rows.groupby("paper", sort=False)]
-    figure, panels = in_half_widths(groups, "effect in half-widths of its interval", WIDTH, 0.2)
+    figure, panels = in_half_widths(groups, "effect divided by its margin of error", WIDTH, 0.2)
     for (_, part), axes in zip(groups, panels, strict=True):
         _panel(axes, part)
     grey = {"color": "#404040", "ls": "", "ms": 6}
@@ -135,7 +135,8 @@ def set_curves(df: pd.DataFrame) -> Figure:
     plain = where(means, method="nonlinear", merge="arithmetic").set_index(at)["value"]
     gains = means["value"] - means.join(plain.rename("plain"), on=at)["plain"]
     means = pd.concat([means, means.assign(metric="gain", value=gains)], ignore_index=True)
-    means["way"] = [_way(*pair) for pair in zip(means["method"], means["merge"], strict=True)]
+    way = means["method"] + " " + means["merge"]
+    means["way"] = means["merge"].where(means["method"] == "nonlinear", way)
     looks = {way: look for way, look in _WAYS.items() if way in set(means["way"])}
     metrics = {"absolute": "test accuracy (%)", "gain": "points above the set's sum"}
     plot = curves(
@@ -144,10 +145,6 @@ def set_curves(df: pd.DataFrame) -> Figure:
     )  # fmt: skip
     plot.first.set_xticks(sorted(means["n_tasks"].unique()))
     return plot.finish(x="number of merged tasks", y="", title=metrics)
-
-
-def _way(method: str, merge: str) -> str:
-    return merge if method == "nonlinear" else f"{method} {merge}"
 
 
 _WAYS = {

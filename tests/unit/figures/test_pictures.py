@@ -131,6 +131,7 @@ def test_columns_of_a_legend_fit_as_matplotlib_divides_them():
     assert pictures._columns([35, 13, 34, 13], 52) == 1  # not 35 and 13, but 35 and 34
     assert pictures._columns([20, 20, 20], 52) == 2
     assert pictures._columns([10, 10, 10], 52) == 3
+    assert pictures._columns([10] * 7, 60) == 4  # two lines of four and three, not of six and one
 
 
 @pytest.mark.parametrize(
