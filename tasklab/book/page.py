@@ -33,10 +33,11 @@ from tasklab.errors import choose
 from tasklab.experiments.registry import REGISTRY
 from tasklab.figures.tables import origin_table, table
 from tasklab.records.judgement import Verdict
-from tasklab.records.statements import anchor, on_site, sentence, verdict_rows
+from tasklab.records.statements import anchor, how_many, on_site, sentence, verdict_rows
 from tasklab.records.table import is_awaited
 
 _ROOT = Path(__file__).resolve().parents[2]
+_MANY = 4  # verdicts of a section; more are folded
 
 
 def source(*functions: Callable[..., Any]) -> Any:
@@ -93,7 +94,7 @@ def _of_kind(rows: pd.DataFrame, kind: str) -> pd.DataFrame:
 
 
 def findings(verdicts: Iterable[Verdict], heading: str) -> Any:
-    """Return the verdicts on the claims of one section as sentences.
+    """Return the verdicts on the claims of one section as sentences; many of them are folded.
 
     Args:
         verdicts: On all claims of the chapter, from recorded results.
@@ -107,10 +108,11 @@ def findings(verdicts: Iterable[Verdict], heading: str) -> Any:
     choose("heading", heading, {*places})
     here = rows[(places == heading) & (rows["setting"] == "chosen")]
     told = " ".join(map(sentence, here.to_dict("records")))
-    lead = _link("verdicts", "claims of the paper")
-    scale = f"at the scale <i>{SCALES[0]}</i>"
-    start = f"Recorded runs {scale} test the {lead}; brackets hold 95 % intervals."
-    return say(f'<p class="tl-verdicts">{start} {told}</p>')
+    start = f"{_link('verdicts', 'Verdicts')} at the scale <i>{SCALES[0]}</i>"
+    if len(here) > _MANY:
+        lead = f"{start}: {how_many(here['outcome'])}"
+        return say(f'<details class="tl-verdicts"><summary>{lead}</summary>{told}</details>')
+    return say(f'<p class="tl-verdicts">{start}: {told}</p>')
 
 
 def _link(page: str, text: str, query: str = "") -> str:
@@ -127,8 +129,8 @@ def verdicts(judged: Iterable[Verdict], chapter: str) -> Any:
     link = _link("verdicts", "list of verdicts", f"?paper={quote(CHAPTERS[chapter].label)}")
     rule = _link("verdicts_method", "how a claim is judged")
     return say(
-        f"After correction for many tests, {kept} of the chapter's {len(rows)} outcomes survive. "
-        f"The {link} has effects and intervals; see also {rule}."
+        f"{kept} of the chapter's {len(rows)} statements stay{'s' * (kept == 1)} decided after the "
+        f"correction for many tests. The {link} has effects and intervals; see also {rule}."
     )
 
 

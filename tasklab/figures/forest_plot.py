@@ -29,6 +29,7 @@ from tasklab.records.statements import (
     at,
     effect_of,
     evidence_link,
+    is_open_nonetheless,
     on_site,
     seen,
     verdict_rows,
@@ -47,6 +48,7 @@ _LIGHTER = {"holds": "#9CCBEA", "does not hold": "#F5BE8E"}
 PAPERS = {name: one.label for name, one in CHAPTERS.items()}
 _PICTURE = '<img alt="{}" src="data:image/png;base64,{}" style="display: block; width: 100%">'
 FARTHEST = 6.0  # half-widths; a mark beyond is an arrow there
+_SIGNS = {"✓": "survives the correction for many tests", "†": "open for a reason in the list"}
 SMALL, WIDE = 3.5, 7.0  # inches: a phone's column; a page without a table of contents
 
 
@@ -103,7 +105,8 @@ def forest(verdicts: Iterable[Verdict], here: str = "", *, headlines: bool = Fal
     chosen = rows["setting"] == "chosen"
     family = "headlines" if headlines else "all"
     kept = rows["survives"].str.contains(family).map({True: " ✓", False: ""})
-    rows = rows.assign(label=rows["short"].where(chosen, rows["setting"].map(at)) + kept)
+    dagger = ["" if not is_open_nonetheless(row) else " †" for row in rows.to_dict("records")]
+    rows = rows.assign(label=rows["short"].where(chosen, rows["setting"].map(at)) + kept + dagger)
     if headlines:
         rows = rows[chosen & (rows["headline"] > 0)].sort_values("headline", kind="stable")
     else:
@@ -126,10 +129,9 @@ def _drawn(groups: list[tuple[str, pd.DataFrame]], here: str, width: float, line
             which = f"{row['short']} {at(row['setting'])}".rstrip()
             said = f"{which}: {_plain(row['outcome'])}, {effect_of(row)}"
             figure.links.append((axes, place, evidence_link(row["evidence"], here), said))
-    if any(part["label"].str.endswith("✓").any() for _, part in groups):
-        figure.supxlabel(
-            f"{figure.get_supxlabel()}\n✓ survives the correction for many tests", fontsize=9
-        )
+    for sign, meaning in _SIGNS.items():
+        if any(part["label"].str.endswith(sign).any() for _, part in groups):
+            figure.supxlabel(f"{figure.get_supxlabel()}\n{sign} {meaning}", fontsize=9)
     _legend(figure, pd.concat([part for _, part in groups]), width)
     return figure
 

@@ -241,9 +241,22 @@ def sentence(row: Mapping[str, Any]) -> str:
     if pd.isna(row["low"]):
         effect = re.sub(r", (one|two) ([a-z]+)$", r", from \1 \2 and thus without interval", effect)
     if row["band"]:
-        told += f": {row['value']:.3g} was measured, and our limit is {row['bound']:.3g}"
-        return f"{told}; the distance is {effect}." if "[" in effect else f"{told}."
-    return f"{told}: the effect is {effect}."
+        told += f": {row['value']:.3g}, where our limit is {row['bound']:.3g}"
+        return f"{told}; the margin is {effect}." if "[" in effect else f"{told}."
+    return f"{told}: the effect is {effect}{_why_open(row)}."
+
+
+def is_open_nonetheless(row: Mapping[str, Any]) -> bool:
+    """Return whether a row of `verdict_rows` is undecided although its interval is on one side."""
+    return row["outcome"] == "undecided" and 1 < abs(row["strength"]) < math.inf
+
+
+def _why_open(row: Mapping[str, Any]) -> str:
+    if not is_open_nonetheless(row):
+        return ""
+    if row["mixed"]:
+        return ", but its two sides were computed on different makes of processor"
+    return f" in the weakest of {row['n_cells']} parts, open after correction for their number"
 
 
 def on_these_tasks(row: Mapping[str, Any]) -> str:
@@ -255,7 +268,7 @@ def on_these_tasks(row: Mapping[str, Any]) -> str:
     >>> on_these_tasks(row | {"here_effect": 3.86, "here_low": 2.5, "here_high": 5.22})
     'on these tasks it is confirmed: +3.9 [2.5, 5.2] points'
     """
-    cell = f" ({row['here_cell']})" if row.get("here_cell") else ""
+    cell = f" (weakest part: {row['here_cell']})" if row.get("here_cell") else ""
     return _elsewhere(row, "here", f"on these tasks{cell}")
 
 
@@ -310,21 +323,21 @@ def how_many(outcomes: Iterable[str]) -> str:
 
 
 def correction(verdicts: Iterable[Verdict], *, named: bool = True) -> str:
-    """Count the verdicts that survive the corrections for many tests, as sentences."""
+    """Count the verdicts that survive the corrections; of the headlines alone if not `named`."""
     judged = [entry for entry in entries(verdicts) if entry.outcome != "not tested"]
     first = [entry for entry in judged if _is_headline(entry)]
     kept = [entry for entry in first if "headlines" in entry.survives]
     told = ""
     if first:
-        shorts = [
-            f"{one.cells[0].claim.short} ({PLAIN.get(one.outcome, one.outcome)})" for one in kept
-        ]
+        shorts = (f"{e.cells[0].claim.short} ({PLAIN.get(e.outcome, e.outcome)})" for e in kept)
         names = f": {'; '.join(shorts)}" if named and kept else ""
         told = (
             f"Of the {len(first)} headlines that were named beforehand, the recorded runs leave "
             f"{how_many(entry.outcome for entry in first)}. Holm's correction for their number "
             f"keeps {len(kept)} of these outcomes{names}. "
         )
+    if not named:
+        return told.strip()
     alone = _kept([entry.here or entry for entry in judged])
     return (
         f"{told}The correction for all {on_how_many(judged)} keeps {_kept(judged)} decided ones; "

@@ -88,7 +88,7 @@ def test_a_statement_about_tasks_in_general_says_what_is_found_on_these_alone():
     first = table.iloc[0]  # the weakest in general is not the weakest there
     assert (first["here_effect"], first["here_low"]) == (2.0, pytest.approx(0.1))
     assert first["here_cell"] == "b" and table["here_cell"][1:].tolist() == ["", ""]
-    told = "on these tasks (b) it is confirmed: +2.0 [0.1, 3.9] points"
+    told = "on these tasks (weakest part: b) it is confirmed: +2.0 [0.1, 3.9] points"
     assert on_these_tasks(first.to_dict()) == told
     rows = verdict_rows([general("a", 3.0), general("b", -2.0)], cells=False)
     assert rows["here"].tolist() == ["does not hold"]
