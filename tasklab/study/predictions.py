@@ -225,13 +225,29 @@ def shown(rows: pd.DataFrame) -> pd.DataFrame:
 
 def by_rate(rows: pd.DataFrame) -> pd.DataFrame:
     """Return predictions as a table: one row per comparison, one column per learning rate."""
+    return _wide(rows, "rate", lambda row: f"{row['predicted']} ({row['95 % interval']})")
+
+
+def by_model(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return grades as a table: one row per comparison, one column per model.
+
+    A cell has the effect that was found, and a check mark or what is wrong with its prediction.
+    """
+
+    def graded(row: Mapping[str, str]) -> str:
+        wrong = [name for name in ("sign", "size") if row[name] in ("wrong", "outside")]
+        return f"{row['found']} ({', '.join(wrong)} ✗)" if wrong else f"{row['found']} ✓"
+
+    wide = _wide(rows, "model", graded)
+    wide.insert(1, "predicted", by_rate(rows.drop_duplicates(["sides", "metric"])).iloc[:, -1])
+    return wide
+
+
+def _wide(rows: pd.DataFrame, columns: str, cell: Callable[[Any], str]) -> pd.DataFrame:
     table = shown(rows)
-    cells = table["predicted"] + " (" + table["95 % interval"] + ")"
-    names, rates = ["comparison", "of"], list(dict.fromkeys(table["rate"]))
-    wide = table[names].assign(rate=table["rate"], cell=cells).set_index([*names, "rate"])["cell"]
-    order = table[names].drop_duplicates().itertuples(index=False, name=None)
-    wide = wide.unstack().reindex(order)[rates].fillna("").reset_index()
-    return wide.rename_axis(columns=None)
+    keys = [table["of"] + ": " + table["comparison"], table[columns]]
+    wide = pd.Series(list(map(cell, table.to_dict("records"))), index=keys).unstack(sort=False)
+    return wide.fillna("").rename_axis(index="comparison", columns=None).reset_index()
 
 
 def ranked(rows: pd.DataFrame) -> pd.DataFrame:
@@ -242,6 +258,7 @@ def ranked(rows: pd.DataFrame) -> pd.DataFrame:
     ]
     table = rows[["what", "source", "model", "n"]].replace({"model": SIZES})
     table["rank"] = [one.replace("-", "−") for one in cells]
+    table["source"] = table["source"].replace("task_vectors", "WUDI-Merging")
     return table.set_axis(["ranked", "published by", "model", "how many", "Spearman"], axis=1)
 
 

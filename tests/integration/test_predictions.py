@@ -40,7 +40,7 @@ def test_what_is_written_down_stays(now, monkeypatch, tmp_path):
 
 def test_a_row_holds_a_comparison_at_all_rates(now):
     table = predictions.by_rate(now)
-    assert table.columns[2:].tolist() == ["1.25e-6", "2.5e-6", "5e-6", "1e-5", "2e-5"]
+    assert table.columns[1:].tolist() == ["1.25e-6", "2.5e-6", "5e-6", "1e-5", "2e-5"]
     (first,) = now[(now["claim"] == "tangent-1-absolute") & (now["rate"] == 1e-5)].to_dict(
         "records"
     )
