@@ -139,9 +139,13 @@ class Evaluation(Advised):
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        """Return a table with a bar from each accuracy before to that after."""
-        head, *lines = self._lines()
-        lines = [[name, *(cell.replace("-", "−") for cell in cells)] for name, *cells in lines]
+        """Return a table of at most five columns, with a bar from each accuracy to that after."""
+        head, *lines = [
+            [name, *numbers[:-1], f"{numbers[-1]} ({spread})".replace("-", "−")]
+            for name, _, *numbers, spread in self._lines()
+        ]
+        images = [row["images"] for row in self.rows]
+        counts = " to ".join(map(str, dict.fromkeys((min(images), max(images)))))
         values = [*self.rows, *([self.mean] if self._has_mean else [])]
         body = "".join(
             f"<tr>{''.join(f'<td {_APART}>{html.escape(cell)}</td>' for cell in line)}"
@@ -149,7 +153,7 @@ class Evaluation(Advised):
             for line, row in zip(lines, values, strict=True)
         )
         heads = "".join(f"<th {_APART}>{cell}</th>" for cell in [*head, "0 to 100 %"])
-        caption = html.escape(f"{self.title}, accuracy in %")
+        caption = html.escape(f"{self.title}, {counts} a task: accuracy in %")
         return f"<table><caption>{caption}</caption><tr>{heads}</tr>{body}</table>"
 
 

@@ -155,7 +155,7 @@ def presets(
     presets = {
         f"all at {alpha:.2f} (chosen)": alpha * ones,
         "each at its own best": own(alone, alpha * ones),
-        "all at 1": ones,
+        **({} if alpha == 1 else {"all at 1": ones}),
         "negate all": -alpha * ones,
     }
     return {label: tuple(alphas.tolist()) for label, alphas in presets.items()}
