@@ -108,11 +108,11 @@ def findings(verdicts: Iterable[Verdict], heading: str) -> Any:
     choose("heading", heading, {*places})
     here = rows[(places == heading) & (rows["setting"] == "chosen")]
     told = " ".join(map(sentence, here.to_dict("records")))
-    start = f"{_link('verdicts', 'Verdicts')} at the scale <i>{SCALES[0]}</i>"
+    scale = f"at the scale <i>{SCALES[0]}</i>:"
     if len(here) > _MANY:
-        lead = f"{start}: {how_many(here['outcome'])}"
-        return say(f'<details class="tl-verdicts"><summary>{lead}</summary>{told}</details>')
-    return say(f'<p class="tl-verdicts">{start}: {told}</p>')
+        lead = f"<summary>Verdicts {scale} {how_many(here['outcome'])}</summary>"
+        return say(f'<details class="tl-verdicts">{lead}{told}</details>')
+    return say(f'<p class="tl-verdicts">{_link("verdicts", "Verdicts")} {scale} {told}</p>')
 
 
 def _link(page: str, text: str, query: str = "") -> str:

@@ -161,13 +161,15 @@ def put_legend(
 ) -> None:
     """Put a legend above the whole figure, in as many lines as its labels need.
 
-    A handle may be several artists on top of one another. `free` is a place for it in the figure.
+    A handle may be several artists on top of one another. `free` is a place in a third of the
+    figure, where it goes if its labels are short.
     """
     longest = [max(map(len, label.split("\n"))) + 6 for label in labels]
     columns = _columns(longest, int(_LETTERS * width))
     room = {"columnspacing": 1.2, "handlelength": 1.5, "handletextpad": 0.5}
     above = {"loc": "outside upper center", "ncols": columns}
-    look: Any = {"loc": "center", "bbox_to_anchor": free, "ncols": 1} if free else above
+    fits = free and max(longest) <= _LETTERS * width / 3 and len(labels) <= 8
+    look: Any = {"loc": "center", "bbox_to_anchor": free, "ncols": 1} if fits else above
     figure.legend(handles=handles, labels=labels, frameon=False, fontsize=9, **room, **look)
 
 
