@@ -275,6 +275,12 @@ def test_quartiles_are_close_and_memory_does_not_grow():
         assert rows["distance"][name] == pytest.approx(np.quantile(values[0], q), rel=0.03)
         assert rows["coef"][name] == pytest.approx(np.quantile(values[1], q), abs=0.002)
     assert rows["coef"]["value"] == pytest.approx(values[1].mean())
+    shares = []
+    for true in rng.lognormal(-3, 1, 60).clip(max=1):  # quartiles lie in the middle of their bins
+        one = Spread(1)
+        one.add(torch.full((6, 1, 1), true))
+        shares.append(next(iter(one.rows(0)))["middle"] / true)
+    assert np.mean(shares) == pytest.approx(1, abs=0.004)
     assert rows["distance"]["n"] == 20_000
 
 

@@ -106,6 +106,10 @@ def test_gaps_are_those_of_central_differences(encoder):
     theta = torch.cat([x.flatten() for x in encoder.params.values()]).norm()
     assert sizes[1.0] == pytest.approx(vector.norm() / float(theta))
     assert sizes[0.5] == pytest.approx(sizes[1.0] / 2)
+    back, ahead = (
+        tangent_gap.gaps(encoder, v, x, (c,))["value"] for v, c in ((vector, -0.5), (-vector, 0.5))
+    )
+    assert back.tolist() == pytest.approx(ahead.tolist())
 
 
 def test_gaps_where_memory_runs_out(encoder, monkeypatch):

@@ -32,6 +32,21 @@ def test_half_widths_of_several_sources_add_in_squares():
     assert p_value(2 * half, [seeds, many]) < 0.05 < p_value(0.5 * half, [seeds, many])
 
 
+def test_pairs_are_left_out_with_each_of_their_tasks():
+    source = intervals.of_tasks({"A+B": 1.0, "A+C": 2.0, "B+C": 4.0})
+    assert source.variance == pytest.approx(28 / 9) and source.freedom == 2  # of 4, 2 and 1 left
+
+
+def test_the_bootstrap_of_skewed_values_by_hand():
+    values = np.array([0.1, 0.2, 0.4, 0.8, 1.6, 6.4])
+    counts = np.random.default_rng(0).multinomial(6, np.full(6, 1 / 6), 1999)
+    drawn = [np.repeat(values, count) for count in counts]
+    t = [(x.mean() - values.mean()) / stats.sem(x) if np.ptp(x) else np.nan for x in drawn]
+    low, high = np.nanquantile(t, (0.025, 0.975))
+    ends = [-high * stats.sem(values), -low * stats.sem(values)]
+    assert np.allclose(intervals.bootstrap_t(0.0, values), ends, rtol=0.02)
+
+
 def test_what_does_not_vary_has_no_interval():
     still = Source(name="seeds", variance=0.0, freedom=2)
     assert math.isnan(half_width([still])) and math.isnan(p_value(1.0, [still]))

@@ -123,6 +123,10 @@ def test_a_ratio_has_the_images_of_both_its_parts():
     assert found.interval != bound.interval
     halves = [(v.interval.high - v.interval.low) / 2 for v in (found, bound)]
     assert halves[0] < 1.5 * halves[1]
+    same = packed(rng.random(500) < 0.5)  # what moves both parts alike moves no ratio
+    ends = {"value": 90.0, "n": 500, "top": same, "base": same}
+    one = ends | {f"{name}_right": x for name, x in ends.items()} | {"value_right": 70.0}
+    assert not judgement._contributions(claim, one).any()
 
 
 def test_maps_know_on_which_images_predictions_changed():

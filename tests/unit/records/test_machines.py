@@ -52,6 +52,8 @@ def test_a_side_without_fine_tuning_has_no_machine():
     assert machines.source(one, table).variance == pytest.approx(SD**2)
     half = dataclasses.replace(CLAIM, factor=0.5)
     assert machines.source(half, table).variance == pytest.approx(1.25 * SD**2)
+    growing = table.assign(leverage=0.3)
+    assert machines.source(CLAIM, growing).variance == pytest.approx(0.6 * SD**2)
     assert machines.source(dataclasses.replace(CLAIM, metric="lambda"), table) is None
 
 

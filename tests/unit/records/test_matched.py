@@ -90,6 +90,31 @@ def test_a_way_that_turns_is_crossed_where_it_is_chosen():
     assert matched.interpolated(rows, way, 55.0)["value"].tolist() == pytest.approx([1.25])
     assert matched.interpolated(rows, way, 80.0)["value"].tolist() == [3]
     assert matched.interpolated(rows, way, 49.0).empty
+    flat = way.assign(x=[50.0, 70.0, 70.0, 80.0])
+    assert matched.interpolated(rows, flat, 70.0)["value"].tolist() == [1]  # the smallest rate
+
+
+def test_a_plateau_begins_at_its_smallest_rate():
+    alone = {1.0: (50, 50), 2.0: (69.5, 70.5), 3.0: (69, 72), 4.0: (60, 60)}
+    rows = [
+        {"metric": "single", "split": "validation", "lr": lr, "seed": seed, "value": value}
+        for lr, values in alone.items()
+        for seed, value in enumerate(values)
+    ]
+    assert matched.plateau(pd.DataFrame(rows)) == 2  # 70.5 less 1.5
+
+
+def test_merges_are_taken_back_to_who_learnt_least():
+    rows = [
+        {"experiment": "merging_rates", "split": "test", "method": method, "seed": 0, "lr": lr,
+         "metric": metric, "value": value, "n_tasks": 8, "merge": merge}
+        for method, ends in {"nonlinear": (60, 80), "linearized": (50, 70)}.items()
+        for lr, one in zip((1.0, 2.0), ends, strict=True)
+        for metric, merge, value in (("single", None, one), ("absolute", "ties", 100 - one))
+    ]  # fmt: skip
+    found = matched.merges_at_equal_accuracy(pd.DataFrame(rows)).set_index("method")
+    assert found["alone"].tolist() == [70, 70]
+    assert found["value"].to_dict() == pytest.approx({"nonlinear": 30, "linearized": 30})
 
 
 def test_verdicts_at_equal_accuracy_see_through_who_learnt_less():

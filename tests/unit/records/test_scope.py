@@ -98,6 +98,17 @@ def test_the_bootstrap_errs_less_where_tasks_are_skewed():
     assert skewed["t"] > 0.05 and skewed["bootstrap-t"] < 0.8 * skewed["t"]
 
 
+def test_the_bootstrap_of_a_verdict_has_the_spread_over_seeds():
+    claim = BY_ID["tangent-1-absolute"]
+    df = rows(claim, dict(zip("ABCDEF", (0.1, 0.2, 0.4, 0.8, 1.6, 6.4), strict=True)))
+    moved = (df["method"] == claim.left) & (df["seed"] == 1)
+    found = verdict(claim, df.assign(value=df["value"] + 3 * moved))
+    seeds = intervals.half_width([intervals.of_means("seeds", [*found.by_seed.values()])])
+    each = np.array([*found.by_task.values()])
+    ends = intervals.bootstrap_t(found.interval.effect, each, seeds**2)
+    assert found.robust[1:] == pytest.approx(ends)
+
+
 def test_the_bootstrap_of_symmetric_values_is_symmetric_and_keeps_other_sources():
     values = np.array([-3.0, -1, 1, 3, -2, 2, 0, 0])
     low, high = intervals.bootstrap_t(0.0, values)

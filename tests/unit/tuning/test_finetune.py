@@ -339,6 +339,8 @@ def test_every_epoch_sees_every_image_once():
     epochs = seen.reshape(-1, COUNT)  # 25 batches of 16 are 8 epochs of 50
     assert torch.equal(epochs.sort().values, torch.arange(COUNT).expand(8, -1))
     assert len({tuple(epoch.tolist()) for epoch in epochs}) == 8
+    after = dataclasses.replace(RUN, seed=RUN.seed + 1, batch_size=COUNT)  # no epoch of this seed
+    assert not (epochs == order.batch(after, 0, COUNT)).all(1).any()
     small = order.batch(RUN, 3, 5)  # more images in a batch than in the data
     assert len(small) == 16 and small.max() < 5
 
