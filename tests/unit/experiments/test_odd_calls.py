@@ -33,120 +33,108 @@ def _nothing_is_trained(monkeypatch):
     monkeypatch.setattr(scratch, "train", never)
 
 
-OF = experiments
+def of(name, *args, **named):
+    """Return a call of an experiment, but for the lab."""
+    return lambda lab: getattr(experiments, name)(lab, *args, **named)
+
+
 CALLS = {
     # numbers of tasks
     "n_tasks must be a list of whole numbers, not 2": [
-        lambda lab: OF.addition(lab, NONLINEAR, n_tasks=2),
+        of("addition", NONLINEAR, n_tasks=2),
         lambda lab: merging(lab, NONLINEAR, n_tasks=2),
-        lambda lab: OF.merged(lab, NONLINEAR, n_tasks=2),
-        lambda lab: OF.merging_cost(lab, NONLINEAR, n_tasks=2),
+        of("merged", NONLINEAR, n_tasks=2),
+        of("merging_cost", NONLINEAR, n_tasks=2),
     ],
     "each of n_tasks must be a whole number, not 'two'": [
-        lambda lab: OF.addition(lab, NONLINEAR, n_tasks=["two"])
+        of("addition", NONLINEAR, n_tasks=["two"])
     ],
-    "each of n_tasks must be at most 4, not 8": [
-        lambda lab: OF.addition(lab, NONLINEAR, n_tasks=[8])
-    ],
+    "each of n_tasks must be at most 4, not 8": [of("addition", NONLINEAR, n_tasks=[8])],
     "each of n_tasks must be at least 2, not 1": [lambda lab: merging(lab, NONLINEAR, n_tasks=[1])],
-    "4 tasks do not make groups of 3": [lambda lab: OF.addition(lab, NONLINEAR, n_tasks=["3"])],
-    "n_tasks is empty": [lambda lab: OF.addition(lab, NONLINEAR, n_tasks=[])],
-    "n_tasks must be at least 1, not 0": [
-        lambda lab: OF.stitched_negation(lab, NONLINEAR, n_tasks=0)
-    ],
-    "each of sizes must be at most 4, not 9": [
-        lambda lab: OF.cross_task_sum(lab, NONLINEAR, sizes=[9])
-    ],
+    "4 tasks do not make groups of 3": [of("addition", NONLINEAR, n_tasks=["3"])],
+    "n_tasks is empty": [of("addition", NONLINEAR, n_tasks=[])],
+    "n_tasks must be at least 1, not 0": [of("stitched_negation", NONLINEAR, n_tasks=0)],
+    "each of sizes must be at most 4, not 9": [of("cross_task_sum", NONLINEAR, sizes=[9])],
     # methods
     "methods is empty": [
-        lambda lab: OF.addition(lab, []),
+        of("addition", []),
         lambda lab: merging(lab, []),
-        lambda lab: OF.rate_search(lab, []),
-        lambda lab: OF.merging_rates(lab, []),
-        lambda lab: OF.penalty_strengths(lab, []),
-        lambda lab: OF.train(lab, []),
-        lambda lab: OF.learning_rates(lab, []),
+        of("rate_search", []),
+        of("merging_rates", []),
+        of("penalty_strengths", []),
+        of("train", []),
+        of("learning_rates", []),
     ],
     "'nonlinear' is not affine in alpha": [
-        lambda lab: OF.exact_alpha(lab, "nonlinear"),
-        lambda lab: OF.exact_negation(lab, "nonlinear"),
+        of("exact_alpha", "nonlinear"),
+        of("exact_negation", "nonlinear"),
     ],
     "unknown method 'nonlinaer': did you mean 'nonlinear'": [
-        lambda lab: OF.learning_rates(lab, ["probe", "nonlinaer"])
+        of("learning_rates", ["probe", "nonlinaer"])
     ],
     # rates and coefficients
     "each of rates must be a finite number of at least 0, not 'x'": [
-        lambda lab: OF.merging_rates(lab, rates=["x"]),
-        lambda lab: OF.learning_rates(lab, rates=[1e-3, "x"]),
+        of("merging_rates", rates=["x"]),
+        of("learning_rates", rates=[1e-3, "x"]),
     ],
-    "each of rates must be above 0": [lambda lab: OF.rate_search(lab, NONLINEAR, [0])],
-    "rates must be a list of numbers, not 0.1": [lambda lab: OF.budgets(lab, NONLINEAR, rates=0.1)],
-    "rates is empty": [lambda lab: OF.learning_rates(lab, rates=[])],
-    "did you mean 'ties'": [lambda lab: OF.merging_rates(lab, merges=["tie"])],
+    "each of rates must be above 0": [of("rate_search", NONLINEAR, [0])],
+    "rates must be a list of numbers, not 0.1": [of("budgets", NONLINEAR, rates=0.1)],
+    "rates is empty": [of("learning_rates", rates=[])],
+    "did you mean 'ties'": [of("merging_rates", merges=["tie"])],
     "did you mean 'Textures'": [
-        lambda lab: OF.learning_rates(lab, task="Textuers"),
-        lambda lab: OF.averaging(lab, task="Textuers"),
+        of("learning_rates", task="Textuers"),
+        of("averaging", task="Textuers"),
     ],
     "alphas must be a list of at least one number": [
-        lambda lab: OF.cross_task(lab, NONLINEAR, alphas=[]),
-        lambda lab: OF.disentanglement(lab, NONLINEAR, alphas=[]),
+        of("cross_task", NONLINEAR, alphas=[]),
+        of("disentanglement", NONLINEAR, alphas=[]),
     ],
-    "alphas must ascend": [lambda lab: OF.disentanglement(lab, NONLINEAR, alphas=[1, 0])],
+    "alphas must ascend": [of("disentanglement", NONLINEAR, alphas=[1, 0])],
     "coefficients must be a list of at least one number": [
-        lambda lab: OF.pair_errors(lab, NONLINEAR, coefficients=[]),
-        lambda lab: OF.stitched_addition(lab, NONLINEAR, coefficients=[0]),
-        lambda lab: OF.stitched_negation(lab, NONLINEAR, coefficients=[]),
+        of("pair_errors", NONLINEAR, coefficients=[]),
+        of("stitched_addition", NONLINEAR, coefficients=[0]),
+        of("stitched_negation", NONLINEAR, coefficients=[]),
     ],
     "a coefficient must be a finite number": [
-        lambda lab: OF.cross_task_addition(lab, NONLINEAR, coefficient="x"),
-        lambda lab: OF.cross_task_negation(lab, NONLINEAR, coefficient="x"),
-        lambda lab: OF.cross_task_sum(lab, NONLINEAR, coefficient="x"),
+        of("cross_task_addition", NONLINEAR, coefficient="x"),
+        of("cross_task_negation", NONLINEAR, coefficient="x"),
+        of("cross_task_sum", NONLINEAR, coefficient="x"),
     ],
-    "scales must be distances other than 0": [
-        lambda lab: OF.linear_gaps(lab, NONLINEAR, scales=[0])
-    ],
+    "scales must be distances other than 0": [of("linear_gaps", NONLINEAR, scales=[0])],
     # pairs
     "one of a pair of tasks 'Nope'": [
-        lambda lab: OF.cross_task(lab, NONLINEAR, pairs=[("Signs", "Nope")]),
-        lambda lab: OF.disentanglement(lab, NONLINEAR, of=[("Signs", "Nope")]),
+        of("cross_task", NONLINEAR, pairs=[("Signs", "Nope")]),
+        of("disentanglement", NONLINEAR, of=[("Signs", "Nope")]),
     ],
     "a pair is two different tasks, not Signs and Signs": [
-        lambda lab: OF.disentanglement(lab, NONLINEAR, of=[("Signs", "Signs")])
+        of("disentanglement", NONLINEAR, of=[("Signs", "Signs")])
     ],
     "a pair is two different tasks, not Signs and Places and Vehicles": [
-        lambda lab: OF.disentanglement(lab, NONLINEAR, of=[TASKS[:3]]),
-        lambda lab: OF.cross_task(lab, NONLINEAR, pairs=[TASKS[:3]]),
+        of("disentanglement", NONLINEAR, of=[TASKS[:3]]),
+        of("cross_task", NONLINEAR, pairs=[TASKS[:3]]),
     ],
-    r"a pair is two different tasks, not Signs\.$": [
-        lambda lab: OF.cross_task(lab, NONLINEAR, pairs=["Signs"])
-    ],
-    "there is no pair of tasks": [lambda lab: OF.disentanglement(lab, NONLINEAR, of=[])],
+    r"a pair is two different tasks, not Signs\.$": [of("cross_task", NONLINEAR, pairs=["Signs"])],
+    "there is no pair of tasks": [of("disentanglement", NONLINEAR, of=[])],
     "n_pairs must be at least 1, not -1": [
-        lambda lab: OF.disentanglement(lab, NONLINEAR, n_pairs=-1),
-        lambda lab: OF.search_box(lab, NONLINEAR, n_pairs=-1),
+        of("disentanglement", NONLINEAR, n_pairs=-1),
+        of("search_box", NONLINEAR, n_pairs=-1),
     ],
-    "n_pairs must be at least 1, not 0": [
-        lambda lab: OF.disentanglement(lab, NONLINEAR, n_pairs=0)
-    ],
+    "n_pairs must be at least 1, not 0": [of("disentanglement", NONLINEAR, n_pairs=0)],
     # blocks and groups of models
     r"block must be at most \d+, not 99": [
-        lambda lab: OF.stitched_addition(lab, NONLINEAR, block=99),
-        lambda lab: OF.stitched_negation(lab, NONLINEAR, block=99),
+        of("stitched_addition", NONLINEAR, block=99),
+        of("stitched_negation", NONLINEAR, block=99),
     ],
-    "block must be at least 0, not -1": [
-        lambda lab: OF.stitched_negation(lab, NONLINEAR, block=-1)
-    ],
-    "count must be at least 1, not 0": [lambda lab: OF.averaging(lab, count=0)],
-    "count must be at most 6, not 7": [lambda lab: OF.averaging(lab, count=7)],
+    "block must be at least 0, not -1": [of("stitched_negation", NONLINEAR, block=-1)],
+    "count must be at least 1, not 0": [of("averaging", count=0)],
+    "count must be at most 6, not 7": [of("averaging", count=7)],
     # networks that are trained from scratch
     "unknown network 'foo'": [
-        lambda lab: OF.theorem(lab, "foo"),
-        lambda lab: OF.theorem(lab.sibling(steps=20), "foo"),
-        lambda lab: OF.scratch_linearity(lab, "foo"),
+        of("theorem", "foo"),
+        lambda lab: experiments.theorem(lab.sibling(steps=20), "foo"),
+        of("scratch_linearity", "foo"),
     ],
-    "setting, 'epochs': .*Choices: .*pretraining": [
-        lambda lab: OF.scratch_linearity(lab, "mlp", epochs=3)
-    ],
+    "setting, 'epochs': .*Choices: .*pretraining": [of("scratch_linearity", "mlp", epochs=3)],
 }
 
 
@@ -166,15 +154,15 @@ def test_it_is_refused_before_anything_is_trained(labs, told, call):
     "call",
     [
         lambda lab: merging(lab),
-        lambda lab: OF.merging_rates(lab),
-        lambda lab: OF.penalty_strengths(lab, ["tau_jp"]),
-        lambda lab: OF.disentanglement(lab, NONLINEAR),
-        lambda lab: OF.search_box(lab, NONLINEAR),
-        lambda lab: OF.cross_task(lab, NONLINEAR),
-        lambda lab: OF.cross_task_addition(lab, NONLINEAR),
-        lambda lab: OF.cross_task_sum(lab, NONLINEAR),
-        lambda lab: OF.pair_errors(lab, NONLINEAR),
-        lambda lab: OF.stitched_addition(lab, NONLINEAR),
+        of("merging_rates"),
+        of("penalty_strengths", ["tau_jp"]),
+        of("disentanglement", NONLINEAR),
+        of("search_box", NONLINEAR),
+        of("cross_task", NONLINEAR),
+        of("cross_task_addition", NONLINEAR),
+        of("cross_task_sum", NONLINEAR),
+        of("pair_errors", NONLINEAR),
+        of("stitched_addition", NONLINEAR),
     ],
 )
 def test_a_suite_of_one_task_has_nothing_to_compare(labs, call):
@@ -192,12 +180,12 @@ def test_a_suite_of_one_task_has_nothing_to_compare(labs, call):
     ],
 )
 def test_coefficients_of_closed_vocabularies_begin_at_0(labs, lambdas, told):
-    refused(lambda lab: OF.closed_addition(lab, lambdas=lambdas), labs["closed"], told)
+    refused(lambda lab: experiments.closed_addition(lab, lambdas=lambdas), labs["closed"], told)
 
 
 def test_models_that_have_a_head_each_are_not_averaged(labs):
-    refused(OF.averaging, labs["trained"], "under one head.*take a lab with head='probe'")
+    refused(experiments.averaging, labs["trained"], "under one head.*take a lab with head='probe'")
 
 
 def test_no_methods_are_the_pretrained_model_alone(labs):
-    assert set(OF.single(labs["open"], [])["method"]) == {"pretrained"}
+    assert set(experiments.single(labs["open"], [])["method"]) == {"pretrained"}
