@@ -94,7 +94,8 @@ def remember(executed: NotebookNode, source: Path, cache: Path, seconds: float) 
     passed, done = "", []
     for cell in executed.cells:
         if "injected-parameters" in cell.metadata.get("tags", []):
-            passed = _assignments(cell.source)
+            lines = cell.source.splitlines()  # those that assign something
+            passed = "\n".join(line for line in lines if line and not line.startswith("#"))
         elif cell.cell_type == "code":
             done.append(cell)
     cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
@@ -117,11 +118,6 @@ def remember(executed: NotebookNode, source: Path, cache: Path, seconds: float) 
 def readable(outputs: Iterable[NotebookNode]) -> list[NotebookNode]:
     """Return outputs without widgets, which are dead where no kernel runs."""
     return [output for output in outputs if _WIDGET not in output.get("data", {})]
-
-
-def _assignments(source: str) -> str:
-    """Return the lines of papermill's injected cell that assign something."""
-    return "\n".join(line for line in source.splitlines() if line and not line.startswith("#"))
 
 
 def in_jupyterlab(executed: NotebookNode, chapter: str) -> NotebookNode:

@@ -132,8 +132,9 @@ def _prefixes(tensors: Tensors, own: Shapes) -> list[str]:
     anchors = [n.removesuffix(first) for n in tensors if n == first or n.endswith(f".{first}")]
     counts = {one: sum(f"{one}{name}" in tensors for name in own) for one in anchors}
     if not counts:
-        ends = ((name, at) for name in tensors for at in _places(name) if name[at:] in own)
-        counts = collections.Counter(name[:at] for name, at in ends)
+        places = ((name, (0, *(x.end() for x in re.finditer(r"\.", name)))) for name in tensors)
+        ends = (name[:at] for name, starts in places for at in starts if name[at:] in own)
+        counts = collections.Counter(ends)
         counts = {one: n for one, n in counts.items() if 2 * n >= min(len(own), len(tensors))}
         counts = dict(list(counts.items())[:1]) if len(counts) == 1 else {}
     return [one for one, count in counts.items() if 2 * count >= max(counts.values())]
@@ -144,10 +145,6 @@ def _alike(tensors: Tensors, own: Shapes, prefixes: Sequence[str]) -> bool:
     nothing = torch.empty(0)
     first, *others = ([tensors.get(f"{one}{name}", nothing) for name in own] for one in prefixes)
     return all(all(map(torch.equal, first, other)) for other in others)
-
-
-def _places(name: str) -> list[int]:
-    return [0, *(match.end() for match in re.finditer(r"\.", name))]
 
 
 def _from_vit(tensors: Tensors, own: Shapes, prefix: str) -> Weights:

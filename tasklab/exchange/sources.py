@@ -193,7 +193,9 @@ def _fetch(repository: str) -> tuple[Path, Path | None]:
             file = fetching.fetch(repository, name)
             for part in _shards(file) if name.endswith(_INDEX) else ():
                 fetching.fetch(repository, part)
-            return file, _settings_of(repository, _describing(name)[0])
+            with contextlib.suppress(TasklabError):  # it is only a further check
+                return file, fetching.fetch(repository, _describing(name)[0])
+            return file, None
         except fetching.UnreachableError as error:
             problem = error.problem
             if error.code != 404:
@@ -203,9 +205,3 @@ def _fetch(repository: str) -> tuple[Path, Path | None]:
         f"fetched ({problem}). With a network, `hf download {repository}` fetches it; without one, "
         "copy its folder here and give the folder's path."
     )
-
-
-def _settings_of(repository: str, name: str) -> Path | None:
-    with contextlib.suppress(TasklabError):  # it is only a further check
-        return fetching.fetch(repository, name)
-    return None

@@ -50,7 +50,8 @@ def accuracies(lab: Lab, method: str, split: str = "val") -> At:
     choose("split", split, ("val", "test"))
     every = list(lab.vectors(method).values())
     evaluator = lab.evaluator_of(method)
-    shown = (*lab.suite.names, *_control(lab))
+    control = () if lab.clip.text is None else (lab.suite.control.name,)  # it has prompts
+    shown = (*lab.suite.names, *control)
     if method in LINEAR:
         scores = {task: affine_scores(evaluator, every, task, split) for task in shown}
     del every  # as long as sliders are on a page, no vector of a large model is kept for them
@@ -68,11 +69,6 @@ def accuracies(lab: Lab, method: str, split: str = "val") -> At:
             yield task, evaluator.accuracy(features, task, split)
 
     return at
-
-
-def _control(lab: Lab) -> tuple[str, ...]:
-    """Return the control task's name, if there are prompts to classify it."""
-    return () if lab.clip.text is None else (lab.suite.control.name,)
 
 
 class Coefficients:

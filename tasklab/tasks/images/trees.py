@@ -91,10 +91,8 @@ def by_class(root: Path, *, nested: bool = False) -> Splits:
             f"{root} has {', '.join(flat)}: they look like splits, not classes, and have no folder "
             "for each class in them. Put the images of each into one folder per class."
         )
-    with os.scandir(root) as around:
-        stems = {e.name: Path(e.name) for e in around if Path(e.name).suffix.lower() in _NOTES}
-    lists = [name for name, one in stems.items() if split_named(one.stem) or split_of(one.stem)]
-    if lists:
+    notes = (one for one in root.iterdir() if one.suffix.lower() in _NOTES)
+    if lists := [one.name for one in notes if split_named(one.stem) or split_of(one.stem)]:
         tell(
             f"{root}: {abridged(sorted(lists))} are not read, and test images are drawn at random. "
             "Put images into folders train and test, or write the lists as .csv."
