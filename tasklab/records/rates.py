@@ -57,4 +57,8 @@ def told(table: pd.DataFrame, claim: str) -> str:
     parts = [f"{end['effect']:+.1f} (at {rate(end['lr'], trim='-', exp_digits=1)})" for end in ends]
     ends_of = f"{' to '.join(parts)} {ends[0]['unit']}"
     words = f"with one learning rate for both the effect runs from {ends_of}"
+    best = rows.loc[rows["rule"] == BEST, "effect"]
+    words += "".join(
+        f"; with each side at its best rate for its own sum it is {x:+.1f}" for x in best
+    )
     return words.replace("-", "−").replace("e−", "e-")

@@ -38,7 +38,11 @@ def test_the_effect_at_one_rate_changes_its_sign_and_is_told():
     same = table[table["rule"] == matched.ONE_RATE].set_index("lr")["effect"]
     assert same.to_dict() == pytest.approx(dict(zip(RATES, (-2, -1, 0, 5, 10), strict=True)))
     told = rates.told(table, "tangent-1-absolute")
-    assert told.endswith("−2.0 (at 1e-4) to +10.0 (at 1.6e-3) points")
+    assert "−2.0 (at 1e-4) to +10.0 (at 1.6e-3) points" in told
+    best = table.loc[table["rule"] == matched.BEST, "effect"].item()
+    assert told.endswith(f"its own sum it is {best:+.1f}".replace("-", "−"))
+    few = rates.told(records.over_rates(judged(budgets(validation=False))), "tangent-1-absolute")
+    assert few.endswith("(at 1.6e-3) points")
     assert rates.told(table, "tangent-2-target") == ""
     assert len(figures.rate_effects(table).axes) == table["claim"].nunique()
     with pytest.raises(NothingToDrawError):
