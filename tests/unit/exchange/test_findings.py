@@ -271,8 +271,7 @@ def test_a_trainers_folder_names_its_checkpoints(tmp_path):
         importing.compare(tmp_path, MODEL)
     (tmp_path / "x").mkdir()
     (tmp_path / "y" / "global_step5").mkdir(parents=True)  # DeepSpeed's
-    with pytest.raises(TasklabError, match="It has global_step5/"):
-        importing.compare(tmp_path / "y", MODEL)
+    refuses("It has global_step5/", lambda: importing.compare(tmp_path / "y", MODEL))
     (tmp_path / "x" / "__0_0.distcp").write_bytes(b"")
     refuses(r"torch\.distributed", lambda: importing.compare(tmp_path / "x", MODEL))
 
