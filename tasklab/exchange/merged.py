@@ -90,6 +90,7 @@ def find(
             vector=read_from(file, vector),
             model=model,
             task=file.stem,
+            method=found.method or "nonlinear",
             init=start,
             weights=theirs if base is not None else found.weights,
             sha256=found.sha256,

@@ -239,7 +239,8 @@ def _saved(file: Path, model: str) -> Checkpoint:
     """Return a task vector that `TaskVector.save` wrote, with its base if that was known."""
     vector = TaskVector.load(file)
     base = vector.base
-    if base is not None and not (base.init in INITS and all(map(is_plain, base[:3]))):
+    known = base is None or base.method in ("", *METHODS)
+    if not known or base is not None and not (base.init in INITS and all(map(is_plain, base[:3]))):
         raise TasklabError(f"{file} does not say what it is: save it again.")
     if base is not None and base.model != model:
         raise TasklabError(f"{file} is a task vector of model {base.model!r}, not of {model!r}.")
@@ -271,7 +272,7 @@ def _vector(
         unknown = "it does not tell from which weights it starts: the model's own are taken"
         about["notes"] = (unknown, *about.get("notes", ()))
     else:
-        about |= {"init": base.init, "weights": base.weights}
+        about |= {"init": base.init, "weights": base.weights, "method": base.method or None}
     return Checkpoint(path=file, sha256=file_sha256(file), vector=vector, **about)
 
 

@@ -87,3 +87,13 @@ def test_a_saved_vector_of_another_start_is_refused(encoder, tmp_path):
         reading.contents(odd.save(tmp_path / "odd.safetensors"), MODEL)
     plain = vector(encoder).save(tmp_path / "plain.safetensors")  # of which nothing is known
     assert merged.find(str(plain), store, MODEL).weights is None
+
+
+def test_a_saved_vector_tells_how_it_was_fine_tuned(encoder, tmp_path):
+    tuned = base_of(encoder)._replace(method="linearized")
+    file, store = vector(encoder, tuned).save(tmp_path / "one.safetensors"), Store(tmp_path / "s")
+    assert merged.find(str(file), store, MODEL).linear
+    assert importing.add(store, file, MODEL, "Signs")["method"] == "linearized"
+    assert not merged.find(str(saved(encoder, tmp_path)), store, MODEL).linear
+    strange = vector(encoder, tuned._replace(method="magic")).save(tmp_path / "odd.safetensors")
+    refuses("does not say what it is", reading.contents, strange, MODEL)
