@@ -13,7 +13,7 @@ from benchmarks import simulation
 from benchmarks.simulation import World, rates, wrong
 from tests.helpers import refuses
 
-RECORDED = Path(__file__).parents[3] / "benchmarks" / "verdicts.json"
+RECORDED = Path(__file__).parents[2] / "benchmarks" / "verdicts.json"
 SIDE = 0.025  # the most wrong verdicts on one side
 REPEATS = 500
 # A rule that errs in exactly 2.5 % of cases has more than this (5.0 %) in one of 2,000 runs.
