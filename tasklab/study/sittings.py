@@ -128,12 +128,12 @@ class Earlier:
         return records.tidy(both[~again]), whole
 
     def _only(self, new: pd.DataFrame) -> str:
-        """Return the models, methods, rates, merges or else experiments that were not there."""
+        """Return the models, methods, rates or merges that are new, or else the experiments."""
         for name in [name for name in _ADDED if name in new]:
             more = [str(x) for x in new[name].unique() if x not in set(self.table.get(name, ()))]
             if more:
                 return ", ".join(more)
-        return ", ".join(dict.fromkeys(new["model"]))
+        return ", ".join(dict.fromkeys(new["experiment"]))
 
 
 def rows_of(sitting: Mapping[str, Any], rows: pd.DataFrame) -> pd.Series:
