@@ -128,12 +128,15 @@ class Earlier:
         return records.tidy(both[~again]), whole
 
     def _only(self, new: pd.DataFrame) -> str:
-        """Return the models, methods, rates or merges that are new, or else the experiments."""
-        for name in [name for name in _ADDED if name in new]:
-            more = [str(x) for x in new[name].unique() if x not in set(self.table.get(name, ()))]
-            if more:
-                return ", ".join(more)
-        return ", ".join(dict.fromkeys(new["experiment"]))
+        """Return the models, methods, ... that are new, or else those that alone have new rows."""
+        here = {name: list(map(str, new[name].dropna().unique())) for name in _ADDED if name in new}
+        there = {name: set(map(str, self.table.get(name, ()))) for name in here}
+        for alone in (False, True):
+            for name, told in here.items():
+                more = told if alone else [x for x in told if x not in there[name]]
+                if more and (not alone or set(told) < there[name]):
+                    return ", ".join(more)
+        return ", ".join(here["model"])
 
 
 def rows_of(sitting: Mapping[str, Any], rows: pd.DataFrame) -> pd.Series:

@@ -150,14 +150,12 @@ def test_an_experiment_and_a_merge_that_a_file_lacks_are_added(small, monkeypatc
     path, parts = tmp_path / "a.csv.xz", CHAPTERS["tangent"].parts
     merged = {"merges": ("arithmetic", "average"), "n_tasks": (8,)}
     few = {"merging": {**merged, "merges": ("arithmetic",)}}
-    for names, only in (
+    works = [
         (SINGLE, None),
-        ({**SINGLE, **few}, "arithmetic"),
-        (
-            {**SINGLE, "merging": merged},
-            "average",
-        ),
-    ):
+        ({**SINGLE, **few}, "merging"),
+        ({**SINGLE, "merging": merged}, "average"),
+    ]
+    for names, only in works:
         monkeypatch.setitem(parts, "family", (Work(("nonlinear",), names),))
         joined, origin = record(small, path, part="family", add=only is not None)
         assert (origin["sittings"][-1]["only"] if only else None) == only
