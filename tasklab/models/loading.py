@@ -127,7 +127,11 @@ def both_towers(name: str, *, init: str = "pretrained") -> nn.Module:
 def shared(
     name: str, *, init: str = "pretrained", device: str = "cpu", blocks: int | None = None
 ) -> Clip:
-    """Return a model as `load` does; in this process it is loaded once while in use."""
+    """Return a model as `load` does; in this process it is loaded once while in use.
+
+    Args:
+        blocks: As of `load`.
+    """
     key = (name, init, device, blocks)
     if (clip := _SHARED.get(key)) is None:
         clip = _SHARED[key] = load(name, init=init, device=device, blocks=blocks)

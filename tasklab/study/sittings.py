@@ -19,13 +19,8 @@ if TYPE_CHECKING:
 
 _ASKED = ("steps", "lr")  # choices of a recipe that a call may name: compared before all others
 NAMES = ("model", "init", "head", "method")  # what a recipe is called by, if runs differ in it
-_ADDED = (
-    "model",
-    "method",
-    "lr",
-    "merge",
-    "experiment",
-)  # what a sitting may add at the same seeds
+# What a sitting may add at the same seeds.
+_ADDED = ("model", "method", "lr", "experiment", "merge")
 _SPENT = ("fine_tuning", "measuring")
 # What all sittings of a part have in common, and what is told of each.
 _SAME = ("preset", "model", "init", "suite", "weights", "images")
