@@ -104,7 +104,7 @@ def merging_foretold(df: pd.DataFrame, outcomes: Sequence[str] = ("lost", "lost_
         ends(ranks, "outcome", "metric", "decided"), "metric", hue="decided", looks=_LOOKS,
         order={name: METRIC_LABEL.get(name, name) for name in order}, apart=False, **GIVEN,
         facets={"col": "outcome", "col_wrap": min(3, len(parts))},
-        height=0.5 + -(-len(parts) // 3) * (1.1 + 0.27 * len(order)),
+        height=0.5 + -(-len(parts) // 3) * (1.1 + 0.25 * len(order)),
     )  # fmt: skip
     for axes, _, _ in plot:
         level(axes, 0, along="y", **ZERO)
