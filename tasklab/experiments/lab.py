@@ -19,15 +19,7 @@ from tasklab.experiments.by_hand import ByHand
 from tasklab.experiments.parameters import Parameters, with_parameters
 from tasklab.experiments.preflight import complete
 from tasklab.experiments.published_vectors import FromPublished, NoTrainer, PublishedVectors
-from tasklab.experiments.scale import (
-    FULL,
-    LIGHT,
-    PAPER,
-    QUICK,
-    REHEARSAL,
-    REHEARSED_BLOCKS,
-    REHEARSED_TASKS,
-)
+from tasklab.experiments.scale import REHEARSED_BLOCKS, REHEARSED_TASKS, scale_of
 from tasklab.models import loading
 from tasklab.models.zoo import FAMILIES, TEXT_MODELS, family, shipped
 from tasklab.progress import tell, track
@@ -115,10 +107,7 @@ class Lab(ByHand, FromPublished):
         self.parameters, self.progress, self.own = parameters, progress, own
         self.chapter = chapter
         self.rehearsal = parameters.rehearsal
-        full = PAPER if parameters.suite == "paper" else FULL
-        usual = QUICK if parameters.preset == "quick" else full
-        rehearsal = LIGHT if self.light else REHEARSAL
-        self.scale = rehearsal if self.rehearsal else usual
+        self.scale = scale_of(parameters)
         self.suite = Suite.from_tasks(*own) if own else suite(parameters.suite)
         if tasks is not None:
             every = self.suite.names  # without the control task

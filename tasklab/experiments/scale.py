@@ -5,8 +5,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from tasklab.analyses.evaluation import ALPHAS
+
+if TYPE_CHECKING:
+    from tasklab.experiments.parameters import Parameters
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,3 +83,12 @@ LIGHT = dataclasses.replace(  # of a full-size model, whose every pass takes lon
 )
 REHEARSED_BLOCKS = 2  # of each tower of a full-size model: the others are the same code
 REHEARSED_TASKS = 4  # of a full-size model: every experiment has pairs, groups and others in them
+
+
+def scale_of(parameters: Parameters) -> Scale:
+    """Return how much is measured with these parameters."""
+    if parameters.rehearsal:
+        return LIGHT if parameters.light else REHEARSAL
+    if parameters.preset == "quick":
+        return QUICK
+    return PAPER if parameters.suite == "paper" else FULL

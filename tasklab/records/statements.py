@@ -252,11 +252,9 @@ def is_open_nonetheless(row: Mapping[str, Any]) -> bool:
 
 
 def _why_open(row: Mapping[str, Any]) -> str:
-    if not is_open_nonetheless(row):
-        return ""
-    if row["mixed"]:
-        return ", but its two sides were computed on different makes of processor"
-    return f" in the weakest of {row['n_cells']} parts, open after correction for their number"
+    mixed = ", but its two sides were computed on different makes of processor"
+    weakest = f" in the weakest of {row['n_cells']} parts, open after correction for their number"
+    return (mixed if row["mixed"] else weakest) if is_open_nonetheless(row) else ""
 
 
 def on_these_tasks(row: Mapping[str, Any]) -> str:
@@ -277,9 +275,8 @@ def over_pretrainings(row: Mapping[str, Any]) -> str:
 
     An empty text if there are no others, or if the outcome is the same.
     """
-    return _elsewhere(
-        row, "others", f"over {row['n_pretrainings']} pre-trainings of a smaller CLIP"
-    )
+    place = f"over {row['n_pretrainings']} pre-trainings of a smaller CLIP"
+    return _elsewhere(row, "others", place)
 
 
 def _elsewhere(row: Mapping[str, Any], side: str, place: str) -> str:
@@ -393,9 +390,8 @@ def evidence_link(evidence: str, here: str = "", *, site: bool | None = None) ->
         place, ending = anchor(heading), "html"
     else:
         place, ending = heading.replace(" ", "-"), "ipynb"
-    if page == here:
-        return f"#{place}"
-    return f"{'' if here else 'notebooks/'}{page}.{ending}#{place}"
+    away = f"{'' if here else 'notebooks/'}{page}.{ending}"
+    return f"{'' if page == here else away}#{place}"
 
 
 def on_site() -> bool:
