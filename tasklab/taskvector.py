@@ -45,7 +45,7 @@ class Base(NamedTuple):
     model: str
     init: str
     weights: str  #: `Encoder.weights_hash`
-    #: How the vector was fine-tuned; empty if that is not known, or not one method.
+    #: How the vector was fine-tuned, of a sum of several methods `a+b`; empty if not known.
     method: str = ""
 
 
@@ -337,10 +337,13 @@ def shared_base(vectors: Iterable[TaskVector]) -> Base | None:
     Base(model='mini', init='pretrained', weights='0f', method='')
     >>> shared_base([TaskVector(one, base), TaskVector(one)])
     """
-    bases = {vector.base for vector in vectors if vector}
-    if len(bases) > 1 and None not in bases:
-        bases = {base._replace(method="") for base in bases if base is not None}
-    return bases.pop() if len(bases) == 1 else None
+    found = {vector.base for vector in vectors if vector}
+    bases = {base._replace(method="") for base in found if base is not None}
+    if len(bases) != 1 or None in found:
+        return None
+    methods = {base.method for base in found if base is not None}
+    told = {name for method in methods for name in method.split("+")}
+    return bases.pop()._replace(method="+".join(sorted(told)) if "" not in told else "")
 
 
 def _tensor(name: str, value: Any) -> Tensor:

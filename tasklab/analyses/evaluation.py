@@ -32,7 +32,7 @@ from tasklab.tasks.drawn import Images
 from tasklab.tasks.suites import Suite
 from tasklab.taskvector import TaskVector
 from tasklab.tuning import memory, tangent
-from tasklab.tuning.methods import LINEAR
+from tasklab.tuning.methods import LINEAR, of_sum
 from tasklab.tuning.tangent import TangentFeatures
 
 ALPHAS = tuple(round(0.05 * i, 2) for i in range(21))  # tangent, appendix A
@@ -225,7 +225,7 @@ class Evaluator:
         """
         if not isinstance(vector, TaskVector):
             raise TasklabError(f"a model is edited by a TaskVector, not {type(vector).__name__}.")
-        linear = vector.method in LINEAR if linear is None else linear
+        linear = of_sum(vector.method) in LINEAR if linear is None else linear
         several = np.ndim(alpha) > 0
         alphas = as_coefficients(alpha, "alpha") if several else [as_coefficient(alpha, "alpha")]
         at = self._answering(vector, task, split, linear)

@@ -32,7 +32,7 @@ from tasklab.models.zoo import INITS, spec
 from tasklab.storage import state_dicts, torch_files
 from tasklab.storage.tensors import file_sha256, read_tensors, text_sha256
 from tasklab.taskvector import Base, TaskVector
-from tasklab.tuning.methods import METHODS
+from tasklab.tuning.methods import METHODS, of_sum
 
 _BROKEN = (  # what a file that is damaged, or made to do harm, can raise in the code below
     ArithmeticError, AttributeError, LookupError, MemoryError, RuntimeError, TypeError, ValueError,
@@ -239,7 +239,7 @@ def _saved(file: Path, model: str) -> Checkpoint:
     """Return a task vector that `TaskVector.save` wrote, with its base if that was known."""
     vector = TaskVector.load(file)
     base = vector.base
-    known = base is None or base.method in ("", *METHODS)
+    known = base is None or {*base.method.split("+")} <= {"", *METHODS}
     if not known or base is not None and not (base.init in INITS and all(map(is_plain, base[:3]))):
         raise TasklabError(f"{file} does not say what it is: save it again.")
     if base is not None and base.model != model:
@@ -272,7 +272,11 @@ def _vector(
         unknown = "it does not tell from which weights it starts: the model's own are taken"
         about["notes"] = (unknown, *about.get("notes", ()))
     else:
-        about |= {"init": base.init, "weights": base.weights, "method": base.method or None}
+        about |= {
+            "init": base.init,
+            "weights": base.weights,
+            "method": of_sum(base.method) if base.method else None,
+        }
     return Checkpoint(path=file, sha256=file_sha256(file), vector=vector, **about)
 
 

@@ -17,7 +17,7 @@ from tasklab.exchange import merged
 from tasklab.experiments.answers import Evaluation
 from tasklab.progress import track
 from tasklab.taskvector import TaskVector
-from tasklab.tuning.methods import LINEAR
+from tasklab.tuning.methods import LINEAR, of_sum
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -124,11 +124,13 @@ class ByHand(Advised):  # `self` is a `Lab`, which is made of this
                 f"this vector starts from {base.model} ({base.init}, weights {base.weights[:12]}), "
                 f"and the lab's model has the weights {weights[:12]}."
             )
-        linear = vector.method in LINEAR if linear is None else linear
+        one = vector.method if linear is None else vector.method.partition("+")[0]
+        method = of_sum(one)
+        linear = method in LINEAR if linear is None else linear
         evaluator = self.evaluator
         if self.parameters.vocabulary == "closed":  # whose probes the control task has not
             seen = tuple(task for task in seen if task != control)
-            evaluator = self.evaluator_of(vector.method or "nonlinear", tasks=seen)
+            evaluator = self.evaluator_of(method, tasks=seen)
         edited, about = bool(vector) and alpha != 0, {"unit": "task", "on": self.progress}
         listed = track(seen, len(seen), "evaluating the pre-trained model", **about)
         before = {task: evaluator.start(task, split).right for task in listed}
@@ -174,9 +176,7 @@ class ByHand(Advised):  # `self` is a `Lab`, which is made of this
             if not isinstance(one, TaskVector):
                 raise TasklabError(f"a merge takes TaskVectors, not {shown(one)}.")
         methods = {vector.method for vector in named.values()} - {""}
-        if len({one in LINEAR for one in methods}) > 1:
-            raise TasklabError(f"vectors of {', '.join(sorted(methods))} make no model together.")
-        method = methods.pop() if methods else "nonlinear"
+        method = of_sum("+".join(sorted(methods)))
         bench = contest.Bench(contest.Given.of(self, named, method))
         if search:
             if options:

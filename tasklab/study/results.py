@@ -68,7 +68,8 @@ def sittings_of(chapter: str) -> pd.DataFrame:
 
 
 def _processor(machine: Mapping[str, Any]) -> str:
-    threads = f", {machine['threads']} threads a process" if machine.get("threads") else ""
+    many = machine.get("threads")
+    threads = f", {many} thread{'s' * (many > 1)} a process" if many else ""
     return f"{machine['cpu']}, {machine['cores']} cores{threads}"
 
 

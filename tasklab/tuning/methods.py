@@ -150,6 +150,31 @@ EDITS = (*METHODS, *POSTHOC, JOINT)
 LINEAR = tuple(name for name, one in TABLE.items() if one.tangent)  # edited in the tangent model
 
 
+def of_sum(names: str) -> str:
+    """Return the method whose model a sum of vectors edits.
+
+    Args:
+        names: Of the vectors' methods, joined by `+`; empty if they are not known.
+
+    Returns:
+        The method if it is one; `linearized` for several that edit the tangent model, else
+        `nonlinear`, which all weights of the encoder are edited by.
+
+    Raises:
+        TasklabError: If some edit the tangent model, and others the network.
+    """
+    several = names.split("+")
+    if len(several) == 1:
+        return names or "nonlinear"
+    if len({one in LINEAR for one in several}) > 1:
+        tangent = ", ".join(one for one in several if one in LINEAR)
+        raise TasklabError(
+            f"vectors of {', '.join(several)} make no model together: {tangent} edits the tangent "
+            "model, and the others edit the network."
+        )
+    return "linearized" if several[0] in LINEAR else "nonlinear"
+
+
 def method(name: str) -> Method:
     """Return a method by its name, or raise a `TasklabError` with the nearest one."""
     choose("method", name, EDITS)

@@ -324,6 +324,8 @@ def test_arithmetic_within_one_base_keeps_it():
     for made in (a + b, a - b, -a, 2 * a, a / 2, sum([a, b]), TaskVector.sum([a]), a.to("cpu")):
         assert made.base == BASE
     assert (a + other).base is None and (a + B).base is None
+    one, two = (TaskVector(A, BASE._replace(method=name)) for name in ("tau_jp", "linearized"))
+    assert (one + two + one).method == "linearized+tau_jp" and (one + a + two).method == ""
     assert TaskVector.between(THETA0, THETA1, base=BASE).base == BASE
     assert other.starting_from(BASE).base == BASE and other.base == OTHER
 

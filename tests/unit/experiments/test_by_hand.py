@@ -56,6 +56,26 @@ def test_a_linear_vector_is_evaluated_in_the_tangent_model(lab):
     assert plain == pytest.approx(lab.evaluator.evaluate(tau, "Signs", linear=False))
 
 
+def test_a_sum_of_two_methods_edits_the_model_of_both_or_none(lab):
+    one, other = drawn(lab, 0, "linearized"), drawn(lab, 1, "tau_jp")
+    both = one + other
+    assert both.method == "linearized+tau_jp"
+    merge = lab.merge("arithmetic", [one, other])
+    for made in (both, merge):
+        assert lab.evaluate(made, "Signs").title == lab.evaluate(one, "Signs").title
+        expected = lab.evaluator.answers(made, "Signs", "test", linear=True).mean()
+        assert lab.evaluator.evaluate(made, "Signs") == pytest.approx(100 * expected)
+    mixed = one + drawn(lab, 2, "nonlinear")
+    for ask in (lab.evaluate, lab.evaluator.evaluate):
+        with pytest.raises(TasklabError, match="linearized edits the tangent model"):
+            ask(mixed, "Signs")
+    with pytest.raises(TasklabError, match="make no model together"):
+        lab.merge("arithmetic", [one, drawn(lab, 2, "nonlinear")])
+    assert lab.evaluate(mixed, "Signs", linear=True).title == lab.evaluate(one, "Signs").title
+    plain = drawn(lab, 0, "nonlinear") + drawn(lab, 1, "attention")
+    assert lab.evaluate(plain, "Signs").title == lab.evaluate(None, "Signs").title
+
+
 def test_an_evaluation_is_a_table_with_paired_intervals():
     before = {"a": np.array([1, 0, 0, 0], bool), "b": np.array([1, 1], bool)}
     after = {"a": np.array([1, 1, 0, 1], bool), "b": np.array([1, 0], bool)}
