@@ -1,16 +1,18 @@
 """What a checkpoint tells of its network: the same weights can stand for two of them.
 
-Activation and number of heads leave no trace in the names and shapes of parameters. A pickled
-module tells them, and so does transformers' `config.json`; a bare state dict does not.
+Activation, number of heads and the layer norms' epsilon leave no trace in the names and shapes of
+parameters, nor does the normalisation of the images. A pickled module tells the former, and so does
+transformers' `config.json`; a bare state dict does not.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from torch import nn
 
 from tasklab.errors import TasklabError
@@ -19,28 +21,31 @@ from tasklab.storage import state_dicts
 from tasklab.storage.pickles import Inert
 
 _MOST_HEADS = 1000
+_IMAGES = "preprocessor_config.json"  # transformers'
+_OTHERS = ": here it sees other numbers than those that it was fine-tuned on"
 
 
 def facts_of_modules(stored: Any) -> dict[str, Any]:
-    """Return activation and heads of the image tower in a pickled module, if it is one."""
+    """Return activation, heads and epsilon of the image tower in a pickled module, if it is one."""
     named = {naming.bare(name): module for name, module in state_dicts.modules(stored)}
     first = [name for name in named if name.endswith("transformer.resblocks.0")]
     block = next((name for name in first if "visual." in name), first[0] if first else None)
     if block is not None:
-        return _checked(_class(named.get(f"{block}.mlp.gelu")), _heads(named.get(f"{block}.attn")))
+        act, heads = named.get(f"{block}.mlp.gelu"), named.get(f"{block}.attn")
+        return _checked(_class(act), _state(heads, "num_heads"), _state(named.get(f"{block}.ln_1")))
     for name, module in named.items():
         if re.fullmatch(r"(.*\.)?blocks\.(0\.)?0\.attn", name):  # timm's
-            act = named.get(f"{name.removesuffix('attn')}mlp.act")
-            return _checked(_class(act), _heads(module))
+            act, norm = (named.get(name[: -len("attn")] + part) for part in ("mlp.act", "norm1"))
+            return _checked(_class(act), _state(module, "num_heads"), _state(norm))
         if name.endswith("encoder.layers.0.self_attn") and "text_model." not in name:
             settings = module.state.get("config")
             about = _told(settings.state) if isinstance(settings, Inert) else {}
-            return about | _checked(heads=_heads(module))
+            return about | _checked(heads=_state(module, "num_heads"))
     return {}
 
 
 def facts_of_settings(settings: Path | None) -> dict[str, Any]:
-    """Return activation and heads that a `config.json` names, transformers' or open_clip's."""
+    """Return activation, heads and epsilon of a `config.json`, transformers' or open_clip's."""
     if settings is None:
         return {}
     try:
@@ -54,6 +59,34 @@ def facts_of_settings(settings: Path | None) -> dict[str, Any]:
         return {}  # it is only a further check
 
 
+def check_images(settings: Path | None, mean: Sequence[float], std: Sequence[float]) -> list[str]:
+    """Compare the normalisation of images that files beside a checkpoint name with a model's.
+
+    Args:
+        settings: The checkpoint's `config.json` or `open_clip_config.json`.
+        mean: Of each colour, as the model subtracts it.
+        std: Of each colour, as the model divides by it.
+
+    Returns:
+        A note if they differ, or if images were not normalised.
+    """
+    for file in () if settings is None else (settings.with_name(_IMAGES), settings):
+        try:
+            content = sources.settings_in(file)
+            content = content.get("preprocess_cfg") or content.get("pretrained_cfg") or content
+            if content.get("do_normalize") is False:
+                return [f"{file.name} does not normalise images, and the model does{_OTHERS}"]
+            for what, ours in (("mean", mean), ("std", std)):
+                told = content.get(f"image_{what}", content.get(what))
+                if told is not None and not np.allclose(told, ours, atol=1e-3):
+                    usual = [round(x, 4) for x in ours]
+                    side = f"{file.name} normalises images by the {what} {told}"
+                    return [f"{side}, and the model by {usual}{_OTHERS}"]
+        except (ValueError, AttributeError, TypeError, OSError):
+            continue  # it is only a further check
+    return []
+
+
 def check(facts: Mapping[str, Any], tower: nn.Module, model: str) -> list[str]:
     """Compare what a checkpoint tells with an encoder; return what cannot be known."""
     blocks: Any = getattr(getattr(tower, "transformer", None), "resblocks", None)
@@ -62,7 +95,12 @@ def check(facts: Mapping[str, Any], tower: nn.Module, model: str) -> list[str]:
     try:
         attention = blocks[0].attn
         act = blocks[0].mlp.gelu if clip else blocks[0].mlp.act
-        ours = {"activation": type(act).__name__.lower(), "heads": attention.num_heads}
+        norm = blocks[0].ln_1 if clip else blocks[0].norm1
+        ours = {
+            "activation": type(act).__name__.lower(),
+            "heads": attention.num_heads,
+            "layer_norm_eps": getattr(norm, "eps", None),
+        }
     except (AttributeError, TypeError, IndexError):
         return []  # no transformer
     for what, expected in ours.items():
@@ -92,15 +130,18 @@ def _told_by_open_clip(settings: Mapping) -> dict[str, Any]:
 def _told(settings: Any) -> dict[str, Any]:
     if not isinstance(settings, Mapping):
         return {}
-    return _checked(settings.get("hidden_act"), settings.get("num_attention_heads"))
+    names = ("hidden_act", "num_attention_heads", "layer_norm_eps")
+    return _checked(*map(settings.get, names))
 
 
-def _checked(activation: Any = None, heads: Any = None) -> dict[str, Any]:
+def _checked(activation: Any = None, heads: Any = None, eps: Any = None) -> dict[str, Any]:
     facts: dict[str, Any] = {}
     if isinstance(activation, str) and activation.isidentifier() and len(activation) <= 40:
         facts["activation"] = activation.replace("_", "").lower()
     if type(heads) is int and 0 < heads <= _MOST_HEADS:
         facts["heads"] = heads
+    if type(eps) is float and 0 < eps < 1:
+        facts["layer_norm_eps"] = eps
     return facts
 
 
@@ -108,5 +149,5 @@ def _class(module: Inert | None) -> str | None:
     return None if module is None else module.name.rpartition(".")[2]
 
 
-def _heads(module: Inert | None) -> Any:
-    return None if module is None else module.state.get("num_heads")
+def _state(module: Inert | None, name: str = "eps") -> Any:
+    return None if module is None else module.state.get(name)

@@ -130,6 +130,8 @@ def contents(
             notes += findings.around(stored)
         notes += findings.passed_over(file) if Path(path).expanduser().is_dir() else []
         notes += networks.check(facts | networks.facts_of_settings(settings), tower, model)
+        images = loading.images_of(entry, tower)
+        notes += networks.check_images(settings, images["mean"], images["std"])
         named = layouts.recognise(tensors, own, start)
         lacking = () if named.projected or "proj" not in own else ("proj",)
         _check_whole(named, own)

@@ -109,7 +109,7 @@ def as_clip(
     if entry.kind == "t5":
         return _text_to_text(entry, init, model, device)
     image_tower = model.visual if _reads(entry) else model
-    encoder = _encoder(Encoder, entry, init, image_tower, device, **_images(entry, image_tower))
+    encoder = _encoder(Encoder, entry, init, image_tower, device, **images_of(entry, image_tower))
     if not _reads(entry):
         return Clip(encoder=encoder, text=None)
     return Clip(encoder, _text(entry, model, device), model.logit_scale.exp().item())
@@ -154,7 +154,7 @@ def outline(name: str, *, init: str = "pretrained", device: str = "cpu") -> Clip
         tensors = {k: x for k, x in tensors.items() if k.startswith("visual.")}
     params = {k.removeprefix("visual."): x.to(device).float() for k, x in tensors.items()}
     module = nn.Module()
-    encoder = Encoder.of(module, name=name, init=init, **_images(entry, module))
+    encoder = Encoder.of(module, name=name, init=init, **images_of(entry, module))
     return Clip(dataclasses.replace(encoder, params=params, device=torch.device(device)), text=None)
 
 
@@ -304,7 +304,8 @@ def _blocks(module: nn.Module) -> str:
     return next(pattern for pattern, place in patterns if place is None)
 
 
-def _images(entry: Spec, module: nn.Module) -> dict:
+def images_of(entry: Spec, module: nn.Module) -> dict:
+    """Return size, mean and standard deviation of the images that an image tower takes."""
     if entry.shipped:
         return {"image_size": 32, "mean": MEAN, "std": STD}
     if entry.kind == "vit":

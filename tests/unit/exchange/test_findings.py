@@ -10,6 +10,7 @@ from torch import nn
 
 from tasklab.errors import TasklabError
 from tasklab.exchange import findings, importing, layouts, merged, naming, precision, reading
+from tasklab.mini.clip import MEAN
 from tasklab.models import loading
 from tasklab.storage.store import Store
 from tasklab.taskvector import TaskVector
@@ -227,6 +228,7 @@ def test_transformers_vits_have_their_features_under_timms_names(family, kind, l
         ({"model_type": "clip", "vision_config": {}}, "activation quickgelu"),
         ({"model_cfg": {"quick_gelu": True, "vision_cfg": {"width": 64}}}, "activation quickgelu"),
         ({"hidden_act": "gelu", "num_attention_heads": 7}, "heads 7"),
+        ({"hidden_act": "gelu", "layer_norm_eps": 1e-12}, "layer_norm_eps 1e-12"),
     ],
 )
 def test_settings_beside_a_file_of_any_name_are_compared(tmp_path, name, config, told):
@@ -237,6 +239,32 @@ def test_settings_beside_a_file_of_any_name_are_compared(tmp_path, name, config,
     assert "activation" not in notes(importing.compare(tmp_path / name, MODEL))
     (tmp_path / "config.json").unlink()
     assert "activation" in notes(importing.compare(tmp_path / name, MODEL))
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "told"),
+    [
+        (
+            "preprocessor_config.json",
+            {"image_mean": [0.48] * 3, "image_std": [0.27] * 3},
+            "by the mean [0.48, ",
+        ),
+        ("preprocessor_config.json", {"image_mean": MEAN, "image_std": [0.5] * 3}, "the std"),
+        ("preprocessor_config.json", {"do_normalize": False}, "does not normalise"),
+        ("config.json", {"hidden_act": "gelu", "pretrained_cfg": {"mean": [0.485] * 3}}, "0.485"),
+        ("config.json", {"model_cfg": {}, "preprocess_cfg": {"std": [0.5] * 3}}, "the std"),
+        ("preprocessor_config.json", {"image_mean": [x + 1e-4 for x in MEAN]}, ""),
+        ("preprocessor_config.json", {"image_mean": "half"}, ""),
+        ("preprocessor_config.json", [], ""),
+    ],
+)
+def test_another_normalisation_of_images_is_told(tmp_path, file, content, told):
+    save_file(FULL, tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text('{"hidden_act": "gelu"}')
+    (tmp_path / file).write_text(json.dumps(content))
+    found = importing.compare(tmp_path, MODEL).checkpoint.notes
+    found = [note for note in found if "normalise" in note]
+    assert len(found) == bool(told) and told in "".join(found)
 
 
 # Parts of a training run.
