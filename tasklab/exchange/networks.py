@@ -21,6 +21,7 @@ from tasklab.storage import state_dicts
 from tasklab.storage.pickles import Inert
 
 _MOST_HEADS = 1000
+_EPS = 4  # digits: ports of one network have 1e-5, 1e-6 or 1e-12, and the same features
 _IMAGES = "preprocessor_config.json"  # transformers'
 _OTHERS = ": here it sees other numbers than those that it was fine-tuned on"
 
@@ -99,7 +100,7 @@ def check(facts: Mapping[str, Any], tower: nn.Module, model: str) -> list[str]:
         ours = {
             "activation": type(act).__name__.lower(),
             "heads": attention.num_heads,
-            "layer_norm_eps": getattr(norm, "eps", None),
+            "layer_norm_eps": round(getattr(norm, "eps", 0.0), _EPS),
         }
     except (AttributeError, TypeError, IndexError):
         return []  # no transformer
@@ -141,7 +142,7 @@ def _checked(activation: Any = None, heads: Any = None, eps: Any = None) -> dict
     if type(heads) is int and 0 < heads <= _MOST_HEADS:
         facts["heads"] = heads
     if type(eps) is float and 0 < eps < 1:
-        facts["layer_norm_eps"] = eps
+        facts["layer_norm_eps"] = round(eps, _EPS)
     return facts
 
 
