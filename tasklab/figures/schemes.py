@@ -197,11 +197,11 @@ def subset_cost(df: pd.DataFrame) -> pd.DataFrame:
 def _line(
     label: str, ours: pd.DataFrame, theirs: pd.DataFrame, method: str, start: str, named: str
 ) -> dict[str, Any]:
-    """Return a row of a table; numbers are (mean, spread, digits), ours and the paper's."""
+    """Return a row of a table; numbers are (mean, spread), ours and the paper's."""
     ours = where(ours, split="test")
     sums = most_tasks(where(ours, experiment="addition"))
     ours = pd.concat([where(ours, experiment="single"), sums])
-    columns = {named: "single", "single task": "single", "sum": "absolute",
+    columns = {named: "single", "single task": "single", "sum, at λ": "absolute",
                "normalised": "normalised", "λ": "lambda"}  # fmt: skip
     row: dict[str, Any] = {"": label}
     for name, metric in columns.items():
@@ -209,12 +209,14 @@ def _line(
         for frame in (ours, theirs):
             runs = where(frame, experiment=["single", "addition"], metric=metric, method=of)
             runs = runs.assign(seed=runs.get("seed", 0)).dropna(subset=["value"])
-            # There is one probe for all seeds, and a coefficient is one of a grid.
-            varied = of != start and name != "λ"
-            told = [(one["mean"], one["std"] if varied else np.nan, 2 if name == "λ" else 1)
+            # There is one probe for all seeds.
+            told = [(one["mean"], one["std"] if of != start else np.nan)
                     for one in summarise(runs, ["method"]).to_dict("records")]  # fmt: skip
             sides.append(next(iter(told), None))
         row[name] = tuple(sides)
+    lambdas = [one and one[0] for one in row.pop("λ")]  # beside the sums that they belong to
+    sums = zip(row["sum, at λ"], lambdas, strict=True)
+    row["sum, at λ"] = tuple(one and (*one, at) for one, at in sums)
     return row
 
 
@@ -228,13 +230,14 @@ def _styled(rows: list[dict], title: str) -> Any:
     return tables.styled(table, _cell).hide(axis="index").set_table_styles(look)
 
 
-def _cell(value: tuple[tuple[float, float, int] | None, ...]) -> str:
+def _cell(value: tuple[tuple | None, ...]) -> str:
     ours, theirs = map(_number, value)
     return ours if theirs == "–" else f"{ours}\n({theirs})"
 
 
-def _number(value: tuple[float, float, int] | None) -> str:
+def _number(value: tuple | None) -> str:
     if value is None:
         return "–"
-    mean, std, digits = value
-    return f"{mean:.{digits}f}" + ("" if std != std else f" ± {std:.{digits}f}")
+    mean, std, *at = value
+    spread = "" if std != std else f" ± {std:.1f}"
+    return f"{mean:.1f}{spread}" + "".join(f" at {one:.2f}" for one in at if one is not None)

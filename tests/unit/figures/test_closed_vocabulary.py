@@ -83,11 +83,11 @@ def test_table_one_has_ours_beside_the_papers():
     table = figures.closed_table(records(seeds=(0, 1))).data
     assert table["pre-training"].tolist() == [SCHEMES["sup_few"][0], SCHEMES["mae"][0]]
     assert means(table["probing"]) == [(80.0, 72.1), (90.0, 62.8)]
-    assert [theirs for _, theirs in means(table["λ"])] == [0.05, 0.05]
-    mean, spread, _ = table["single task"][0][0]
+    assert [theirs[-1] for _, theirs in table["sum, at λ"]] == [0.05, 0.05]
+    mean, spread = table["single task"][0][0]
     assert mean == 92.5 and spread == pytest.approx(np.sqrt(0.5))
     text = figures.closed_table(records(seeds=(0, 1))).to_html()
-    assert "92.5 ± 0.7\n(90.0)" in text and "nan" not in text.lower()
+    assert "92.5 ± 0.7\n(90.0)" in text and " at 0.05)" in text and "nan" not in text.lower()
     third = figures.closed_table(records(), "3", method="full").data
     assert [theirs for _, theirs in means(third["normalised"])] == [46.5, 26.9]
     own = figures.closed_table(records().assign(model="timm/resnet50"))
@@ -101,7 +101,7 @@ def test_table_four_compares_what_trains():
     table = figures.open_table(tidy(df)).data
     assert table["fine-tuned"].tolist() == ["encoder", "encoder and head"]
     assert [theirs for _, theirs in means(table["zero-shot"])] == [54.42] * 2
-    assert [ours for ours, _ in means(table["sum"])] == pytest.approx([82.0, 52.0])
+    assert [ours for ours, _ in means(table["sum, at λ"])] == pytest.approx([82.0, 52.0])
     assert table["normalised"][0][1] is None
     refuses("nothing to show", lambda: figures.open_table(records()))
 
