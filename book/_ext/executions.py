@@ -80,7 +80,7 @@ def kept(source: Path, cache: Path) -> tuple[nbformat.NotebookNode, dict[str, An
 
 
 def row(run: Mapping[str, Any]) -> list[str]:
-    """Return what the table says of one run: when, how long, preset, machine, versions.
+    """Return what the table says of one run: when and how long, preset, machine, versions.
 
     Args:
         run: What `kept` knows; a run by other code than a chapter of ours may lack all of it.
@@ -94,9 +94,10 @@ def row(run: Mapping[str, Any]) -> list[str]:
         told[:1] = [f"{told[0]} ({run['commit'][:9]})"]
     seeds = run.get("seeds", [])
     given = [run.get("model"), run.get("preset"), f"seeds {seeds}" if len(seeds) > 1 else None]
+    began = f"{run['utc'][:16]} UTC" if run.get("utc") else None
+    long = f"in {duration(run['seconds'])}" if run.get("seconds") is not None else None
     return [
-        f"{run['utc'][:16]} UTC" if run.get("utc") else "–",
-        duration(run["seconds"]) if run.get("seconds") is not None else "–",
+        ", ".join(filter(None, (began, long))) or "–",
         ", ".join(filter(None, given)) or "–",
         f"{device}{size}" if device else "–",
         ", ".join(told) or "–",
@@ -126,13 +127,13 @@ def _kept(app: Sphinx, name: str) -> tuple[nbformat.NotebookNode, dict[str, Any]
 
 def _fill(app: Sphinx, doctree: nodes.document, name: str) -> None:
     for place in list(doctree.findall(executions)):
-        head = ("chapter", "executed", "time", "model, preset", "machine", "versions")
+        head = ("chapter", "executed", "model, preset", "machine", "versions")
         rows = []
         for chapter in _chapters(app):
             found = _kept(app, chapter)
             title = app.env.titles[chapter].astext()
             page = app.builder.get_relative_uri(name, chapter)
-            cells = row(found[1]) if found else ["not executed for this site", *"––––"]
+            cells = row(found[1]) if found else ["not executed for this site", *"–––"]
             link = nodes.reference("", title, refuri=page, internal=True)
             rows.append([link, *map(nodes.Text, cells)])
         place.replace_self(_table(head, rows))
