@@ -69,7 +69,7 @@ def test_what_did_not_run_and_what_tells_nothing_are_no_errors(executions, sourc
     outputs.remember(ran, source, cache, 1.0)
     notebook, run = executions.kept(source, cache)
     assert notebook.cells[1].outputs == [] and run == {"seconds": 1.0}
-    assert executions.row(run) == ["–", "1 s", "–", "–", "–"]
+    assert executions.row(run) == ["in 1 s", "–", "–", "–"]
     changed = nbformat.read(source, 4)
     changed.cells[1].source = "another"
     nbformat.write(changed, source)
