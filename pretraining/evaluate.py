@@ -10,9 +10,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tasklab.mini.catalog import TASKS, prompts
+from tasklab.mini.catalog import TASKS
 from tasklab.mini.clip import normalise, tokenize
 from tasklab.mini.sampling import sample
+from tasklab.tasks.suites import suite
 
 _kept = functools.lru_cache(maxsize=64)(sample)  # images that every evaluation looks at again
 
@@ -29,7 +30,9 @@ def zero_shot_accuracy(model: nn.Module, split: str = "val", n: int = 500) -> di
     with frozen(model):
         for task in TASKS:
             images, labels = _kept(task["name"], split, n)
-            text = model.encode_text(tokenize(prompts(task)), normalize=True)
+            text = model.encode_text(
+                tokenize(suite("mini")[task["name"]].prompts()), normalize=True
+            )
             head = F.normalize(text.view(len(task["classes"]), -1, text.shape[-1]).mean(1), dim=-1)
             guess = (features(model.encode_image, images) @ head.T).argmax(1)
             result[task["name"]] = 100 * (guess == labels).float().mean().item()

@@ -47,9 +47,7 @@ _EDIT = {
 }
 _BOOK = {
     "report": Command(
-        "chapters:report",
-        "Execute the chapters and build the site.",
-        "--preset quick --seeds 0,1",
+        "chapters:report", "Execute the chapters and build the site.", "--preset quick --seeds 0,1"
     ),
     "record": Command(
         "chapters:record",
@@ -68,20 +66,14 @@ _BOOK = {
     ),
 }
 _MACHINE = {
-    "list": Command(
-        "names:list_",
-        "Show the names that parameters can take.",
-        "models",
-    ),
+    "list": Command("names:list_", "Show the names that parameters can take.", "models"),
     "doctor": Command(
         "doctor:doctor",
         "Show what this machine has, and which chapters can run with which models.",
         "--data-root ~/data",
     ),
     "fetch": Command(
-        "names:fetch",
-        "Load models' weights, or say what is missing.",
-        "vitb32 vitb16",
+        "names:fetch", "Load models' weights, or say what is missing.", "vitb32 vitb16"
     ),
     "decode": Command(
         "decode:decode",
@@ -89,9 +81,7 @@ _MACHINE = {
         "paper --model vitb32 --fetch",
     ),
     "store": Command(
-        "store:store",
-        "Check, clean and measure the folder of results.",
-        "gc --dry-run",
+        "store:store", "Check, clean and measure the folder of results.", "gc --dry-run"
     ),
 }
 GROUPS = {"Edit models": _EDIT, "The book": _BOOK, "This machine": _MACHINE}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import tyro
@@ -15,6 +16,8 @@ from tasklab.progress import begin, columns
 from tasklab.tasks.suites import SUITES, suite
 from tasklab.tuning.methods import EDITS, TABLE
 
+TABLES = ("models", "methods", "merges", "suites", "tasks", "chapters")
+
 
 def list_(what: tyro.conf.Positional[str | None] = None) -> None:
     """Print names, each with what it stands for.
@@ -22,58 +25,39 @@ def list_(what: tyro.conf.Positional[str | None] = None) -> None:
     Args:
         what: models, methods, merges, suites, tasks or chapters. By default all of them.
     """
-    names = {"models": models, "methods": methods, "merges": merges}
-    names |= {"suites": suites, "tasks": tasks, "chapters": chapters}
     if what is not None:
-        choose("table", what, names)
-    for name in [what] if what else names:
-        print(f"{name}:", *columns(names[name](), 2), sep="\n")
+        choose("table", what, TABLES)
+    for table in [what] if what else TABLES:
+        print(f"{table}:", *columns(rows(table), 2), sep="\n")
 
 
-def models() -> list[tuple[str, ...]]:
-    """Return the models by group, each with where its weights are from."""
-    rows: list[tuple[str, ...]] = []
-    for title in GROUPS:
-        rows.append((f"-- {title}",))
-        for name, spec in REGISTRY.items():
-            if group(spec) == title:
-                ships = "not shipped, pre-train it" if spec.extra else spec.pretrained
-                source = spec.source.removeprefix("shipped with tasklab: ")
-                rows.append((name, f"{spec.arch} {ships} ({source})"))
-    return rows
-
-
-def methods() -> list[tuple[str, ...]]:
-    """Return the methods, each with what it trains."""
-    return [(name, TABLE[name].text) for name in EDITS]
-
-
-def merges() -> list[tuple[str, ...]]:
-    """Return the ways of merging task vectors, each with what it makes of them."""
-    return [(name, f"{one.title}: {one.text} (arXiv:{one.paper})") for name, one in METHODS.items()]
-
-
-def suites() -> list[tuple[str, ...]]:
-    """Return the suites, each with how many tasks it has."""
-    return [(name, f"{len(suite(name).tasks)} tasks and a control task") for name in SUITES]
-
-
-def tasks() -> list[tuple[str, ...]]:
-    """Return the tasks of all suites, each with what it stands in for."""
-    return [
-        (
-            task.name,
-            f"{name}: {len(task.classes)} classes, {'control, ' if task.control else ''}stands in "
-            f"for {task.stand_in_for}",
-        )
-        for name in SUITES
-        for task in (*suite(name).tasks, suite(name).control)
-    ]
-
-
-def chapters() -> list[tuple[str, ...]]:
-    """Return the chapters, each with its title and the parts that `record` computes."""
-    return [(name, f"{one.title}; parts {', '.join(one.parts)}") for name, one in CHAPTERS.items()]
+def rows(table: str) -> Iterator[tuple[str, ...]]:
+    """Yield the rows of one of `TABLES`: a name, and what it stands for."""
+    match table:
+        case "models":
+            for title in GROUPS:
+                yield (f"-- {title}",)
+                for name, spec in REGISTRY.items():
+                    if group(spec) == title:
+                        ships = "not shipped, pre-train it" if spec.extra else spec.pretrained
+                        source = spec.source.removeprefix("shipped with tasklab: ")
+                        yield name, f"{spec.arch} {ships} ({source})"
+        case "methods":
+            yield from ((name, TABLE[name].text) for name in EDITS)
+        case "merges":
+            for name, one in METHODS.items():
+                yield name, f"{one.title}: {one.text} (arXiv:{one.paper})"
+        case "suites":
+            for name in SUITES:
+                yield name, f"{len(suite(name).tasks)} tasks and a control task"
+        case "tasks":
+            for name, task in ((n, t) for n in SUITES for t in (*suite(n).tasks, suite(n).control)):
+                kind = "control, stands" if task.control else "stands"
+                about = f"{name}: {len(task.classes)} classes, {kind} in for {task.stand_in_for}"
+                yield task.name, about
+        case "chapters":
+            for name, chapter in CHAPTERS.items():
+                yield name, f"{chapter.title}; parts {', '.join(chapter.parts)}"
 
 
 def fetch(

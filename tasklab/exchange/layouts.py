@@ -48,7 +48,12 @@ _PARTS = (  # of names, of either tower: in open_clip -> in transformers
     (".mlp.c_proj.", ".mlp.fc2."),
 )
 _PROJECTION = "visual_projection.weight"
-_BESIDE = {"logit_scale": "logit_scale", "text_projection": "text_projection.weight"}  # the towers
+BESIDE = {  # the towers
+    "logit_scale": "logit_scale",
+    "text_projection": "text_projection.weight",
+    "proj": _PROJECTION,
+}
+LINEAR = ("proj", "text_projection")  # layers there, with the transposed weight
 _BUFFER = "embeddings.position_ids"  # in older versions
 # The classifier of the pre-training task, as timm's models and torchvision's have it.
 _CLASSIFIER = re.compile(r"(head|head\.fc|head_dist|fc|classifier)\.(weight|bias)")
@@ -182,7 +187,7 @@ def _from_transformers(tensors: Tensors, own: Shapes) -> Weights:
     missing = []
     read = {_BUFFER}
     for name in own:
-        theirs = _in_transformers(name)
+        theirs = in_transformers(name)
         read.update(theirs)
         absent = [f"{prefix}{one}" for one in theirs if one not in inside]
         missing += absent if name != "proj" else []
@@ -218,27 +223,23 @@ def text_tower(tensors: Tensors, named: Weights, names: Sequence[str]) -> dict[s
         return {}
     before, found = named.prefix.removesuffix(inside), {}
     for name in names:
-        parts = [f"{outside}{one}" for one in _in_transformers(name)] if theirs else [name]
-        if name in _BESIDE:
-            parts = [_BESIDE[name] if theirs else name]
+        where = "" if name in BESIDE else outside
+        parts = [f"{where}{one}" for one in (in_transformers(name) if theirs else [name])]
         if all(f"{before}{one}" in tensors for one in parts):
-            found[name] = _joined({one: tensors[f"{before}{one}"] for one in parts})
-    if theirs and "text_projection" in found:
-        found["text_projection"] = found["text_projection"].mT  # a linear layer there
+            tensor = _joined({one: tensors[f"{before}{one}"] for one in parts})
+            found[name] = tensor.mT if theirs and name in LINEAR else tensor
     return found
 
 
-def in_transformers(name: str) -> str:
-    """Return a name of open_clip's CLIP as transformers has it, queries, keys and values apart."""
+def in_transformers(name: str) -> list[str]:
+    """Return the names in transformers of a parameter of open_clip's CLIP, within its tower.
+
+    Queries, keys and values are apart there.
+    """
+    if name in BESIDE:
+        return [BESIDE[name]]
     for ours, theirs in _PARTS:
         name = name.replace(ours, theirs)
-    return name
-
-
-def _in_transformers(name: str) -> list[str]:
-    if name == "proj":
-        return [_PROJECTION]
-    name = in_transformers(name)
     if "self_attn.in_proj_" not in name:
         return [name]
     return [name.replace("in_proj_", f"{one}_proj.") for one in "qkv"]

@@ -138,18 +138,15 @@ def in_transformers(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return both towers of open_clip's CLIP under the names of transformers' `CLIPModel`."""
     renamed = {}
     for name, tensor in tensors.items():
-        if name == "logit_scale":
-            renamed[name] = tensor
-        elif name in ("visual.proj", "text_projection"):  # linear layers there
-            which = "visual" if name == "visual.proj" else "text"
-            renamed[f"{which}_projection.weight"] = tensor.mT
-        else:
-            tower = "vision_model" if name.startswith("visual.") else "text_model"
-            theirs = f"{tower}.{name.removeprefix('visual.')}"
-            theirs = layouts.in_transformers(theirs)
-            parts = tensor.chunk(3) if "in_proj_" in theirs else (tensor,)
-            for one, part in zip("qkv" if len(parts) > 1 else "q", parts, strict=True):
-                renamed[theirs.replace("in_proj_", f"{one}_proj.")] = part
+        own = name.removeprefix("visual.")
+        theirs, tower = (
+            layouts.in_transformers(own),
+            "text_model." if own == name else "vision_model.",
+        )
+        tensor = tensor.mT if own in layouts.LINEAR else tensor
+        parts = tensor.chunk(3) if len(theirs) > 1 else (tensor,)
+        for one, part in zip(theirs, parts, strict=True):
+            renamed[one if own in layouts.BESIDE else f"{tower}{one}"] = part
     return renamed
 
 

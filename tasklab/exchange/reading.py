@@ -68,17 +68,12 @@ class Checkpoint:
     text: Mapping[str, Tensor] = dataclasses.field(default_factory=dict)
 
 
-def inspect(
-    path: Path | str, model: str, *, theta0: Mapping[str, Tensor] | None = None
-) -> Checkpoint:
-    """Return the content of a checkpoint, with the pre-trained projection if it has none.
-
-    `theta0` are the pre-trained parameters; `None` loads the model's if they are needed.
-    """
-    checkpoint = contents(path, model, None if theta0 is None else lambda: theta0)
+def inspect(path: Path | str, model: str) -> Checkpoint:
+    """Return the content of a checkpoint, with the model's own projection if it has none."""
+    checkpoint = contents(path, model)
     if not checkpoint.lacking:
         return checkpoint
-    return completed(checkpoint, loading.load(model).encoder.params if theta0 is None else theta0)
+    return completed(checkpoint, loading.load(model).encoder.params)
 
 
 def contents(

@@ -25,7 +25,6 @@ from tasklab.analyses.evaluation import Evaluator
 from tasklab.analyses.step_curves import ascend
 from tasklab.errors import TasklabError, choose, whole
 from tasklab.experiments import LINEAR, Lab
-from tasklab.explore import page
 from tasklab.explore.payload import Curve, Payload, ShownTask, quantised
 from tasklab.figures.style import METHOD_LABEL
 from tasklab.progress import track
@@ -47,7 +46,7 @@ class Editor:
 
     @functools.cached_property
     def _html(self) -> str:
-        return page.document(self.payload)
+        return self.payload.document()
 
     def _repr_html_(self) -> str:
         return self._html

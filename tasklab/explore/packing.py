@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image
 from torch import Tensor
 
-from tasklab.analyses.evaluation import Evaluator
 from tasklab.errors import TasklabError
 from tasklab.experiments import Lab
+from tasklab.explore.payload import sheet
 from tasklab.figures.style import METHOD_LABEL
 from tasklab.models.encoder import Encoder
 from tasklab.models.heads import Head
@@ -57,15 +55,24 @@ def packed(lab: Lab, method: str, pictures: int) -> tuple[dict[str, Any], np.nda
     costs = evaluator.sweep(
         error + alpha * sums, [*vectors], "val", linear=False, alphas=(1.0,)
     ).mean()
-    tasks, sheet = _shown(evaluator, [*vectors], pictures)
+    seen = {task: evaluator.images(task, "val") for task in vectors}
     side, patch = encoder.image_size, shape.patch[0]
+    strips = [x.x[:pictures].cpu().numpy().transpose(0, 2, 3, 1) for x in seen.values()]
+    png = sheet(strips, side, pictures, "PNG", optimize=True)  # without loss
     info = {
         "model": encoder.name,
         "tensors": [
             {"name": short, "rows": len(x), "columns": x.shape[1]} for short, x in theta.items()
         ],
-        "tasks": tasks,
-        "picture_bytes": len(sheet),
+        "tasks": [
+            {
+                "name": task,
+                "classes": [*evaluator.suite[task].classes],
+                "labels": images.y[:pictures].tolist(),
+            }
+            for task, images in seen.items()
+        ],
+        "picture_bytes": len(png),
         "columns": pictures,
         "side": side,
         "patch": patch,
@@ -84,7 +91,7 @@ def packed(lab: Lab, method: str, pictures: int) -> tuple[dict[str, Any], np.nda
         f"images so, and {plain.max():.1f} % without rounding. Pictures are validation images. "
         "Nothing leaves this page.",
     }
-    return info, np.frombuffer(b"".join(part.tobytes() for part in blob) + sheet, np.uint8)
+    return info, np.frombuffer(b"".join(part.tobytes() for part in blob) + png, np.uint8)
 
 
 def _supported(shape: Tower | None, name: str) -> Tower:
@@ -156,24 +163,3 @@ def _rounded(x: np.ndarray, bits: int) -> tuple[list[np.ndarray], np.ndarray]:
     q = np.rint(x / np.maximum(scales, 1e-30)).clip(-most, most).astype(np.int8)
     stored = q if bits == 8 else ((q[:, ::2] + 8) << 4 | (q[:, 1::2] + 8)).astype(np.uint8)
     return [scales, stored], scales * q
-
-
-def _shown(
-    evaluator: Evaluator, names: Sequence[str], pictures: int
-) -> tuple[list[dict[str, Any]], bytes]:
-    """Return the tasks' classes and labels, and their pictures as one PNG without loss."""
-    side = evaluator.clip.encoder.image_size
-    sheet = np.zeros((len(names) * side, pictures * side, 3), np.uint8)
-    tasks = []
-    for row, name in enumerate(names):
-        images = evaluator.images(name, "val")
-        for column, x in enumerate(images.x[:pictures].cpu().numpy()):
-            place = np.s_[row * side : (row + 1) * side, column * side : (column + 1) * side]
-            sheet[place] = x.transpose(1, 2, 0)
-        labels = images.y[:pictures].tolist()
-        tasks.append(
-            {"name": name, "classes": list(evaluator.suite[name].classes), "labels": labels}
-        )
-    file = io.BytesIO()
-    Image.fromarray(sheet).save(file, "PNG", optimize=True)
-    return tasks, file.getvalue()

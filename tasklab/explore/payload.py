@@ -6,6 +6,9 @@ Only the largest score matters: a shift of all classes and a factor per image ar
 are enough (`quantised`). Of a model that is not linear the page holds its predictions at the points
 of a grid of coefficients. NumPy suffices: a site is built without torch.
 
+The page is one piece of HTML that makes no request: notebooks and the site show the same text, with
+or without a kernel, from `file://`. Without scripts a table of accuracies at the presets remains.
+
 Letters: T task vectors, N images, C classes, K images that are shown, S their side in pixels.
 """
 
@@ -15,7 +18,9 @@ import base64
 import dataclasses
 import io
 import json
+import uuid
 from collections.abc import Mapping, Sequence
+from importlib.resources import files
 from typing import Any
 
 import numpy as np
@@ -23,6 +28,7 @@ from jaxtyping import Float, Int, Int16, UInt8
 from PIL import Image
 
 from tasklab.errors import TasklabError
+from tasklab.templates import filled
 
 _STEPS = np.iinfo(np.int16).max
 _QUALITY = 80  # of pictures, from 1 to 95
@@ -112,6 +118,16 @@ class Payload:
             raise TasklabError(f"{len(self.vectors)} vectors need as many coefficients.")
         return {task.name: task.accuracy(alphas, self.grid) for task in self.tasks}
 
+    def document(self) -> str:
+        """Return the page's HTML."""
+        style, script = (
+            files(__package__).joinpath(f"editor.{kind}").read_text("utf-8")
+            for kind in ("css", "js")
+        )
+        name = f"tasklab-{uuid.uuid4().hex}"
+        about = {"name": name, "style": style, "script": script.replace("@ID@", name)}
+        return filled("explore/editor.html", **about, content=self, percent=percent)
+
     def json(self) -> str:
         """Return JSON that is safe in HTML."""
         document = dataclasses.asdict(self) | {"presets": dict(self.presets)}
@@ -162,14 +178,25 @@ def _sprite(strips: Sequence[UInt8[np.ndarray, "K S S 3"]]) -> dict[str, Any]:
     """
     size = max((strip.shape[1] for strip in strips), default=1)
     most = max((len(strip) for strip in strips), default=0)
-    pixels = np.zeros((max(1, len(strips) * size), max(1, most * size), 3), np.uint8)
+    jpeg = sheet(strips, size, most, "JPEG", quality=_QUALITY, subsampling=0)
+    return {"jpeg": _base64(jpeg), "size": size, "columns": most}
+
+
+def sheet(
+    strips: Sequence[UInt8[np.ndarray, "K S S 3"]],
+    size: int,
+    columns: int,
+    kind: str,
+    **options: Any,
+) -> bytes:
+    """Return a file of one image with a row of pictures for each strip."""
+    pixels = np.zeros((max(1, len(strips) * size), max(1, columns * size), 3), np.uint8)
     for row, strip in enumerate(strips):
         for column, picture in enumerate(strip):
-            place = slice(row * size, (row + 1) * size), slice(column * size, (column + 1) * size)
-            pixels[place] = picture
+            pixels[row * size :, column * size :][:size, :size] = picture
     file = io.BytesIO()
-    Image.fromarray(pixels).save(file, "JPEG", quality=_QUALITY, subsampling=0)
-    return {"jpeg": _base64(file.getvalue()), "size": size, "columns": most}
+    Image.fromarray(pixels).save(file, kind, **options)
+    return file.getvalue()
 
 
 def _base64(data: bytes) -> str:

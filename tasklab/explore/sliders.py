@@ -193,11 +193,7 @@ class Coefficients:
 
 
 def coefficients(
-    lab: Lab,
-    method: str = "linearized",
-    split: str = "val",
-    *,
-    records: pd.DataFrame | None = None,
+    lab: Lab, method: str = "linearized", split: str = "val", *, records: pd.DataFrame | None = None
 ) -> Coefficients:
     """Return sliders from -1 to 1 for the coefficients of a method's vectors, and bars.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import Any
 
 COLOURS = {
@@ -79,13 +78,6 @@ TASKS: tuple[dict[str, Any], ...] = tuple(
     )
 )  # fmt: skip
 TASKS[-1]["control"] = True
-
-
-def prompts(task: Mapping) -> list[str]:
-    """Return the prompts of a task: for each class, one of each template."""
-    return [
-        with_articles(form.format(name)) for name in task["classes"] for form in task["templates"]
-    ]
 
 
 def with_articles(text: str) -> str:

@@ -109,18 +109,9 @@ def _open_clip(tower: nn.Module) -> Tower:
         _require(not attention.add_zero_attn and not hasattr(block, "ln_1_kv"))
         norms += [block.ln_1, block.ln_2]
         activations.append(block.mlp.gelu)
-        weights = (
-            *_norm(block.ln_1, f"{at}ln_1"),
-            f"{at}attn.in_proj_weight",
-            None if attention.in_proj_bias is None else f"{at}attn.in_proj_bias",
-            *_linear(attention.out_proj, f"{at}attn.out_proj"),
-            _scale(block.ls_1, f"{at}ls_1"),
-            *_norm(block.ln_2, f"{at}ln_2"),
-            *_linear(block.mlp.c_fc, f"{at}mlp.c_fc"),
-            *_linear(block.mlp.c_proj, f"{at}mlp.c_proj"),
-            _scale(block.ls_2, f"{at}ls_2"),
-        )
-        blocks.append(Block(*weights))
+        bias = None if attention.in_proj_bias is None else f"{at}attn.in_proj_bias"
+        parts = ("ln_1", "attn.out_proj", "ls_1", "ln_2", "mlp.c_fc", "mlp.c_proj", "ls_2")
+        blocks.append(_block(block, at, (f"{at}attn.in_proj_weight", bias), *parts))
     ends = Ends(
         *_patches(tower.conv1, "conv1"),
         "class_embedding",
@@ -168,17 +159,9 @@ def _timm(tower: nn.Module) -> Tower:
         _require(all(isinstance(part, nn.Identity) for part in between))
         norms += [block.norm1, block.norm2]
         activations.append(mlp.act)
-        weights = (
-            *_norm(block.norm1, f"{at}norm1"),
-            *_linear(attention.qkv, f"{at}attn.qkv"),
-            *_linear(attention.proj, f"{at}attn.proj"),
-            _scale(block.ls1, f"{at}ls1"),
-            *_norm(block.norm2, f"{at}norm2"),
-            *_linear(mlp.fc1, f"{at}mlp.fc1"),
-            *_linear(mlp.fc2, f"{at}mlp.fc2"),
-            _scale(block.ls2, f"{at}ls2"),
-        )
-        blocks.append(Block(*weights))
+        qkv = _linear(attention.qkv, f"{at}attn.qkv")
+        parts = ("norm1", "attn.proj", "ls1", "norm2", "mlp.fc1", "mlp.fc2", "ls2")
+        blocks.append(_block(block, at, qkv, *parts))
     ends = Ends(
         *_patches(embed.proj, "patch_embed.proj"),
         None if tower.cls_token is None else "cls_token",
@@ -201,6 +184,16 @@ def _timm(tower: nn.Module) -> Tower:
         mean_prefix=tower.pool_include_prefix,
         norm_last=last is tower.fc_norm,
     )
+
+
+def _block(
+    block: nn.Module, at: str, qkv: tuple[str, str | None], *parts: str
+) -> Block[str | None]:
+    """Return the names of a block's weights, from those of its other modules, in order."""
+    modules = ((block.get_submodule(part), f"{at}{part}") for part in parts)
+    norm1, out, scale1, norm2, up, down, scale2 = modules
+    before = *_norm(*norm1), *qkv, *_linear(*out), _scale(*scale1)
+    return Block(*before, *_norm(*norm2), *_linear(*up), *_linear(*down), _scale(*scale2))
 
 
 def _require(usual: bool) -> None:

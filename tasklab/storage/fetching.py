@@ -66,20 +66,22 @@ class _Refused(Exception):  # noqa: N818 (an answer that another try would not c
     pass
 
 
-def listing(repository: str) -> dict[str, Remote]:
-    """Return the files of a repository by their paths.
+def listing(repository: str, revision: str | None = None, kind: str = "model") -> dict[str, Remote]:
+    """Return the files of a repository by their paths; revision and kind as of `fetch`.
 
     Raises:
         TasklabError: If the hub does not answer, or has no such repository.
     """
     from huggingface_hub import HfApi, constants
 
-    request = urllib.request.Request(f"{constants.ENDPOINT}/api/models/{repository}")
-    if (problem := hub.unreachable(request, PATIENCE)) is not None:
+    request = urllib.request.Request(f"{constants.ENDPOINT}/api/{kind}s/{repository}")
+    problem = hub.unreachable(request, PATIENCE)
+    if problem is not None and "HTTP Error" not in problem:  # the client has its own way to ask
         raise UnreachableError(repository, problem)
     hub.guard()
     try:
-        found = HfApi(endpoint=constants.ENDPOINT).model_info(repository, files_metadata=True)
+        about = {"repo_type": kind, "revision": revision, "files_metadata": True}
+        found = HfApi(endpoint=constants.ENDPOINT).repo_info(repository, **about)
         return {
             one.rfilename: Remote(one.size or 0, one.lfs.sha256 if one.lfs else None)
             for one in found.siblings or ()

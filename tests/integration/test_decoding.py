@@ -28,11 +28,11 @@ sys.path.insert(0, {here!r})
 from tasklab.tasks.images import decoding, formats, pixels
 from tasklab.tasks.images.decoding import Transform
 formats.CHUNK = 4
-read = formats.read
+read = formats.Split.read
 def slow(*args):
     time.sleep({pause})
     yield from read(*args)
-formats.read = slow
+formats.Split.read = slow
 files = sorted(Path({data!r}).glob("*.png"))
 split = formats.image_files(files, [i % 3 for i in range(len(files))], ["a", "b", "c"])
 rows = np.random.default_rng(1).permutation(len(split))[:{count}]

@@ -24,7 +24,7 @@ work = outlook.outlook(lab, "norms").own
 assert (work.runs, work.kept) == (2, 2)  # linearized; nonlinear is there
 assert zoo.spec("vitb16_laion").tower.parameters > 8e7
 assert [*CHAPTERS][-1] == "norms" and [one.outcome for one in verdicts] == ["not tested"]
-every = {name: {entry for entry, *_ in getattr(names, name)()} for name in ("models", "methods")}
+every = {name: {entry for entry, *_ in names.rows(name)} for name in ("models", "methods")}
 assert "vitb16_laion" in every["models"] and "mlp" in every["methods"]
 assert "spread" in dir(experiments) and callable(experiments.spread)
 """

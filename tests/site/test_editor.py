@@ -6,7 +6,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tasklab.explore import page as pages
 from tasklab.explore import payload
 from tasklab.explore.payload import Curve, Payload, ShownTask
 
@@ -49,7 +48,7 @@ def contents():
 def page(browser, contents, tmp_path):
     file = tmp_path / "editors.html"
     head = '<!doctype html><html lang="en"><meta charset="utf-8"><title>Two editors</title>'
-    file.write_text(head + "".join(map(pages.document, contents)), "utf-8")
+    file.write_text(head + "".join(one.document() for one in contents), "utf-8")
     page = browser.new_page(viewport={"width": 1000, "height": 900}, reduced_motion="reduce")
     page.set_default_timeout(60_000)
     page.problems, page.asked = [], []
@@ -103,7 +102,7 @@ def test_a_measured_model_is_looked_up_at_its_stops(browser, tmp_path):
         grid=grid,
         start="probes",
     )
-    (tmp_path / "measured.html").write_text("<!doctype html>" + pages.document(content), "utf-8")
+    (tmp_path / "measured.html").write_text("<!doctype html>" + content.document(), "utf-8")
     page = browser.new_page(reduced_motion="reduce")
     page.goto((tmp_path / "measured.html").as_uri())
     for at in itertools.product(grid, repeat=2):
@@ -174,7 +173,7 @@ def test_a_task_is_forgotten_and_the_control_s_cost_is_told(page, contents):
 
 def test_the_address_keeps_what_a_reader_chose(browser, contents, tmp_path):
     file = tmp_path / "page.html"
-    text = pages.document(contents[0])
+    text = contents[0].document()
     file.write_text(f'<!doctype html><meta charset="utf-8"><div class="bd-content">{text}</div>')
     page = browser.new_page(reduced_motion="reduce")
     page.goto(file.as_uri())
@@ -248,7 +247,7 @@ def test_tasks_whose_names_differ_in_signs_alone_have_sliders_of_their_own(brows
     tasks = [replace(task, name=names.get(task.name, task.name)) for task in content.tasks]
     file = tmp_path / "signs.html"
     content = replace(content, vectors=tuple(names.values()), tasks=tuple(tasks))
-    file.write_text('<!doctype html><meta charset="utf-8">' + pages.document(content), "utf-8")
+    file.write_text('<!doctype html><meta charset="utf-8">' + content.document(), "utf-8")
     page = browser.new_page()
     page.goto(file.as_uri())
     for name in ("车", "物"):
@@ -270,7 +269,7 @@ def test_it_fits_a_phone(page):
 
 def test_a_table_stands_where_scripts_do_not_run(browser, contents, tmp_path):
     file = tmp_path / "editor.html"
-    file.write_text(pages.document(contents[0]), "utf-8")
+    file.write_text(contents[0].document(), "utf-8")
     phone = {"width": 390, "height": 800}
     plain = browser.new_context(java_script_enabled=False, viewport=phone).new_page()
     plain.goto(file.as_uri())
@@ -287,7 +286,7 @@ def test_a_table_stands_where_scripts_do_not_run(browser, contents, tmp_path):
 
 def test_the_landing_page_shows_fewer_pictures(browser, contents, tmp_path):
     editor = 'class="tasklab-editor"'
-    text = pages.document(contents[0]).replace(editor, f'{editor} data-pictures="1"', 1)
+    text = contents[0].document().replace(editor, f'{editor} data-pictures="1"', 1)
     (tmp_path / "few.html").write_text(f"<!doctype html>{text}", "utf-8")
     page = browser.new_page(reduced_motion="reduce")
     page.goto((tmp_path / "few.html").as_uri())
@@ -296,4 +295,4 @@ def test_the_landing_page_shows_fewer_pictures(browser, contents, tmp_path):
 
 
 def test_it_is_small():
-    assert len(pages.document(made(0, images=250)).encode()) < 1.5e6
+    assert len(made(0, images=250).document().encode()) < 1.5e6

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from PIL import UnidentifiedImageError
 
-from tasklab.errors import TasklabError, abridged
+from tasklab.errors import TasklabError, abridged, first_line
 from tasklab.tasks.suites import Task, paper_data_sets
 
 if TYPE_CHECKING:
@@ -57,16 +57,10 @@ def _said(where: Path, what: str, error: Exception, advice: str) -> str:
         return f"{file} is missing. {advice}"
     if _is_pointer(where):
         return f"{where} is a pointer of git-lfs, not the file: run `git lfs pull` in its folder."
-    return f"{where} is not {what} ({_brief(error)}). {advice}"
-
-
-def _brief(error: Exception) -> str:
+    why = first_line(error, typed=isinstance(error, LookupError))
     if isinstance(error, UnidentifiedImageError):
-        return "Pillow does not know its format"
-    line = (str(error).strip().splitlines() or [""])[0]
-    if line and not isinstance(error, LookupError):
-        return line
-    return f"{type(error).__name__}: {line}".removesuffix(": ")
+        why = "Pillow does not know its format"
+    return f"{where} is not {what} ({why}). {advice}"
 
 
 def _is_pointer(file: Path) -> bool:
@@ -276,8 +270,8 @@ def _why(labels: np.ndarray, count: int) -> str:
 def label_order(task: Task, names: Sequence[str]) -> np.ndarray:
     """Return, for each label of a copy, the label of that class here.
 
-    Where classes share a name, as two cranes and two missiles of ImageNet do, the others are
-    matched first; what is left goes to its own place, or else is taken in order.
+    Where classes share a name, as two cranes and two missiles of ImageNet do, each goes to its own
+    place, or else they are taken in order.
 
     Args:
         names: The copy's class names; spelling is compared without case and punctuation.
@@ -291,7 +285,7 @@ def label_order(task: Task, names: Sequence[str]) -> np.ndarray:
         for key in own:
             places.setdefault(key, set()).add(label)
     fits = [places.get(_key(n)) or places.get(_key(n.partition(",")[0]), set()) for n in names]
-    matches = _matched(fits)
+    matches = _matched(fits, len(keys))
     if task.repeats and len(names) == len(keys):
         matches = _spelled_alike(names, keys, matches)
     found = [label for label in matches if label is not None]
@@ -308,28 +302,20 @@ def label_order(task: Task, names: Sequence[str]) -> np.ndarray:
     )
 
 
-def _matched(fits: Sequence[Collection[int]]) -> list[int | None]:
-    """Return a label for each name, none twice, of those that fit it; `None` if none is left."""
-    matches: list[int | None] = [None] * len(fits)
-    free = set().union(*fits)
+def _matched(fits: Sequence[Collection[int]], count: int) -> list[int | None]:
+    """Return for each name one of the labels that fit it, none twice; `None` if none is left.
 
-    def settle(place: int, label: int) -> None:
-        matches[place] = label
-        free.discard(label)
+    As many names as can be get a label, of these as many as can be that of their own place, and the
+    others are in order.
+    """
+    from scipy.optimize import linear_sum_assignment
 
-    changed = True
-    while changed:  # a label that is taken may leave one for another name
-        changed = False
-        for place, labels in enumerate(fits):
-            if matches[place] is None and len(left := free.intersection(labels)) == 1:
-                settle(place, left.pop())
-                changed = True
-    for home in (True, False):
-        for place, labels in enumerate(fits):
-            if matches[place] is None and (left := free.intersection(labels)):
-                if place in left or not home:
-                    settle(place, place if place in left else min(left))
-    return matches
+    cost = np.full((len(fits), count), 2.0 * count)
+    for place, labels in enumerate(fits):
+        for label in labels:
+            cost[place, label] = (place != label) + ((place - label) / count) ** 2 / (2 * count)
+    found = dict(zip(*(part.tolist() for part in linear_sum_assignment(cost)), strict=True))
+    return [found.get(place) if found.get(place) in fit else None for place, fit in enumerate(fits)]
 
 
 def _spelled_alike(

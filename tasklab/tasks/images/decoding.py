@@ -8,22 +8,30 @@ MNIST's and SVHN's own files are held whole: 47 MB and 217 MB. Nothing here need
 from __future__ import annotations
 
 import collections
+import contextlib
 import dataclasses
 import hashlib
 import json
+import math
 import threading
-from collections.abc import Generator, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 from PIL import Image
 
+from tasklab import machine
 from tasklab.errors import TasklabError
-from tasklab.tasks.images import formats
+from tasklab.progress import bar
+from tasklab.storage import atomic
+from tasklab.tasks.images.formats import Split
 
-JOB = "job.json"
+VERSION = 1  # of the pixels: raise it when the same images give others
+JOB, DONE = "job.json", "done.jsonl"
+_ALONE = 512  # images that are not worth a second thread
 BAD = 20  # images that cannot be decoded: then no more are looked for
 # what a damaged file raises
 UNREADABLE = (OSError, ValueError, EOFError, KeyError, TypeError, AttributeError)
@@ -81,37 +89,118 @@ class Transform:
 
 
 class Job:
-    """The files of one decoding."""
+    """A decoding under way: images of a split, in files of a folder.
 
-    def __init__(self, work: Path) -> None:
-        job = json.loads((work / JOB).read_text("utf-8"))
-        self.data, self.transform = job["data"], Transform(**job["transform"])
-        self.rows = np.load(work / "rows.npy", allow_pickle=False)
-        self.position = np.full(self.data["bounds"][-1], -1)
-        self.position[self.rows] = np.arange(len(self.rows))
-        self.files: dict[str, BinaryIO] = {}
+    Args:
+        work: The folder.
+        rows: (N,) which images of the split, in the order in which they are kept.
+    """
+
+    def __init__(self, work: Path, split: Split, rows: np.ndarray, transform: Transform) -> None:
+        self.work, self.split, self.rows, self.transform = work, split, rows, transform
+        self.labels = split.labels[rows].astype(np.int64)
+        self.position = np.full(len(split), -1)
+        self.position[rows] = np.arange(len(rows))
+        self.chunks: dict[int, list[int]] = {}  # number -> the rows that are kept
+        for chunk, (start, stop) in enumerate(zip(split.bounds, split.bounds[1:], strict=False)):
+            if len(kept := np.flatnonzero(self.position[start:stop] >= 0)):
+                self.chunks[chunk] = (kept + start).tolist()
         self.lock = threading.Lock()  # of the places in the files
+        self.files: dict[str, BinaryIO] = {}
         self.starts: dict[str, int] = {}
-        for name in ("x", "sizes"):
-            mapped = np.load(work / f"{name}.npy", mmap_mode="r", allow_pickle=False)
-            self.starts[name] = mapped.offset
-            self.files[name] = (work / f"{name}.npy").open("r+b", buffering=0)
+        count, side = len(rows), transform.side
+        self.arrays = {"x": ((count, 3, side, side), np.uint8), "sizes": ((count, 2), np.int32)}
 
-    def __enter__(self) -> Job:
-        return self
+    def __len__(self) -> int:
+        return len(self.rows)
 
-    def __exit__(self, *error: object) -> None:
-        for file in self.files.values():
-            file.close()
+    def _note(self) -> dict[str, Any]:
+        note = {
+            "version": VERSION,
+            "transform": dataclasses.asdict(self.transform),
+            "data": self.split.description(),
+            "rows": hashlib.sha256(np.ascontiguousarray(self.rows).data).hexdigest(),
+        }
+        return json.loads(json.dumps(note))
 
-    def wanted(self, chunk: int) -> list[int]:
-        """Return the rows of a chunk that are kept."""
-        start, stop = self.data["bounds"][chunk : chunk + 2]
-        return (np.flatnonzero(self.position[start:stop] >= 0) + start).tolist()
+    def begun(self) -> bool:
+        """Return whether the files are there, of the same decoding that was interrupted."""
 
-    def chunks(self) -> list[int]:
-        """Return the numbers of the chunks that hold anything."""
-        return [n for n in range(len(self.data["bounds"]) - 1) if self.wanted(n)]
+        def load(name: str, **how: Any) -> np.ndarray:
+            return np.load(self.work / f"{name}.npy", allow_pickle=False, **how)
+
+        try:
+            return (
+                json.loads((self.work / JOB).read_text("utf-8")) == self._note()
+                and all(load(k, mmap_mode="r").shape == v[0] for k, v in self.arrays.items())
+                and np.array_equal(load("rows"), self.rows)
+                and np.array_equal(load("y"), self.labels)
+            )
+        except UNREADABLE:
+            return False
+
+    def begin(self) -> None:
+        """Make the folder and its files."""
+        self.work.mkdir()
+        for name, (shape, dtype) in self.arrays.items():
+            np.lib.format.open_memmap(self.work / f"{name}.npy", "w+", dtype, shape).flush()
+        np.save(self.work / "rows.npy", self.rows.astype(np.int64))
+        np.save(self.work / "y.npy", self.labels)
+        atomic.write(self.work / JOB, json.dumps(self._note()))  # last: all others are there
+
+    def run(self, jobs: int | None, progress: bool, title: str) -> tuple[list[str], float]:
+        """Decode what is left, in threads; return the chunks' checksums, and seconds in all.
+
+        Raises:
+            BadImagesError: If images cannot be decoded; the others of their chunks are written.
+            OSError: If images cannot be written.
+        """
+        began, bad = time.perf_counter(), list[str]()
+        with contextlib.ExitStack() as stack:
+            for name in self.arrays:
+                file = self.work / f"{name}.npy"
+                self.starts[name] = np.load(file, mmap_mode="r", allow_pickle=False).offset
+                self.files[name] = stack.enter_context(file.open("r+b", buffering=0))
+            done, before = self._resume()
+            left = [chunk for chunk in self.chunks if chunk not in done]
+            already = sum(len(self.chunks[chunk]) for chunk in done)
+            progress_bar = bar(len(self), title, done=already, unit="image", on=progress)
+            shown = stack.enter_context(progress_bar)
+            log = stack.enter_context((self.work / DONE).open("a", encoding="utf-8"))
+            if jobs is None:
+                jobs = min(math.ceil(machine.cores()), -(-len(self) // _ALONE))
+            pool = ThreadPoolExecutor(max(1, min(jobs, len(left))))
+            stack.callback(pool.shutdown, cancel_futures=True)
+            for chunk, future in [(chunk, pool.submit(self.decode, chunk)) for chunk in left]:
+                try:
+                    done[chunk], seconds = future.result(), before + time.perf_counter() - began
+                except BadImagesError as error:
+                    bad += error.lines
+                    if len(bad) >= BAD:
+                        bad.append("There may be more: this many are enough to stop.")
+                        break
+                else:
+                    note = {"chunk": chunk, "sha256": done[chunk], "seconds": seconds}
+                    log.write(json.dumps(note) + "\n")
+                    log.flush()
+                shown.update(len(self.chunks[chunk]))
+        if bad:
+            raise BadImagesError([*dict.fromkeys(bad)])
+        return [done[chunk] for chunk in sorted(done)], before + time.perf_counter() - began
+
+    def _resume(self) -> tuple[dict[int, str], float]:
+        """Return the checksums of chunks that were decoded before and are whole, and seconds."""
+        done, seconds = {}, 0.0
+        if (self.work / DONE).is_file():
+            for line in (self.work / DONE).read_text("utf-8", errors="replace").splitlines():
+                with contextlib.suppress(
+                    ValueError, KeyError, TypeError
+                ):  # half a line, or damaged
+                    entry = json.loads(line)
+                    chunk, seconds = entry["chunk"], float(entry["seconds"])
+                    if chunk in self.chunks and self._digest(chunk) == entry["sha256"]:
+                        done[chunk] = entry["sha256"]
+        return done, seconds
 
     def decode(self, chunk: int) -> str:
         """Write the images of a chunk to their places and return the checksum of their pixels.
@@ -121,8 +210,8 @@ class Job:
             OSError: If they cannot be written.
         """
         digest, bad = hashlib.sha256(), list[str]()
-        left = collections.deque(self.wanted(chunk))
-        images = formats.read(self.data, chunk, set(left))
+        left = collections.deque(self.chunks[chunk])
+        images = self.split.read(chunk, set(left))
         while left and len(bad) < BAD:
             row = left.popleft()
             try:
@@ -131,7 +220,7 @@ class Job:
                 if str(error) in bad:  # it is not about an image
                     break
                 bad.append(str(error))
-                images = formats.read(self.data, chunk, set(left))
+                images = self.split.read(chunk, set(left))
                 continue
             place = int(self.position[row])
             self._write("x", place * pixels.nbytes, pixels)
@@ -144,7 +233,7 @@ class Job:
     def _next(
         self, images: Iterator[tuple[int, Image.Image]], row: int
     ) -> tuple[np.ndarray, tuple[int, int]]:
-        where = formats.location(self.data, row)
+        where = self.split.location(row)
         try:
             _, image = next(images)
         except TasklabError:
@@ -163,10 +252,10 @@ class Job:
         except (TasklabError, MemoryError, ValueError) as error:
             raise TasklabError(f"{where}: {error or type(error).__name__}") from error
 
-    def digest(self, chunk: int) -> str:
+    def _digest(self, chunk: int) -> str:
         """Return the checksum of the pixels that are there."""
         digest, size = hashlib.sha256(), 3 * self.transform.side**2
-        for row in self.wanted(chunk):
+        for row in self.chunks[chunk]:
             digest.update(self._seek("x", int(self.position[row]) * size).read(size))
         return digest.hexdigest()
 
@@ -180,24 +269,3 @@ class Job:
     def _seek(self, name: str, offset: int) -> BinaryIO:
         self.files[name].seek(self.starts[name] + offset)
         return self.files[name]
-
-
-def decoded(job: Job, chunks: Iterable[int], jobs: int) -> Generator[tuple[int, str, list[str]]]:
-    """Decode chunks in threads; yield each one's number, checksum and errors once it is done.
-
-    Raises:
-        OSError: If images cannot be written.
-    """
-
-    def one(chunk: int) -> tuple[int, str, list[str]]:
-        try:
-            return chunk, job.decode(chunk), []
-        except BadImagesError as error:
-            return chunk, "", [*error.lines]
-
-    pool = ThreadPoolExecutor(jobs)
-    try:
-        for future in as_completed([pool.submit(one, chunk) for chunk in chunks]):
-            yield future.result()
-    finally:
-        pool.shutdown(cancel_futures=True)

@@ -207,57 +207,45 @@ def fetch(task: Task) -> Path:
     Only parquet files and the card are fetched; scripts are not, and none is run. A data set in
     another format is taken from the copy that the hub makes of it (`refs/convert/parquet`).
     """
-    from huggingface_hub import HfApi
-
-    data, entry = _on_the_hub(task), facts(task)
-    if data["repo"] is None:
+    repository = _on_the_hub(task)["repo"]
+    if repository is None:
         raise TasklabError(f"{task.name} is a folder of yours: there is nothing to fetch.")
     if why := unreachable():
         raise TasklabError(
-            f"{task.name} cannot be fetched: {why}. With a network, `hf download {data['repo']} "
+            f"{task.name} cannot be fetched: {why}. With a network, `hf download {repository} "
             "--repo-type dataset` gets it; without one, copy a folder of its images here."
         )
-    hub.guard()
-    folder: Path | None = None
     try:
-        for revision in (data.get("revision"), CONVERTED):
-            place = {"repo_id": data["repo"], "repo_type": "dataset", "revision": revision}
-            listed = HfApi().list_repo_files(**place)
-            for file in wanted_files(listed, _config(task.place), _needed(entry)):
-                if file in listed:
-                    at = fetching.fetch(data["repo"], file, revision=revision, kind="dataset")
-                    folder = at.parents[file.count("/")]
-            if folder is not None:
-                return folder
-    except Exception as error:  # the client's errors have no common base
-        if isinstance(error, TasklabError) and not isinstance(error, fetching.UnreachableError):
-            raise
-        what = fetching.UnreachableError(data["repo"], error).problem
+        revision, sizes = _wanted(task)
+        for file in sizes:
+            at = fetching.fetch(repository, file, revision=revision, kind="dataset")
+        return at.parents[file.count("/")]
+    except fetching.UnreachableError as error:
         raise TasklabError(
-            f"{task.name} cannot be fetched ({getattr(error, 'problem', what)}). "
-            f"{entry.get('login', 'Look at ' + data['repo'] + ' on the hub.')}"
+            f"{task.name} cannot be fetched ({error.problem}). "
+            f"{facts(task).get('login', f'Look at {repository} on the hub.')}"
         ) from error
-    raise TasklabError(
-        f"{data['repo']} has no parquet files of a split named train, test or validation. Data-set "
-        "scripts are not run: extract its images into a folder per class, and use that folder."
-    )
 
 
 def size(task: Task) -> int | None:
     """Return the bytes of the files that `fetch` would download; `None` if the hub tells none."""
-    from huggingface_hub import HfApi
+    try:
+        return sum(_wanted(task)[1].values())
+    except TasklabError:
+        return None
 
+
+def _wanted(task: Task) -> tuple[str | None, dict[str, int]]:
+    """Return the revision on the hub that has a task's parquet files, and their bytes."""
     data = _on_the_hub(task)
-    hub.guard()
     for revision in (data.get("revision"), CONVERTED):
-        try:
-            found = HfApi().dataset_info(data["repo"], revision=revision, files_metadata=True)
-        except Exception:  # the client's errors have no common base; the size stays unknown
-            return None
-        sizes = {one.rfilename: one.size or 0 for one in found.siblings or ()}
-        if wanted := wanted_files(list(sizes), _config(task.place), _needed(facts(task))):
-            return sum(sizes[file] for file in wanted)
-    return None
+        listed = fetching.listing(data["repo"], revision, "dataset")
+        if wanted := wanted_files([*listed], _config(task.place), _needed(facts(task))):
+            return revision, {file: listed[file].size for file in wanted if file in listed}
+    raise TasklabError(
+        f"{data['repo']} has no parquet files of a split named train, test or validation. Data-set "
+        "scripts are not run: extract its images into a folder per class, and use that folder."
+    )
 
 
 def unreachable() -> str | None:

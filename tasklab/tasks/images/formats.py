@@ -14,21 +14,28 @@ import io
 import json
 import os
 import threading
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
-from PIL import Image
+from PIL import Image, features
 
 from tasklab.errors import TasklabError, abridged
 from tasklab.tasks.images.checks import absent, class_names, sound
-from tasklab.tasks.images.pictures import rgb
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
+SUFFIXES = (  # of the files that are taken for images
+    *(".jpg", ".jpeg", ".jfif", ".png", ".ppm", ".pgm", ".bmp", ".gif", ".tif", ".tiff", ".webp"),
+    *([".avif"] if "avif" in features.modules and features.check_module("avif") else []),
+)
+# What they may hold. Pillow knows more; for some it starts other programs.
+FORMATS = ("JPEG", "PNG", "PPM", "BMP", "GIF", "TIFF", "WEBP", "AVIF")
+_SIXTEEN = (("I", "PNG"), ("I", "PPM"))  # read into 32 bits, but from 0 to 65,535
 CHUNK = 256  # images, where the format has no parts of its own
 _ARRAY = threading.Lock()
 _ROWS = 16  # rows of a parquet file in memory at a time; a photograph has up to megabytes
@@ -54,7 +61,7 @@ class Split:
         return len(self.labels)
 
     def description(self) -> dict[str, Any]:
-        """Return the arguments of `read`, as JSON can hold them."""
+        """Return where the images are, as JSON can hold it."""
         return {
             "kind": self.kind,
             "files": list(self.files),
@@ -62,6 +69,52 @@ class Split:
             "column": self.column,
             "groups": [list(group) for group in self.groups],
         }
+
+    def read(self, chunk: int, wanted: set[int]) -> Iterator[tuple[int, Image.Image]]:
+        """Yield the number and the RGB image of each wanted row of a chunk, one at a time."""
+        rows = [row for row in range(*self.bounds[chunk : chunk + 2]) if row in wanted]
+        if self.kind == "parquet" and rows:
+            file = self.files[self.groups[chunk][0]]
+            again, encoded = f"Fetch {file} again.", self.encoded(chunk)
+            with sound(file, _PARQUET):
+                for row, data in enumerate(encoded, self.bounds[chunk]):
+                    if row in wanted:
+                        name = self.location(row)
+                        if not data:
+                            raise TasklabError(f"{name}: there are no bytes of an image. {again}")
+                        yield row, rgb(io.BytesIO(data), name, again)
+            return
+        for row in rows:
+            if self.kind == "files":
+                yield row, rgb(self.files[row], self.files[row])
+                continue
+            with sound(self.files[0], _IDX if self.kind == "idx" else _MAT):
+                with _ARRAY:  # one thread reads it for all
+                    pixels = _array(self.kind, self.files[0], os.stat(self.files[0]).st_mtime_ns)
+                by_row = pixels if self.kind == "idx" else np.moveaxis(pixels, -1, 0)
+                image = Image.fromarray(np.ascontiguousarray(by_row[row])).convert("RGB")
+            yield row, image
+
+    def encoded(self, chunk: int) -> Iterator[bytes | None]:
+        """Yield the bytes of each image in a chunk of a parquet file."""
+        from pyarrow import parquet as pq
+
+        number, group = self.groups[chunk]
+        with pq.ParquetFile(self.files[number]) as opened:
+            for batch in opened.iter_batches(_ROWS, [group], [self.column], use_threads=False):
+                for cell in batch.column(0):
+                    value = cell.as_py()
+                    yield value.get("bytes") if isinstance(value, dict) else value
+
+    def location(self, row: int) -> str:
+        """Return the file of an image, and its row in it if the file has several, for messages."""
+        if self.kind == "files":
+            return self.files[row]
+        if self.kind != "parquet":
+            return f"{self.files[0]}, row {row}"
+        numbers = [number for number, _ in self.groups]
+        number = numbers[int(np.searchsorted(self.bounds, row, side="right")) - 1]
+        return f"{self.files[number]}, row {row - self.bounds[numbers.index(number)]}"
 
     def joined(self, other: Split) -> Split:
         """Return this split and another of the same format and classes as one."""
@@ -177,69 +230,6 @@ def _check_counts(file: Path, images: int, labels: int) -> None:
         )
 
 
-def read(
-    description: Mapping[str, Any], chunk: int, wanted: set[int]
-) -> Iterator[tuple[int, Image.Image]]:
-    """Yield the number and the RGB image of each wanted row of a chunk, one at a time."""
-    rows = range(*description["bounds"][chunk : chunk + 2])
-    kind, files = description["kind"], description["files"]
-    if wanted.isdisjoint(rows):
-        return
-    if kind == "parquet":
-        yield from _read_parquet(description, chunk, rows, wanted)
-        return
-    for row in rows:
-        if row not in wanted:
-            continue
-        if kind == "files":
-            yield row, rgb(files[row], files[row])
-            continue
-        with sound(files[0], _IDX if kind == "idx" else _MAT):
-            with _ARRAY:  # one thread reads it for all
-                pixels = _array(kind, files[0], os.stat(files[0]).st_mtime_ns)
-            pixels = pixels[row] if kind == "idx" else np.ascontiguousarray(pixels[..., row])
-            image = Image.fromarray(pixels).convert("RGB")
-        yield row, image
-
-
-def location(description: Mapping[str, Any], row: int) -> str:
-    """Return the file of an image, and its row in it if the file has several, for messages."""
-    files, bounds = description["files"], description["bounds"]
-    if description["kind"] == "files":
-        return files[row]
-    if description["kind"] != "parquet":
-        return f"{files[0]}, row {row}"
-    chunk = int(np.searchsorted(bounds, row, side="right")) - 1
-    numbers = [number for number, _ in description["groups"]]
-    return f"{files[numbers[chunk]]}, row {row - bounds[numbers.index(numbers[chunk])]}"
-
-
-def _read_parquet(
-    description: Mapping[str, Any], chunk: int, rows: range, wanted: set[int]
-) -> Iterator[tuple[int, Image.Image]]:
-    file = description["files"][description["groups"][chunk][0]]
-    with sound(file, _PARQUET):
-        for row, data in zip(rows, encoded(description, chunk), strict=False):
-            if row in wanted:
-                name, again = location(description, row), f"Fetch {file} again."
-                if not data:
-                    raise TasklabError(f"{name}: there are no bytes of an image. {again}")
-                yield row, rgb(io.BytesIO(data), name, again)
-
-
-def encoded(description: Mapping[str, Any], chunk: int) -> Iterator[bytes | None]:
-    """Yield the bytes of each image in a chunk of a parquet file."""
-    from pyarrow import parquet as pq
-
-    number, group = description["groups"][chunk]
-    with pq.ParquetFile(description["files"][number]) as opened:
-        batches = opened.iter_batches(_ROWS, [group], [description["column"]], use_threads=False)
-        for batch in batches:
-            for cell in batch.column(0):
-                value = cell.as_py()
-                yield value.get("bytes") if isinstance(value, dict) else value
-
-
 @functools.lru_cache(maxsize=1)
 def _array(kind: str, file: str, time: int) -> np.ndarray:
     """Return all images of a file, whose `time` tells whether it is still the same."""
@@ -314,3 +304,42 @@ def _names_inside(metadata: Mapping[bytes, bytes] | None, label: str) -> tuple[s
         return tuple(info["info"]["features"][label]["names"])
     except (KeyError, TypeError, ValueError):
         return None
+
+
+def rgb(source: str | io.BytesIO, where: str, advice: str = "Remove or replace it.") -> Image.Image:
+    """Return an image as RGB, as torchvision's `default_loader` does.
+
+    Transparency is dropped and the orientation that a camera notes (EXIF) is not applied, as there.
+    Grey levels of 16 bits are scaled to 8 bits; Pillow by itself would cut them off at 255.
+    """
+    with (
+        sound(where, "an image that can be decoded", advice),
+        Image.open(source, formats=_known_formats()) as image,
+    ):
+        if image.mode.startswith("I;16") or (image.mode, image.format) in _SIXTEEN:
+            grey = np.asarray(image).astype(np.float64) / 257  # 65,535 becomes 255
+            return Image.fromarray(np.rint(grey).astype(np.uint8)).convert("RGB")
+        if image.mode in ("I", "F"):
+            raise TasklabError(
+                f"{where} has pixels of 32 bits (Pillow's mode {image.mode}), whose range is not "
+                "known: save it with 8 or 16 bits."
+            )
+        return image.convert("RGB")
+
+
+def is_image(file: Path) -> bool:
+    """Return whether a file begins as an image of a format that is read, whatever its name."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of its size, which is told where it is decoded
+            Image.open(file, formats=_known_formats()).close()
+    except Exception:  # readers raise what they like
+        return False
+    return True
+
+
+@functools.cache
+def _known_formats() -> tuple[str, ...]:
+    """Return those of `FORMATS` that this Pillow can read; its list is empty until it is asked."""
+    Image.init()
+    return tuple(name for name in FORMATS if name in Image.OPEN)

@@ -22,10 +22,8 @@ import functools
 import hashlib
 import json
 import logging
-import math
 import operator
 import shutil
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -33,19 +31,15 @@ from typing import Any
 import numpy as np
 import PIL
 
-from tasklab import machine
 from tasklab.errors import TasklabError
-from tasklab.progress import bar
 from tasklab.storage import atomic
 from tasklab.storage.checksums import file_sha256, state
-from tasklab.tasks.images import decoding, formats
-from tasklab.tasks.images.decoding import BAD, JOB, UNREADABLE, BadImagesError, Job, Transform
+from tasklab.tasks.images.decoding import DONE, JOB, UNREADABLE, VERSION, Job, Transform
+from tasklab.tasks.images.formats import Split
 
-VERSION = 1  # of the arrays: raise it when the same images give other pixels
-_ALONE = 512  # images that are not worth a second thread
 BLOCK = 256  # images that have a checksum together
 PARTIAL = ".partial"  # ends the name of a folder of which not all is there
-_MANIFEST, _DONE = "manifest.json", "done.jsonl"
+_MANIFEST = "manifest.json"
 _log = logging.getLogger(__name__)
 
 
@@ -148,7 +142,7 @@ def contents(files: Sequence[str], memory: Path) -> list[str]:
 
 def decode(
     folder: Path,
-    split: formats.Split,
+    split: Split,
     rows: np.ndarray,
     transform: Transform,
     *,
@@ -172,7 +166,6 @@ def decode(
     """
     if arrays := opened(folder):
         return arrays
-    work = _work(folder)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         what = "%s: waiting for another process that decodes the same images"
@@ -181,9 +174,13 @@ def decode(
             if arrays := opened(folder):
                 return arrays
             shutil.rmtree(folder, ignore_errors=True)  # it is damaged, or it would be returned
-            _prepare(folder, split, rows, transform)
-            hashes, seconds = _run(work, len(rows), jobs, progress, title)
-            _finish(work, folder, split, rows, transform, hashes, seconds, dict(note or {}))
+            job = Job(_work(folder), split, rows, transform)
+            if not job.begun():
+                shutil.rmtree(job.work, ignore_errors=True)
+                check_space(folder.parent, needed(folder, len(rows), transform))
+                job.begin()
+            hashes, seconds = job.run(jobs, progress, title)
+            _finish(job, folder, hashes, seconds, note or {})
     except OSError as error:
         raise TasklabError(
             f"cannot write decoded images to {folder.parent}: {error.strerror or error}. Choose "
@@ -218,115 +215,29 @@ def _work(folder: Path) -> Path:
     return folder.with_name(f"{folder.name}{PARTIAL}")
 
 
-def _prepare(folder: Path, split: formats.Split, rows: np.ndarray, transform: Transform) -> None:
-    job = {
-        "version": VERSION,
-        "transform": dataclasses.asdict(transform),
-        "data": split.description(),
-        "rows": _sha256(np.ascontiguousarray(rows).data),
-    }
-    work, side = _work(folder), transform.side
-    labels = split.labels[rows].astype(np.int64)
-    arrays = {"x": ((len(rows), 3, side, side), np.uint8), "sizes": ((len(rows), 2), np.int32)}
-    try:
-        load = {"mmap_mode": "r", "allow_pickle": False}
-        begun = (
-            json.loads((work / JOB).read_text("utf-8")) == json.loads(json.dumps(job))
-            and all(np.load(work / f"{k}.npy", **load).shape == v[0] for k, v in arrays.items())
-            and np.array_equal(np.load(work / "rows.npy", allow_pickle=False), rows)
-            and np.array_equal(np.load(work / "y.npy", allow_pickle=False), labels)
-        )
-    except UNREADABLE:
-        begun = False
-    if begun:
-        return
-    shutil.rmtree(work, ignore_errors=True)
-    check_space(folder.parent, needed(folder, len(rows), transform))
-    work.mkdir()
-    for name, (shape, dtype) in arrays.items():
-        np.lib.format.open_memmap(work / f"{name}.npy", "w+", dtype, shape).flush()
-    np.save(work / "rows.npy", rows.astype(np.int64))
-    np.save(work / "y.npy", labels)
-    atomic.write(work / JOB, json.dumps(job))  # last: it says that the others are there
-
-
-def _run(
-    work: Path, images: int, jobs: int | None, progress: bool, title: str
-) -> tuple[dict[int, str], float]:
-    began, bad = time.perf_counter(), []
-    with Job(work) as job:
-        counts = {chunk: len(job.wanted(chunk)) for chunk in job.chunks()}
-        done, before = _resume(work, job, counts)
-        left = [chunk for chunk in counts if chunk not in done]
-        if jobs is None:
-            jobs = min(math.ceil(machine.cores()), -(-images // _ALONE))
-        jobs = max(1, min(jobs, len(left)))
-        finished = decoding.decoded(job, left, jobs)
-        already = sum(counts[chunk] for chunk in done)
-        with (
-            contextlib.closing(finished),
-            bar(images, title, done=already, unit="image", on=progress) as shown,
-            (work / _DONE).open("a", encoding="utf-8") as log,
-        ):
-            for chunk, sha256, lines in finished:
-                bad += lines
-                if len(bad) >= BAD:
-                    break
-                if sha256:
-                    done[chunk], seconds = sha256, before + time.perf_counter() - began
-                    note = {"chunk": chunk, "sha256": sha256, "seconds": seconds}
-                    log.write(json.dumps(note) + "\n")
-                    log.flush()
-                shown.update(counts[chunk])
-    if bad:
-        more = ["There may be more: this many are enough to stop."] if len(bad) >= BAD else []
-        raise BadImagesError([*dict.fromkeys(bad), *more])
-    return done, before + time.perf_counter() - began
-
-
-def _resume(work: Path, job: Job, counts: Mapping[int, int]) -> tuple[dict[int, str], float]:
-    done, seconds = {}, 0.0
-    if (work / _DONE).is_file():
-        for line in (work / _DONE).read_text("utf-8", errors="replace").splitlines():
-            with contextlib.suppress(ValueError, KeyError, TypeError):  # half a line, or damaged
-                entry = json.loads(line)
-                chunk, seconds = entry["chunk"], float(entry["seconds"])
-                if chunk in counts and job.digest(chunk) == entry["sha256"]:
-                    done[chunk] = entry["sha256"]
-    return done, seconds
-
-
 def _finish(
-    work: Path,
-    folder: Path,
-    split: formats.Split,
-    rows: np.ndarray,
-    transform: Transform,
-    hashes: Mapping[int, str],
-    seconds: float,
-    note: dict[str, Any],
+    job: Job, folder: Path, hashes: Sequence[str], seconds: float, note: Mapping[str, Any]
 ) -> None:
-    y, side = split.labels[rows].astype(np.int64), transform.side
-    x = np.load(work / "x.npy", mmap_mode="r")
-    order = [hashes[chunk] for chunk in sorted(hashes)]
-    what = [VERSION, dataclasses.asdict(transform), rows.tolist(), y.tolist(), order]
+    """Write the manifest, and give the folder its name."""
+    transform, x = dataclasses.asdict(job.transform), np.load(job.work / "x.npy", mmap_mode="r")
+    what = [VERSION, transform, job.rows.tolist(), job.labels.tolist(), hashes]
     manifest = {
         "folder": folder.name,
         "version": VERSION,
-        "images": len(rows),
-        "shape": [len(rows), 3, side, side],
-        "transform": dataclasses.asdict(transform),
+        "images": len(job),
+        "shape": [*x.shape],
+        "transform": transform,
         "digest": _sha256(json.dumps(what).encode()),
         "seconds": round(seconds, 2),
         "pillow": PIL.__version__,
         "written": datetime.datetime.now(datetime.UTC).isoformat(timespec="microseconds"),
-        "blocks": [_block_sha256(x, n) for n in range(-(-len(rows) // BLOCK))],
-        "labels": _labels_sha256(y, np.load(work / "sizes.npy")),
+        "blocks": [_block_sha256(x, n) for n in range(-(-len(job) // BLOCK))],
+        "labels": _labels_sha256(job.labels, np.load(job.work / "sizes.npy")),
         **note,
     }
     manifest = json.loads(json.dumps(manifest))
     manifest["sha256"] = _sha256(json.dumps(manifest).encode())
-    atomic.write(work / _MANIFEST, json.dumps(manifest, indent=1))
-    for name in (_DONE, JOB):
-        (work / name).unlink()
-    atomic.publish(work, folder)
+    atomic.write(job.work / _MANIFEST, json.dumps(manifest, indent=1))
+    for name in (DONE, JOB):
+        (job.work / name).unlink()
+    atomic.publish(job.work, folder)

@@ -5,7 +5,6 @@ Each function returns the splits that it finds in a folder, or `{}` if its layou
 
 from __future__ import annotations
 
-import csv
 import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -103,16 +102,12 @@ def _gtsrb(root: Path) -> Splits:
     answers = _first(root, r"GT-final_test\.csv|Test\.csv")
     if answers is None:
         return {"train": train}
-    with (
-        sound(answers, "a list with the columns Filename (or Path) and ClassId"),
-        answers.open(newline="", encoding="utf-8-sig") as stream,
-    ):
-        head = stream.readline()
-        stream.seek(0)
-        mark = max(";,", key=head.count)
-        rows = list(csv.DictReader(stream, delimiter=mark, skipinitialspace=True))
-        listed = [Path(row["Path" if "Path" in row else "Filename"]).name for row in rows]
-        labels = [int(row["ClassId"]) for row in rows]
+    import pandas as pd
+
+    with sound(answers, "a list with the columns Filename (or Path) and ClassId"):
+        rows = pd.read_csv(answers, sep="[;,] *", engine="python", encoding="utf-8-sig")
+        listed = [Path(one).name for one in rows["Path" if "Path" in rows else "Filename"]]
+        labels = rows["ClassId"].astype(int).tolist()
     tests = [t / word for t in tops for word in ("Final_Test/Images", "Test")]
     folder = next((one for one in tests if one.is_dir()), tests[0])
     files = [folder / name for name in listed]

@@ -16,8 +16,7 @@ from pathlib import Path
 
 from tasklab.errors import TasklabError, abridged
 from tasklab.tasks.images.checks import absent
-from tasklab.tasks.images.formats import Split, image_files
-from tasklab.tasks.images.pictures import SUFFIXES, is_image
+from tasklab.tasks.images.formats import SUFFIXES, Split, image_files, is_image
 
 SPLITS = {
     **{"train": "train", "training": "train", "test": "test", "testing": "test"},

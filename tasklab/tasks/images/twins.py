@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from tasklab.storage.checksums import file_sha256
-from tasklab.tasks.images import formats
 
 if TYPE_CHECKING:
     from tasklab.tasks.images.finding import Part
@@ -106,9 +105,8 @@ def _same_rows(parts: Mapping[str, Part]) -> list[list[_Image]]:
     hashes: dict[str, bytes] = {}
     images = []
     for key, split in splits.items():
-        facts = split.description()
-        data = (x for n in range(len(split.bounds) - 1) for x in formats.encoded(facts, n))
-        places = [formats.location(facts, row) for row in range(len(split))]
+        data = (x for n in range(len(split.bounds) - 1) for x in split.encoded(n))
+        places = [split.location(row) for row in range(len(split))]
         hashes |= {p: hashlib.sha256(x or b"").digest() for p, x in zip(places, data, strict=True)}
         for name, part in parts.items():
             if id(part.split) == key:

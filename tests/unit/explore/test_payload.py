@@ -7,7 +7,7 @@ import json
 import numpy as np
 from PIL import Image
 
-from tasklab.explore import page, payload
+from tasklab.explore import payload
 from tasklab.explore.payload import Curve, Payload, ShownTask
 from tests.helpers import refuses
 
@@ -66,7 +66,7 @@ def test_scores_that_are_all_alike_are_no_division_by_zero():
 
 def test_a_page_holds_scores_in_16_bits_and_closes_no_script():
     content, _ = made()
-    text = page.document(content)
+    text = content.document()
     assert text.count("</script>") == 2
     held = json.loads(text.split('type="application/json">')[1].split("</script>")[0])
     for one, task in zip(held["tasks"], content.tasks, strict=True):
@@ -90,7 +90,7 @@ def test_noisy_pictures_are_small_and_the_noisiest_can_be_written():
 def test_it_tells_how_many_images_are_the_control_s():
     content, _ = made(images=60)
     assert content.counted == "60 validation images of each task, 60 of the control"
-    assert f"{content.counted}. Sliders" in page.document(content)
+    assert f"{content.counted}. Sliders" in content.document()
 
 
 def test_halves_are_rounded_to_the_even_digit():
@@ -108,7 +108,7 @@ def test_coefficients_are_given_by_name_or_all():
 
 def test_readers_without_scripts_have_a_table():
     content, _ = made()
-    text = page.document(content)
+    text = content.document()
     table = text[text.index("<table>") : text.index("</table>")]
     assert (
         "Task 0 &lt;b&gt;" in table
@@ -118,5 +118,5 @@ def test_readers_without_scripts_have_a_table():
 
 def test_two_editors_have_names_of_their_own():
     content, _ = made()
-    names = {page.document(content).split('id="')[1].split('"')[0] for _ in range(2)}
+    names = {content.document().split('id="')[1].split('"')[0] for _ in range(2)}
     assert len(names) == 2

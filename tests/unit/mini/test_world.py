@@ -11,10 +11,11 @@ from pretraining.recipes import JOBS
 from tasklab import mini
 from tasklab.mini import sampling, stream, styles, worlds
 from tasklab.mini.captions import KINDS, draw_pairs
-from tasklab.mini.catalog import SHAPES, TASKS, prompts, with_articles
+from tasklab.mini.catalog import SHAPES, TASKS, with_articles
 from tasklab.mini.clip import CONTEXT
 from tasklab.mini.draw import Rng
 from tasklab.mini.text import TEXT_TASKS, write
+from tasklab.tasks.suites import suite
 from tests.helpers import refuses
 
 NAMES = [task["name"] for task in TASKS]
@@ -83,7 +84,9 @@ def test_a_filter_changes_a_picture_and_tells_pictures_apart(name):
 
 
 def test_no_prompt_caption_or_text_has_a_before_a_vowel():
-    texts = [text for task in TASKS for text in prompts(task)]
+    texts = [
+        text for task in (*suite("mini").tasks, suite("mini").control) for text in task.prompts()
+    ]
     texts += stream.draw(0, 0, 300).captions
     for task in TEXT_TASKS:
         texts += write(task["name"], "val", 100)[0]

@@ -95,7 +95,7 @@ def greys(split):
     found = []
     for chunk in range(len(split.bounds) - 1):
         rows = set(range(*split.bounds[chunk : chunk + 2]))
-        for _, image in formats.read(split.description(), chunk, rows):
+        for _, image in split.read(chunk, rows):
             found.append(round(np.asarray(image).mean() / 20))
     return found
 
@@ -474,10 +474,10 @@ class Hub:
     def __init__(self, files):
         self.files, self.fetched = files, []
 
-    def list_repo_files(self, repo_id, repo_type, revision):
+    def listing(self, repository, revision, kind):
         if revision not in self.files:
-            raise ConnectionError("404: no such revision\nmore")
-        return self.files[revision]
+            raise fetching.UnreachableError(repository, ConnectionError("404: none such\nmore"))
+        return {file: fetching.Remote(1, None) for file in self.files[revision]}
 
     def fetch(self, repository, file, revision, kind):
         self.fetched.append((repository, file, revision, kind))
@@ -488,7 +488,7 @@ class Hub:
 def hub(monkeypatch):
     made = Hub({})
     monkeypatch.setattr(finding, "unreachable", lambda: None)
-    monkeypatch.setattr(huggingface_hub, "HfApi", lambda: made)
+    monkeypatch.setattr(fetching, "listing", made.listing)
     monkeypatch.setattr(fetching, "fetch", made.fetch)
     return made
 
@@ -497,6 +497,7 @@ def test_fetching_takes_parquet_files_of_the_wanted_splits_only(hub):
     hub.files[None] = ["README.md", "mnist/train.parquet", "mnist/test.parquet", "x/test.parquet"]
     assert finding.fetch(task("MNIST")) == Path("/somewhere")
     files = ["mnist/train.parquet", "mnist/test.parquet", "README.md"]
+    assert finding.size(task("MNIST")) == 3
     assert hub.fetched == [("ylecun/mnist", file, None, "dataset") for file in files]
 
 
@@ -568,6 +569,7 @@ def test_data_sets_of_scripts_come_from_the_hubs_own_copy(hub):
     assert hub.fetched[0][2] == "refs/convert/parquet"
     hub.files[finding.CONVERTED] = ["dtd.py"]
     refuses("scripts are not run", lambda: finding.fetch(task("DTD")))
+    assert finding.size(task("DTD")) is None
 
 
 def test_a_login_that_is_lacking_is_named(hub, monkeypatch):

@@ -14,7 +14,7 @@ from pyarrow import parquet as pq
 from scipy.io import savemat
 
 from tasklab.errors import TasklabError
-from tasklab.tasks.images import checks, formats, layouts, pictures
+from tasklab.tasks.images import checks, formats, layouts
 from tests import layouts as made_by
 from tests.helpers import refuses
 from tests.layouts import picture
@@ -55,11 +55,7 @@ def sizes(found):
 
 def decoded(split):
     chunks = range(len(split.bounds) - 1)
-    return [
-        image
-        for n in chunks
-        for _, image in formats.read(split.description(), n, set(range(len(split))))
-    ]
+    return [image for n in chunks for _, image in split.read(n, set(range(len(split))))]
 
 
 SIZES = {"train": COUNT, "test": COUNT}
@@ -330,7 +326,7 @@ def test_a_link_that_leads_nowhere(tmp_path):
 def test_classes_do_not_vanish(tmp_path):
     for name in ("cat", "dog"):
         images(tmp_path / name)
-    for name in ("elk.jfif", "fox.avif")[: 2 if ".avif" in pictures.SUFFIXES else 1]:
+    for name in ("elk.jfif", "fox.avif")[: 2 if ".avif" in formats.SUFFIXES else 1]:
         kind = {".jfif": "JPEG", ".avif": "AVIF"}[Path(name).suffix]
         (tmp_path / name[:3]).mkdir()
         Image.new("RGB", (5, 4)).save(tmp_path / name[:3] / name, kind)
@@ -396,7 +392,7 @@ def test_a_row_that_cannot_be_decoded_is_named(tmp_path):
         cells = [good] * 4 + [{"bytes": cell, "path": "x.png"}, good]
         table(second, cells=cells)
         split = layouts.splits_in(tmp_path)["train"]
-        assert formats.location(split.description(), COUNT + 4) == f"{second}, row 4"
+        assert split.location(COUNT + 4) == f"{second}, row 4"
         text = refuses("", decoded, split)
         assert text.startswith(f"{second}, row 4") and says in text
         assert text.endswith(f"Fetch {second} again.") and "BytesIO" not in text

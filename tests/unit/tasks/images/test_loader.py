@@ -11,7 +11,7 @@ from PIL import Image
 
 from tasklab.errors import TasklabError
 from tasklab.tasks import own, suites
-from tasklab.tasks.images import pixels
+from tasklab.tasks.images import decoding, pixels
 from tasklab.tasks.images.loader import DecodedImages
 from tests.helpers import refuses
 
@@ -72,7 +72,7 @@ def test_files_that_only_moved_are_not_decoded_again(root, monkeypatch):
     shutil.copytree(root, root.parent / "copy")
     shutil.rmtree(root)
     (root.parent / "copy").rename(root)
-    monkeypatch.setattr(pixels, "_run", None)
+    monkeypatch.setattr(decoding.Job, "run", None)
     after = served(images(root))
     assert all(torch.equal(before[split][0], after[split][0]) for split in SPLITS)
 

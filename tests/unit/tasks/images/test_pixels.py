@@ -98,7 +98,7 @@ def test_the_digest_tells_pixels_apart_and_nothing_else(split, tmp_path):
 
 def test_decoded_once(split, tmp_path, monkeypatch):
     pixels.decode(tmp_path / "out", split, rows_of(split), CENTRE, progress=False)
-    monkeypatch.setattr(pixels, "_run", None)
+    monkeypatch.setattr(decoding.Job, "run", None)
     pixels.decode(tmp_path / "out", split, rows_of(split), CENTRE, progress=False)
 
 
@@ -171,7 +171,7 @@ def test_what_is_half_written_is_begun_anew(name, content, split, tmp_path, monk
 
     rows, file = rows_of(split), tmp_path / "out.partial" / name
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(pixels, "_run", stop)
+        patch.setattr(decoding.Job, "run", stop)
         pixels.decode(tmp_path / "out", split, rows, CENTRE, progress=False)
     if content is None:
         file.unlink()
@@ -254,7 +254,7 @@ def test_all_images_that_cannot_be_decoded_are_named(split, tmp_path, monkeypatc
         )
     log = (tmp_path / "out.partial" / "done.jsonl").read_text().splitlines()
     assert len({json.loads(line)["chunk"] for line in log}) == 7  # the good ones are kept
-    monkeypatch.setattr(pixels, "BAD", 3)
+    monkeypatch.setattr(decoding, "BAD", 3)
     with pytest.raises(TasklabError, match="There may be more"):
         pixels.decode(tmp_path / "out", split, np.arange(40), CENTRE, progress=False, jobs=1)
 
