@@ -5,13 +5,17 @@
             ...
             session.add(loss, norm)
 
-A resumed run gets the steps that are left.
+A resumed run gets the steps that are left, and ends where an uninterrupted one does.
+
+Reading a number from a GPU waits for all that was launched before. Losses and gradient norms stay
+there until `EVERY` of them are read at once; on a processor each is read at its step.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,11 +26,120 @@ from torch import Tensor
 
 from tasklab.progress import bar
 from tasklab.storage import termination
-from tasklab.tuning.journal import Journal
+from tasklab.storage.store import load_checkpoint, save_checkpoint
 from tasklab.tuning.recipe import FineTune
-from tasklab.tuning.saver import Saver
+from tasklab.tuning.runs import DivergedError
 
+EVERY = 32  # steps between two readings from a device
+_REST = 9  # train at least this many times as long as the last checkpoint took to write
 _log = logging.getLogger(__name__)
+
+
+class Journal:
+    """Collects losses and gradient norms; stops a run that has gone wrong."""
+
+    def __init__(
+        self, config: FineTune, losses: list[float], classes: int, device: torch.device
+    ) -> None:
+        self.config, self.classes = config, classes
+        self._losses, self._left = losses, list[tuple[Tensor, Tensor]]()
+        self.every = 1 if device.type == "cpu" else EVERY
+
+    def __len__(self) -> int:
+        return len(self._losses) + len(self._left)
+
+    def add(self, loss: Tensor, norm: Tensor) -> None:
+        """Add a step's loss and gradient norm, before the step changes delta.
+
+        Raises:
+            DivergedError: If the steps are read now, and one of them has diverged.
+        """
+        self._left.append((loss, norm))
+        if len(self._left) >= self.every:
+            self.losses()
+
+    def losses(self) -> list[float]:
+        """Return the losses of all steps, read from the device.
+
+        Raises:
+            DivergedError: If a step has diverged; delta is spoiled from that step on.
+        """
+        if self._left:
+            values, norms = (
+                torch.stack(column).tolist() for column in zip(*self._left, strict=True)
+            )
+            self._left = []
+            for loss, norm in zip(values, norms, strict=True):
+                self._losses.append(loss)
+                self._check(norm)
+        return self._losses
+
+    @property
+    def note(self) -> str:
+        """The last loss that was read, for a line of progress."""
+        return f"loss {self._losses[-1]:.3f}" if self._losses else ""
+
+    def _check(self, norm: float) -> None:
+        config, losses, guessing = self.config, self._losses, math.log(self.classes)
+        loss, step = losses[-1], len(losses) - 1
+        broken = "" if math.isfinite(loss) and math.isfinite(norm) else "is not finite"
+        if len(losses) >= 40:  # over 20 steps, far worse than guessing and than at the beginning
+            recent, early = sum(losses[-20:]) / 20, sum(losses[:20]) / 20
+            if recent > 5 * guessing and recent > 3 * early:
+                broken = "diverges"
+        if broken:
+            raise DivergedError(
+                f"fine-tuning on {config.task} by {config.method!r} {broken} at step {step} of "
+                f"{config.steps}: loss {loss:.4g}, gradient norm {norm:.4g}, lr {config.lr:g}. "
+                "Lower lr, or raise warmup.",
+                step,
+            )
+
+
+class Saver:
+    """Writes and reads delta, the optimiser's moments and the losses so far."""
+
+    def __init__(
+        self, path: Path, delta: dict[str, Tensor], optimiser: torch.optim.Optimizer, every: int
+    ) -> None:
+        self.path, self.delta, self.optimiser, self.every = path, delta, optimiser, every
+        self.threads = torch.get_num_threads()
+        self.rest = 0.0  # not before this moment
+
+    def maybe(self, journal: Journal, seconds: float) -> None:
+        """Write if a checkpoint is due and the last one did not take too long just before."""
+        begin = time.perf_counter()
+        if len(journal) % self.every or begin < self.rest:
+            return
+        self.save(journal, seconds)
+        end = time.perf_counter()
+        self.rest = end + _REST * (end - begin)
+
+    def save(self, journal: Journal, seconds: float) -> None:
+        """Write a checkpoint, unless the run has diverged."""
+        losses = journal.losses()
+        moments = self.optimiser.state_dict()["state"]
+        tensors = {f"delta/{name}": tensor for name, tensor in self.delta.items()}
+        for number, name in enumerate(self.delta):
+            tensors |= {f"{part}/{name}": value for part, value in moments[number].items()}
+        meta = {"losses": losses, "seconds": seconds, "threads": self.threads}
+        save_checkpoint(self.path, tensors, meta)
+
+    def resume(self) -> tuple[list[float], float, int]:
+        """Return losses, seconds and threads of the checkpoint, whose state is now in place."""
+        checkpoint = load_checkpoint(self.path)
+        if checkpoint is None:
+            return [], 0.0, self.threads
+        tensors, meta = checkpoint
+        state = self.optimiser.state_dict()
+        for number, (name, tensor) in enumerate(self.delta.items()):
+            tensor.copy_(tensors[f"delta/{name}"])
+            state["state"][number] = {
+                part: tensors[f"{part}/{name}"] for part in ("step", "exp_avg", "exp_avg_sq")
+            }
+        self.optimiser.load_state_dict(state)
+        self.threads = int(meta.get("threads", self.threads))
+        return list(meta["losses"]), float(meta["seconds"]), self.threads
 
 
 class Session(contextlib.ExitStack):

@@ -99,10 +99,10 @@ def slowed(notes, stuck, patience=PATIENCE):
         import ray
 
         from tasklab.cluster import grid
-        from tasklab.tuning import finetune, saver
+        from tasklab.tuning import finetune, session
 
         node = ray.get_runtime_context().get_node_id()
-        rate, maybe, rest = finetune.learning_rate, saver.Saver.maybe, saver._REST
+        rate, maybe, rest = finetune.learning_rate, session.Saver.maybe, session._REST
         caught = notes / "caught"
         end = time.monotonic() + patience
         while node != stuck and not caught.exists() and time.monotonic() < end:
@@ -122,12 +122,12 @@ def slowed(notes, stuck, patience=PATIENCE):
             one.every, one.rest = 1, 0.0
             return maybe(one, *args)
 
-        finetune.learning_rate, saver.Saver.maybe, saver._REST = noted, every_step, 0
+        finetune.learning_rate, session.Saver.maybe, session._REST = noted, every_step, 0
         try:
             return grid._work(job, store)
         finally:
-            finetune.learning_rate, saver.Saver.maybe = rate, maybe
-            saver._REST = rest
+            finetune.learning_rate, session.Saver.maybe = rate, maybe
+            session._REST = rest
 
     return work
 

@@ -10,7 +10,7 @@ from tasklab.tasks import drawn
 from tasklab.tuning import multitask, tangent
 from tasklab.tuning.multitask import multitask as together
 from tasklab.tuning.order import batch
-from tasklab.tuning.saver import Saver
+from tasklab.tuning.session import Saver
 from tests.helpers import refuses
 
 TASKS = ("Signs", "Places")

@@ -19,7 +19,7 @@ from tasklab.models.loading import Clip, Encoder
 from tasklab.storage import termination
 from tasklab.storage.store import Store
 from tasklab.tasks import drawn, suites
-from tasklab.tuning import finetune, footprint, methods, order, saver, session
+from tasklab.tuning import finetune, footprint, methods, order, session
 from tasklab.tuning import steps as stepping
 from tasklab.tuning.memory import Recomputed
 from tasklab.tuning.methods import METHODS
@@ -243,7 +243,7 @@ def kill_at(monkeypatch, step):
 @pytest.mark.parametrize("killed_at", [1, 5, 11])
 def test_a_resumed_run_ends_bit_for_bit_the_same(tmp_path, monkeypatch, method, killed_at, in_one):
     config = dataclasses.replace(RUN, method=method)
-    monkeypatch.setattr(saver, "_REST", 0)
+    monkeypatch.setattr(session, "_REST", 0)
     whole = in_one(config, tiny(Curved))
     store, clip, steps = Store(tmp_path / "cut"), tiny(Curved), kill_at(monkeypatch, killed_at)
     with pytest.raises(KilledError):
@@ -255,7 +255,7 @@ def test_a_resumed_run_ends_bit_for_bit_the_same(tmp_path, monkeypatch, method, 
 
 
 def test_a_run_goes_on_with_the_threads_that_it_began_with(tmp_path, monkeypatch):
-    monkeypatch.setattr(saver, "_REST", 0)
+    monkeypatch.setattr(session, "_REST", 0)
     usual, seen, learning_rate = torch.get_num_threads(), [], finetune.learning_rate
     config = dataclasses.replace(RUN, steps=4)
 

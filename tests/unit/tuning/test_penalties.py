@@ -23,7 +23,7 @@ from tasklab.tuning import (
     memory,
     methods,
     penalties,
-    saver,
+    session,
     steps,
     tangent,
 )
@@ -193,7 +193,7 @@ def test_the_loss_of_a_step_is_the_sum(clip, tmp_path):
 
 def test_a_resumed_run_ends_bit_for_bit_the_same(tmp_path, monkeypatch):
     config, whole = run_of("tau_jp", penalty=1.0), clip_of()
-    monkeypatch.setattr(saver.Saver, "maybe", saver.Saver.save)
+    monkeypatch.setattr(session.Saver, "maybe", session.Saver.save)
     expected = train(config, whole, tmp_path / "whole")
     usual, left = penalties.measure, [4]  # steps until it is cut
 
@@ -470,7 +470,7 @@ def test_a_distilled_run_is_near_the_linearized_one_and_resumes(tmp_path, monkey
     table["delta"] = dataclasses.replace(table["delta"], teacher=30.0)
     for module in (methods, distillation, finetune):
         monkeypatch.setattr(module, "TABLE", table)
-    monkeypatch.setattr(saver, "_REST", 0)
+    monkeypatch.setattr(session, "_REST", 0)
     slow = {"lr": 0.004, "steps": 20}
     clip, config = clip_of(), run_of("delta", penalty=0.0, **slow)
     x = clip.encoder.preprocess(other_images())

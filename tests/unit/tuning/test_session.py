@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tasklab.tuning import journal
+from tasklab.tuning import session
 from tasklab.tuning.recipe import FineTune
 from tasklab.tuning.runs import DivergedError
 
@@ -12,7 +12,7 @@ RUN = FineTune(task="Signs", steps=100)
 
 
 def filled(device, losses, norm=1.0):
-    kept = journal.Journal(RUN, [2.0], 10, device)
+    kept = session.Journal(RUN, [2.0], 10, device)
     for loss in losses:
         kept.add(torch.tensor(loss), torch.tensor(norm))
     return kept
@@ -23,13 +23,13 @@ def test_losses_are_read_every_few_dozen_steps_from_a_device():
     near, far = (filled(device, losses) for device in (CPU, GPU))
     assert len(near) == len(far) == 41
     assert near.note == f"loss {losses[-1]:.3f}"
-    assert far.note == f"loss {losses[journal.EVERY - 1]:.3f}"
+    assert far.note == f"loss {losses[session.EVERY - 1]:.3f}"
     assert far.losses() == near.losses() == [2.0, *torch.tensor(losses).tolist()]
 
 
-@pytest.mark.parametrize("at", [0, 3, journal.EVERY - 1, journal.EVERY])
+@pytest.mark.parametrize("at", [0, 3, session.EVERY - 1, session.EVERY])
 def test_the_step_that_diverged_is_named_though_it_is_read_later(at):
-    losses = [1.0] * at + [float("nan")] * (journal.EVERY + 1)
+    losses = [1.0] * at + [float("nan")] * (session.EVERY + 1)
     with pytest.raises(DivergedError, match=f"is not finite at step {at + 1} of 100") as found:
         filled(GPU, losses)
     assert found.value.step == at + 1
