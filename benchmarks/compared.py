@@ -30,8 +30,8 @@ from tasklab.tasks.images.loader import DecodedImages
 from tasklab.tasks.suites import Suite, suite
 from tasklab.taskvector import TaskVector
 from tasklab.tuning import finetune
+from tasklab.tuning.finetune import batch
 from tasklab.tuning.methods import trainable
-from tasklab.tuning.order import batch
 from tasklab.tuning.recipe import FineTune, recipe
 
 POINTS, REACH = 20, 3  # tangent, appendix A

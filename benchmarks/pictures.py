@@ -46,7 +46,7 @@ from tasklab.tasks.images import augment
 from tasklab.tasks.images.loader import DecodedImages
 from tasklab.tasks.suites import Suite, suite
 from tasklab.tuning import finetune
-from tasklab.tuning.order import batch
+from tasklab.tuning.finetune import batch
 from tasklab.tuning.recipe import FineTune, recipe
 
 

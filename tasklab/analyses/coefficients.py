@@ -28,7 +28,6 @@ from tasklab.analyses.evaluation import ALPHAS, Evaluator, Vectors
 from tasklab.analyses.finite import check_grid, check_vectors, finite
 from tasklab.analyses.step_curves import (
     AffineScores,
-    Ascent,
     Best,
     PiecewiseConstant,
     ascend,
@@ -173,9 +172,6 @@ class PerTask:
     #: Accuracies (T,) in % with the shared coefficient, by split.
     with_shared: Mapping[str, np.ndarray]
     with_own: Mapping[str, np.ndarray]  #: Accuracies (T,) in % with the tasks' own, by split
-    sweeps: int  #: Sweeps over the coefficients
-    #: Passes over one task's validation images; a linear model's are kept in the store.
-    passes: int
     n: Mapping[str, tuple[int, ...]]
 
     def rows(self, method: str, seed: int) -> list[dict[str, Any]]:
@@ -201,12 +197,7 @@ class PerTask:
         return rows
 
 
-def per_task(
-    evaluator: Evaluator,
-    vectors: Vectors,
-    *,
-    linear: bool,
-) -> PerTask:
+def per_task(evaluator: Evaluator, vectors: Vectors, *, linear: bool) -> PerTask:
     """Choose a coefficient in [0, 1] for each task on validation images; report test images too.
 
     Both searches (`ascend`, `climb`) maximise the mean normalised validation accuracy, from the
@@ -218,12 +209,9 @@ def per_task(
         name: single_task(evaluator, vectors, split, linear=linear)
         for name, split in SPLITS.items()
     }
-    search, shared, passes, validate = (
-        _own_exactly(evaluator, vectors, single["validation"])
-        if linear
-        else _own_by_trial(evaluator, vectors, single["validation"])
-    )
-    choices = {"with_shared": np.full(len(tasks), shared), "with_own": search.alphas}
+    search = _own_exactly if linear else _own_by_trial
+    shared, own, validate = search(evaluator, vectors, single["validation"])
+    choices = {"with_shared": np.full(len(tasks), shared), "with_own": own}
     accuracies = {
         name: {
             "validation": validate(alphas),
@@ -234,30 +222,26 @@ def per_task(
     return PerTask(
         tasks=tasks,
         shared=shared,
-        alphas=search.alphas,
+        alphas=own,
         single=single,
         **accuracies,
-        sweeps=search.sweeps,
-        passes=passes,
         n=_counts(evaluator, tasks),
     )
 
 
 def _own_exactly(
     evaluator: Evaluator, vectors: Vectors, single: np.ndarray
-) -> tuple[Ascent, float, int, Validate]:
+) -> tuple[float, np.ndarray, Validate]:
     scores = [affine_scores(evaluator, list(vectors.values()), task, "val") for task in vectors]
     ones = np.ones(len(vectors))
     shared = mean_curve([task.along(ones) for task in scores], normalising(single)).best().alpha
-    search = ascend(scores, single, shared * ones)
-    return search, shared, len(vectors) ** 2, lambda a: np.array([t.accuracy(a) for t in scores])
+    own = ascend(scores, single, shared * ones).alphas
+    return shared, own, lambda alphas: np.array([task.accuracy(alphas) for task in scores])
 
 
 def _own_by_trial(
-    evaluator: Evaluator,
-    vectors: Vectors,
-    single: np.ndarray,
-) -> tuple[Ascent, float, int, Validate]:
+    evaluator: Evaluator, vectors: Vectors, single: np.ndarray
+) -> tuple[float, np.ndarray, Validate]:
     total = TaskVector.sum(vectors.values())
     grid = evaluator.sweep(total, tuple(vectors), "val", linear=False)
     shared = ALPHAS[int(normalised(grid, single).mean(1).argmax())]
@@ -265,11 +249,10 @@ def _own_by_trial(
     def validate(alphas: np.ndarray) -> np.ndarray:
         return _accuracies(evaluator, vectors, alphas, "val", linear=False)
 
-    search = climb(
-        lambda alphas: float(normalised(validate(alphas), single).mean()),
-        np.full(len(vectors), shared),
-    )
-    return search, shared, grid.size + search.trials * len(vectors), validate
+    def share(alphas: np.ndarray) -> float:
+        return float(normalised(validate(alphas), single).mean())
+
+    return shared, climb(share, np.full(len(vectors), shared)).alphas, validate
 
 
 def _accuracies(

@@ -27,7 +27,7 @@ import functools
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -44,7 +44,7 @@ from tasklab.analyses.finite import (
     finite_rows,
 )
 from tasklab.analyses.statistics import packed
-from tasklab.errors import TasklabError, choose, whole
+from tasklab.errors import TasklabError, whole
 from tasklab.models import inference
 from tasklab.models.encoder import Encoder
 from tasklab.placement import placed
@@ -75,15 +75,6 @@ Joint = Callable[[float, float], Sequence[Tensor]]  # a_1, a_2 -> features of bo
 Classify = Callable[[Tensor], Tensor]  # features (N, D) -> predicted classes (N,)
 
 
-class BoxMean(NamedTuple):
-    """The mean of a map over the cells whose centres lie in a square."""
-
-    value: float
-    #: How many cells these are. The papers' grids have few in the search box [0, 1]²: 9 of 400, and
-    #: 16 of 225.
-    cells: int
-
-
 @dataclass(frozen=True, eq=False)
 class ErrorMap:
     """The disentanglement errors of one pair of tasks on a grid of coefficients."""
@@ -96,35 +87,9 @@ class ErrorMap:
     n: int
     #: Whether the prediction on an image changes (A, A, 2, N), by cell and task.
     changed: np.ndarray | None = None
-    #: Passes over one task's images that the map takes; a linear model's are in the store from the
-    #: second time on.
-    passes: int = 0
-
-    def values(self, metric: str = "xi_classifier") -> np.ndarray:
-        """Return the errors (A, A) of one of `METRICS`."""
-        choose("metric", metric, METRICS)
-        return getattr(self, metric.removeprefix("xi_"))
-
-    def mean(
-        self, metric: str = "xi_classifier", box: tuple[float, float] | None = (0.0, 1.0)
-    ) -> BoxMean:
-        """Return the mean over the cells whose centres lie in a square.
-
-        Args:
-            metric: One of `METRICS`.
-            box: Lowest and highest coefficient of the square, both in it; `None` for the whole map.
-                The default is the search box of addition (tangent, figure 3); the closed-vocabulary
-                paper's is (-1, 1).
-        """
-        low, high = (self.alphas[0], self.alphas[-1]) if box is None else box
-        inside = [low - _NEAR <= alpha <= high + _NEAR for alpha in self.alphas]
-        if not any(inside):
-            raise TasklabError(f"no coefficient of the map lies between {low} and {high}.")
-        cells = self.values(metric)[np.ix_(inside, inside)]
-        return BoxMean(float(cells.mean()), cells.size)
 
     def rows(self, method: str, seed: int) -> list[dict[str, Any]]:
-        """Return one record for each metric and cell.
+        """Return one record for each metric and cell; `records.maps.box_means` averages them.
 
         Returns:
             Records with method, task (`"T1+T2"`), metric, alpha1, alpha2, value, n and seed; of
@@ -132,9 +97,9 @@ class ErrorMap:
         """
         common = {"method": method, "task": "+".join(self.tasks), "n": self.n, "seed": seed}
         rows = []
-        for metric in METRICS:
+        for metric, values in zip(METRICS, (self.classifier, self.representation), strict=True):
             for (i, one), (j, two) in itertools.product(enumerate(self.alphas), repeat=2):
-                value = float(self.values(metric)[i, j])
+                value = float(values[i, j])
                 row = {**common, "metric": metric, "alpha1": one, "alpha2": two, "value": value}
                 inside = max(abs(one), abs(two)) <= SEARCHED + _NEAR
                 if metric == "xi_classifier" and inside and self.changed is not None:
@@ -159,7 +124,7 @@ def symmetric_kl(one: Float[Tensor, "N D"], two: Float[Tensor, "N D"]) -> Float[
 def error_cells(
     singles: tuple[Single, Single],
     joint: Joint,
-    classify: tuple[Classify, Classify],
+    classify: Sequence[Classify],
     alphas: Sequence[float],
     *,
     progress: bool = False,
@@ -176,7 +141,13 @@ def error_cells(
         changes (A, A, 2, N). `singles` are called A times each, `joint` A² times.
     """
     as_coefficients(alphas)
-    alone = [_alone(t, singles[t], classify[t], alphas) for t in (0, 1)]
+
+    def answers(t: int, alpha: float) -> tuple[Tensor, Tensor]:
+        place = f"features (task {t + 1} of 2, its vector times {alpha:g})"
+        features = finite_rows(singles[t](alpha), place)
+        return features, classify[t](features)
+
+    alone = [[answers(t, alpha) for alpha in alphas] for t in (0, 1)]
     size, count = len(alphas), len(alone[0][0][0])
     changed, representation = np.zeros((size, size, 2, count), bool), np.zeros((size, size))
     cells = track(itertools.product(range(size), repeat=2), size**2, "xi", unit="cell", on=progress)
@@ -188,14 +159,6 @@ def error_cells(
             changed[cell][t] = (classify[t](features) != classes).cpu().numpy()
             representation[cell] += symmetric_kl(own, features).double().mean().item()
     return 100 * changed.mean(-1).sum(-1), representation, changed
-
-
-def _alone(
-    t: int, single: Single, classify: Classify, alphas: Sequence[float]
-) -> list[tuple[Tensor, Tensor]]:
-    place = f"features (task {t + 1} of 2, its vector times {{:g}})"
-    features = (finite_rows(single(alpha), place.format(alpha)) for alpha in alphas)
-    return [(one, classify(one)) for one in features]
 
 
 def error_map(
@@ -232,16 +195,12 @@ def error_map(
     n = n if images is None else min(n, whole("images", images, 1))
     make = _linear if linear else _nonlinear
     singles, joint = make(evaluator, vectors, split, n)
-    classify = _classify(evaluator, one), _classify(evaluator, two)
+    classify = [
+        lambda features, task=task: evaluator.logits(features, task).argmax(-1) for task in vectors
+    ]
     with torch.inference_mode():  # not earlier: tangent features are made by differentiation
         errors = error_cells(singles, joint, classify, alphas, progress=progress)
-    size = len(alphas)
-    passes = 4 if linear else 2 * size**2 + (0 if 0 in alphas else 2 * size)
-    return ErrorMap((one, two), alphas, *errors[:2], n, errors[2], passes)
-
-
-def _classify(evaluator: Evaluator, task: str) -> Classify:
-    return lambda features: evaluator.logits(features, task).argmax(-1)
+    return ErrorMap((one, two), alphas, *errors[:2], n, errors[2])
 
 
 def _linear(

@@ -284,22 +284,17 @@ class Evaluator:
 
         At 0 a network is the unedited one, whose answers are kept.
         """
-        features = self._edited(vector, task, split, linear)
+        tangents = self.tangent_features(vector, task, split) if linear else None
 
         def at(alpha: float) -> Bool[np.ndarray, " N"]:
-            if alpha == 0 and not linear:
+            if tangents is not None:
+                return self.right(tangents.at(alpha), task, split, alpha)
+            if alpha == 0:
                 return self.start(task, split).right
-            return self.right(features(alpha), task, split, alpha)
+            params = line(self.clip.encoder.params, vector).at(alpha)
+            return self.right(self.features(params, task, split), task, split, alpha)
 
         return at
-
-    def _edited(
-        self, vector: TaskVector, task: str, split: str, linear: bool
-    ) -> Callable[[float], Tensor]:
-        if linear:
-            return self.tangent_features(vector, task, split).at
-        theta0 = self.clip.encoder.params
-        return lambda alpha: self.features(line(theta0, vector).at(alpha), task, split)
 
     def sweep(
         self,

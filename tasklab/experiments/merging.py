@@ -28,8 +28,7 @@ from tasklab.analyses.merging import (
     of_images,
     search,
 )
-from tasklab.analyses.merging.looks import Looks
-from tasklab.analyses.merging.loss import span_of_loss
+from tasklab.analyses.merging.best import span_of_loss
 from tasklab.errors import texts
 from tasklab.experiments.editing import groups_of, shares
 from tasklab.experiments.estimate import TANGENT, looked_at
@@ -107,10 +106,10 @@ class Bench:
         return best.metrics(name, self.features, heads)
 
     @functools.cached_property
-    def looks(self) -> Looks:
+    def looks(self) -> search.Looks:
         """Scores of merges in the network, on validation images."""
         score = functools.partial(_score, alone=self.alone("val"))
-        return Looks(self.trial.evaluator, self.tasks, "val", score)
+        return search.Looks(self.trial.evaluator, self.tasks, "val", score)
 
     @functools.cached_property
     def least(self) -> float:

@@ -37,14 +37,14 @@ from .layers import cosine_by_block as cosine_by_block
 from .layers import cosine_matrices as cosine_matrices
 from .layers import layer_alignment as layer_alignment
 from .layers import linearity as linearity
-from .losses import merge_choice_table as merge_choice_table
-from .losses import merge_loss as merge_loss
 from .merged_features import cross_task as cross_task
 from .merged_features import cross_task_methods as cross_task_methods
 from .merged_features import emergence as emergence
 from .merged_features import segments as segments
+from .merged_models import merge_choice_table as merge_choice_table
 from .merged_models import merge_cost_table as merge_cost_table
 from .merged_models import merge_even as merge_even
+from .merged_models import merge_loss as merge_loss
 from .merged_models import merge_models as merge_models
 from .merged_models import merge_rates_table as merge_rates_table
 from .merged_models import merge_table as merge_table

@@ -2,8 +2,9 @@
 
 - `torch.compile` makes few kernels of a block's elementwise operations: one function of all blocks
   (`tasklab.tuning.dual`), compiled once a process in 10 to 20 seconds.
-- A small network is bound by the launches of its kernels: its step is recorded once as a CUDA graph
-  and then launched whole (`tasklab.tuning.replay`).
+- A small network has a thousand kernels, which take longer to launch than to run: its step is
+  recorded once as a CUDA graph and then launched whole. A graph has the addresses of all that it
+  reads and writes, so arguments are copied to where it reads them (`Replayed`).
 
 Both happen on a CUDA device where a run is long enough (`compiles`, `records`). `TASKLAB_COMPILE=0`
 switches both off; `1` switches them on in short runs too, and compiles on every device. Results
@@ -14,11 +15,13 @@ from __future__ import annotations
 
 import functools
 import logging
+import math
 import os
 from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from tasklab.errors import first_line
 from tasklab.models.encoder import Encoder
@@ -33,8 +36,12 @@ _STEPS = 100  # a run of fewer is over before a compilation has paid
 _LARGE = 20_000_000  # parameters: below, launches take longer than kernels
 _BOUND = 5e12  # flops of a step that takes a GPU less time than its launches: a ViT-B/32's, of 128
 _CACHE = 64  # kinds of blocks in one process: methods, precisions, batches and models
+_WARM = 3  # calls before a recording: libraries choose kernels and make workspaces
 _backend = "inductor"
 _log = logging.getLogger(__name__)
+
+Results = tuple[Tensor, dict[str, Tensor]]  # a loss and its gradients
+Compute = Callable[[Tensor, Tensor], Results]
 
 
 def compiles(config: FineTune, encoder: Encoder) -> bool:
@@ -98,3 +105,56 @@ class Quick:
 
 def _on_gpu(encoder: Encoder) -> bool:
     return encoder.device.type == "cuda" and torch.cuda.is_initialized()
+
+
+class Replayed:
+    """A computation of fixed shapes that is recorded at its first call.
+
+    Args:
+        compute: Images and labels -> the loss and its gradients. It reads all else from tensors
+            that stay where they are, and reads no number from the device.
+        record: Runs a function and returns what repeats it, and what it returned.
+    """
+
+    def __init__(
+        self,
+        compute: Compute,
+        record: Callable[[Callable[[], Results]], tuple[Callable[[], Any], Results]] | None = None,
+    ) -> None:
+        self.compute, self.record = compute, record or _cuda_graph
+        self._again: Callable[[], Any] | None = None
+
+    def __call__(self, x: Tensor, y: Tensor) -> Results:
+        """Return the loss, and the gradients in tensors that the next call writes over.
+
+        Raises:
+            RuntimeError: If the recording gives another loss than the computation.
+        """
+        if self._again is None:
+            self._inputs = x.clone(), y.clone()
+            loss = float(self.compute(*self._inputs)[0])
+            self._again, self._results = self.record(lambda: self.compute(*self._inputs))
+            self._again()
+            found = float(self._results[0])
+            if not math.isclose(found, loss, rel_tol=1e-2, abs_tol=1e-3) and math.isfinite(loss):
+                self._again = None
+                raise RuntimeError(f"the recorded step has loss {found:.4g}, not {loss:.4g}")
+        for kept, given in zip(self._inputs, (x, y), strict=True):
+            kept.copy_(given)
+        self._again()
+        value, gradients = self._results
+        return value.clone(), dict(gradients)
+
+
+def _cuda_graph(run: Callable[[], Results]) -> tuple[Callable[[], None], Results]:
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(_WARM):
+            run()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    # Other threads, which load images, may go on calling what a recording forbids this one.
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+        results = run()
+    return graph.replay, results

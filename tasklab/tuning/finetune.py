@@ -39,7 +39,6 @@ from tasklab.taskvector import Base
 from tasklab.tuning import memory, penalties, probes, rates, runs
 from tasklab.tuning.distillation import PREFIX, Distilled
 from tasklab.tuning.methods import TABLE, trainable
-from tasklab.tuning.order import batch
 from tasklab.tuning.recipe import FineTune
 from tasklab.tuning.runs import DivergedError, Run
 from tasklab.tuning.session import Session
@@ -241,6 +240,22 @@ def optimiser(config: FineTune, moving: dict[str, Tensor]) -> torch.optim.Optimi
         weight_decay=config.weight_decay,
         fused=True,  # in place: PyTorch's usual one holds copies of delta, and is slower
     )
+
+
+def batch(config: FineTune, step: int, count: int) -> Tensor:
+    """Return the indices (B,) of a step's images: shuffled epochs, one after another."""
+    position, parts, missing = step * config.batch_size, [], config.batch_size
+    while missing:
+        epoch, start = divmod(position, count)
+        parts.append(_order(config.seed, epoch, count)[start : start + missing])
+        position, missing = position + len(parts[-1]), missing - len(parts[-1])
+    return torch.cat(parts)
+
+
+@functools.lru_cache(maxsize=2)
+def _order(seed: int, epoch: int, count: int) -> Tensor:
+    generator = torch.Generator().manual_seed(seed * 1_000_003 + epoch)
+    return torch.randperm(count, generator=generator)
 
 
 def _images(

@@ -26,7 +26,6 @@ from tasklab.tasks.suites import Suite
 from tasklab.taskvector import Base
 from tasklab.tuning import finetune, probes
 from tasklab.tuning.methods import trainable
-from tasklab.tuning.order import batch
 from tasklab.tuning.recipe import FineTune
 from tasklab.tuning.runs import Run, read
 from tasklab.tuning.session import Session
@@ -103,5 +102,5 @@ def _images(
     run: FineTune, turn: int, count: int, start: int, clip: Clip, tasks: Suite
 ) -> Iterator[Images]:
     own = range(-((turn - start) // count), run.steps)
-    data, order = drawn.images_of(tasks), functools.partial(batch, run)
+    data, order = drawn.images_of(tasks), functools.partial(finetune.batch, run)
     return data.batches(run.task, order, own, seed=run.seed, device=clip.encoder.device)

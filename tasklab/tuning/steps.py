@@ -24,10 +24,10 @@ from torch.nn.functional import cross_entropy
 from tasklab.models import heads, training
 from tasklab.models.encoder import Encoder
 from tasklab.tuning import compiled, dual, footprint, kronecker, memory, penalties, tangent
+from tasklab.tuning.compiled import Compute, Replayed
 from tasklab.tuning.memory import Plan
 from tasklab.tuning.methods import LINEAR
 from tasklab.tuning.recipe import FineTune
-from tasklab.tuning.replay import Compute, Replayed
 
 Gradients = dict[str, Tensor]
 Loss = Callable[[Tensor], Tensor]  # features (B, D) -> scalar

@@ -14,7 +14,7 @@ from tasklab.models import loading
 from tasklab.models.loading import Clip, Encoder
 from tasklab.storage.store import Store
 from tasklab.tasks import drawn
-from tasklab.tuning import compiled, dual, finetune, memory, replay, steps
+from tasklab.tuning import compiled, dual, finetune, memory, steps
 from tasklab.tuning.memory import Plan
 from tasklab.tuning.recipe import FineTune
 
@@ -227,7 +227,7 @@ def test_a_recorded_run_ends_bit_for_bit_the_same(clip, tmp_path, monkeypatch, k
         recorded.append(run)
         return pretended_graph(run)
 
-    monkeypatch.setattr(replay, "_cuda_graph", record)
+    monkeypatch.setattr(compiled, "_cuda_graph", record)
     monkeypatch.setattr(compiled, "records", lambda config, encoder: True)
     run = train(config, clip, tmp_path / "recorded")
     assert len(recorded) == 1 and not compiled.Quick.failed
@@ -242,7 +242,7 @@ def test_a_recording_that_gives_another_loss_is_not_used(clip, tmp_path, monkeyp
         return (lambda: value.fill_(7.0)), (value, gradients)
 
     expected = train(RUN, clip, tmp_path / "usual")
-    monkeypatch.setattr(replay, "_cuda_graph", wrong)
+    monkeypatch.setattr(compiled, "_cuda_graph", wrong)
     monkeypatch.setattr(compiled, "records", lambda config, encoder: True)
     run = train(RUN, clip, tmp_path / "recorded")
     assert run.vector == expected.vector
@@ -253,7 +253,7 @@ def test_a_recording_that_gives_another_loss_is_not_used(clip, tmp_path, monkeyp
 def test_parts_of_a_batch_are_not_recorded(clip, tmp_path, monkeypatch):
     monkeypatch.setattr(steps.footprint, "plans", lambda *args: memory.plans(4))
     expected = train(RUN, clip, tmp_path / "usual")
-    monkeypatch.setattr(replay, "_cuda_graph", None)
+    monkeypatch.setattr(compiled, "_cuda_graph", None)
     monkeypatch.setattr(compiled, "records", lambda config, encoder: True)
     run = train(RUN, clip, tmp_path / "recorded")
     assert run.vector == expected.vector and not compiled.Quick.failed
@@ -270,7 +270,7 @@ def card(request, monkeypatch):
         yield request.param
         return
     monkeypatch.setattr(compiled, "block", dual.block_of)
-    monkeypatch.setattr(replay, "_cuda_graph", pretended_graph)
+    monkeypatch.setattr(compiled, "_cuda_graph", pretended_graph)
     with request.getfixturevalue("pretended").cuda():
         yield request.param
 

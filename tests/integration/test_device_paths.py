@@ -16,7 +16,7 @@ from tasklab.__main__ import main
 from tasklab.analyses import curvature, layers, merging, projections
 from tasklab.analyses.edited import Edited
 from tasklab.analyses.merging import METHODS, best, minimum, pooled
-from tasklab.analyses.merging.loss import span_of_loss
+from tasklab.analyses.merging.best import span_of_loss
 from tasklab.models import heads, loading
 from tasklab.storage.store import Store
 from tasklab.tasks.drawn import DrawnImages, Images

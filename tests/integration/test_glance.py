@@ -2,7 +2,7 @@
 
 import pytest
 
-from tasklab.book.glance import SCALES, glance
+from tasklab.book.page import SCALES, glance
 from tasklab.chapters import CHAPTERS
 from tasklab.doctor import needs, speed
 from tasklab.experiments.parameters import Parameters

@@ -1,13 +1,10 @@
 from . import best as best
 from . import directions as directions
-from . import factors as factors
 from . import images as images
-from . import loss as loss
 from . import masks as masks
 from . import minimum as minimum
 from . import pooled as pooled
 from . import quadratic as quadratic
-from . import ranks as ranks
 from . import registry as registry
 from . import search as search
 from . import singular as singular

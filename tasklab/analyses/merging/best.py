@@ -12,8 +12,8 @@ of which average, Fisher, RegMean and WUDI keep a part of each task's matrix H_t
 - `normalised`: the identity over the task's own term at tau = 0, so that all tasks count alike;
 - `logits`: the Fisher information of the task's head, so that only what moves logits counts.
 
-On the span of the vectors, tau = sum_s c_s tau_s, tangent features suffice (`span`);
-`tasklab.analyses.merging.minimum` minimises over all weights.
+On the span of the vectors, tau = sum_s c_s tau_s, tangent features suffice (`span`); with labels,
+`span_of_loss` minimises the loss there. `minimum` minimises E over all weights.
 
 Letters: T tasks, S vectors, N images, D features, C classes.
 """
@@ -24,18 +24,20 @@ import dataclasses
 from collections.abc import Callable, Sequence
 
 import torch
-from jaxtyping import Float
+import torch.nn.functional as F
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from tasklab.analyses.evaluation import Evaluator
 from tasklab.analyses.finite import finite
-from tasklab.errors import TasklabError, choose
-from tasklab.models.heads import Head
+from tasklab.errors import TasklabError, choose, whole
+from tasklab.models.heads import Head, minimise
 from tasklab.taskvector import TaskVector
 from tasklab.tuning.tangent import TangentFeatures
 
 PerTask = Sequence[Float[Tensor, "N D"]]  # J(x) tau on the images of each task
 METRICS = ("features", "normalised", "logits")
+_NONE = "the task vectors change no feature of these images."
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -169,7 +171,46 @@ def span(
     return torch.linalg.pinv(finite(A, "products of tangent features"), hermitian=True) @ b
 
 
-_NONE = "the task vectors change no feature of these images."
+def span_of_loss(
+    f0: PerTask,
+    basis: Sequence[PerTask],
+    heads: Sequence[Head],
+    labels: Sequence[Int[Tensor, " N"]],
+    *,
+    start: Sequence[float] | None = None,
+    iterations: int = 100,
+) -> Float[Tensor, " S"]:
+    """Return the c that minimise the loss itself on the span, in the tangent model.
+
+        sum_t E_{x, y in t} cross-entropy(head_t(f(x; theta_0) + sum_s c_s J(x) tau_s), y)
+
+    By L-BFGS in float64, to the minimum next to `start`: a head that normalises features makes it
+    not convex. It sees labels, and has a coefficient for each vector.
+
+    Args:
+        f0: f(x; theta_0) on the images of each task.
+        basis: J(x) tau_s there, for each s.
+        start: Where to begin, e.g. the c of `best.span`; by default at 0.
+    """
+    if not basis:
+        raise TasklabError("a span needs at least one vector.")
+    for one in basis:
+        pairs(one, f0)
+    if not len(f0) == len(heads) == len(labels):
+        raise TasklabError("each task needs a head, and labels of its images.")
+    precise = [head.to(torch.float64) for head in heads]
+    slopes = [torch.stack([one[t] for one in basis]).double() for t in range(len(f0))]
+    first = torch.zeros(len(basis)) if start is None else torch.as_tensor(start)
+    c = first.detach().double().clone().requires_grad_()
+
+    def loss() -> Tensor:
+        return sum(
+            F.cross_entropy(head(x.double() + torch.tensordot(c.to(x.device), J, 1)), y)
+            for head, x, J, y in zip(precise, f0, slopes, labels, strict=True)
+        )
+
+    minimise(c, loss, whole("iterations", iterations, 1), 1e-9)
+    return finite(c.detach(), "coefficients on the span")
 
 
 def _weighed(errors: PerTask, by: Sequence[Metric] | None) -> PerTask:

@@ -17,9 +17,8 @@ import torch
 from torch import Tensor
 
 from tasklab.analyses.finite import as_coefficient, finite
-from tasklab.analyses.merging.factors import orthogonal
 from tasklab.analyses.merging.pooled import GRAMS, PerTask, gram_of, matched
-from tasklab.analyses.merging.singular import orthogonalised
+from tasklab.analyses.merging.singular import orthogonal, orthogonalised
 from tasklab.analyses.merging.vectors import Vectors, by_matrix, is_matrix, listed, turned
 from tasklab.errors import TasklabError
 from tasklab.placement import placed

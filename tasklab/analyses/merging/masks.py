@@ -6,17 +6,19 @@ Letters: T tasks, N all numbers of a task vector.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import torch
 from torch import Tensor
 
 from tasklab.analyses.finite import as_coefficient, as_coefficients
-from tasklab.analyses.merging.ranks import kth_smallest
 from tasklab.analyses.merging.vectors import Vectors, by_tensor, listed, total
 from tasklab.errors import TasklabError, real, whole
 from tasklab.errors import seed as checked_seed
 from tasklab.taskvector import TaskVector
+
+_DIGIT = 16  # bits of a number that are found in one pass
+_WHOLE = {torch.float32: torch.int32, torch.float64: torch.int64}
 
 
 def ties(vectors: Vectors, *, keep: float = 0.2, alpha: float = 1.0) -> TaskVector:
@@ -62,8 +64,10 @@ def dare(vectors: Vectors, *, drop: float = 0.9, seed: int = 0, alpha: float = 1
     first = checked_seed("seed", seed)
 
     def rule(name: str, tensors: list[Tensor]) -> Tensor:
-        # a generator for each tensor: the draws do not depend on the order of the parameters
-        numbers = torch.Generator().manual_seed(_mixed(first, places[name]))
+        # a generator for each tensor: the draws do not depend on the order of the parameters.
+        # Its seed is a step of a linear congruential generator
+        own = first * 6364136223846793005 + places[name] * 1442695040888963407 + 1
+        numbers = torch.Generator().manual_seed(own % 2**63)
         masks = (torch.rand(x.shape, generator=numbers) >= drop for x in tensors)
         kept = [x * mask.to(x) for x, mask in zip(tensors, masks, strict=True)]
         return total(kept).div_(1 - drop)
@@ -198,6 +202,53 @@ def pcb(vectors: Vectors, *, keep: float = 0.05, alpha: float = 1.0) -> TaskVect
     return by_tensor(each, rule, alpha)
 
 
+def kth_smallest(parts: Callable[[], Iterable[Tensor]], k: int) -> float:
+    """Return the number that k others are below, or equal to: `sorted(numbers)[k]`.
+
+    It is exact, without a copy of the numbers: these are in the order of their bits, read as whole
+    numbers, of which 16 are found at a time by counting how often each value comes.
+
+    Args:
+        parts: Returns all numbers, a tensor at a time, of one type; it is called 2 times for
+            float32 (and for shorter types, which are read as float32), 4 times for float64.
+        k: From 0.
+
+    >>> kth_smallest(lambda: [torch.tensor([3.0, -1.0]), torch.tensor([0.5])], 1)
+    0.5
+    """
+    prefix, shift = 0, -1  # the highest bits of the answer, and how many bits are below them
+    dtype = torch.float32
+    while shift:
+        counts = torch.zeros(2**_DIGIT, dtype=torch.int64)
+        for part in parts():
+            x = part if part.dtype in _WHOLE else part.float()
+            dtype, keys = x.dtype, _turn(x.reshape(-1).contiguous().view(_WHOLE[x.dtype]))
+            size = 8 * keys.element_size()
+            if shift < 0:  # the sign makes the first 16 bits a number from -2^15
+                digits = (keys >> (size - _DIGIT)) + 2 ** (_DIGIT - 1)
+            else:
+                keys = keys[keys >> shift == prefix]
+                digits = (keys >> (shift - _DIGIT)) & (2**_DIGIT - 1)
+            counts += torch.bincount(digits, minlength=2**_DIGIT).cpu()
+        running = counts.cumsum(0)
+        if not 0 <= k < running[-1]:
+            raise TasklabError(f"there is no number of rank {k} among {int(running[-1])}.")
+        digit = int(torch.searchsorted(running, k, right=True))
+        k -= int(running[digit - 1]) if digit else 0
+        if shift < 0:
+            prefix, shift = digit - 2 ** (_DIGIT - 1), size - _DIGIT
+        else:
+            prefix, shift = (prefix << _DIGIT) | digit, shift - _DIGIT
+    bits = torch.tensor([prefix], dtype=_WHOLE[dtype])
+    return float(_turn(bits).view(dtype))
+
+
+def _turn(bits: Tensor) -> Tensor:
+    """Turn the bits of negative numbers around, which undoes itself."""
+    info = torch.iinfo(bits.dtype)
+    return bits ^ ((bits >> (info.bits - 1)) & info.max)
+
+
 def _sizes(vector: TaskVector) -> Iterator[Tensor]:
     return (x.abs() for x in vector.values())
 
@@ -250,8 +301,3 @@ def _between(x: Tensor, small: float, large: float) -> Tensor:
         below = int((sizes < end).sum())
         kept[equal[max(first - below, 0) : last - below]] = True
     return torch.where(kept.reshape(x.shape), x, 0)
-
-
-def _mixed(seed: int, place: int) -> int:
-    """Return a seed of its own for each tensor, by the steps of a linear congruential generator."""
-    return (seed * 6364136223846793005 + place * 1442695040888963407 + 1) % 2**63

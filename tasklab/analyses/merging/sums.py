@@ -33,7 +33,14 @@ def arithmetic(vectors: Vectors, *, alpha: float | Sequence[float] = 1.0) -> Tas
     alphas = as_coefficients(alpha, "alpha")
     if len(alphas) != len(each):
         raise TasklabError(f"{len(each)} task vectors cannot have {len(alphas)} coefficients.")
-    return by_tensor(each, lambda _, tensors: _weighted(tensors, alphas))
+
+    def rule(name: str, tensors: list[Tensor]) -> Tensor:
+        result = tensors[0] * alphas[0]
+        for tensor, weight in zip(tensors[1:], alphas[1:], strict=True):
+            result.add_(tensor, alpha=weight)
+        return result
+
+    return by_tensor(each, rule)
 
 
 def lines(vectors: Vectors, *, alpha: float = 1.0, beta: float = 0.0) -> TaskVector:
@@ -75,10 +82,3 @@ def _place(prefix: str) -> tuple[bool, list[tuple[int, str]]]:
     words = re.split(r"(\d+)", prefix)
     natural = [(int(word) if word.isdigit() else -1, word) for word in words]
     return prefix.startswith("decoder."), natural
-
-
-def _weighted(tensors: list[Tensor], weights: Sequence[float]) -> Tensor:
-    result = tensors[0] * weights[0]
-    for tensor, weight in zip(tensors[1:], weights[1:], strict=True):
-        result.add_(tensor, alpha=weight)
-    return result

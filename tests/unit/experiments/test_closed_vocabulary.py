@@ -19,7 +19,7 @@ from tasklab.models import heads, zoo
 from tasklab.models.loading import Clip, Encoder
 from tasklab.storage.store import Store
 from tasklab.tasks import drawn, suites
-from tasklab.tuning import finetune, order, probes, steps
+from tasklab.tuning import finetune, probes, steps
 from tasklab.tuning import recipe as config
 from tasklab.tuning.recipe import FineTune, Probe, recipe
 from tests.helpers import refuses
@@ -241,7 +241,7 @@ def reference(run, clip, images, head, learns):
     optimiser = torch.optim.AdamW(moving, betas=betas, weight_decay=run.weight_decay)
     for step in range(run.steps):
         optimiser.param_groups[0]["lr"] = finetune.learning_rate(run, step)
-        index = order.batch(run, step, COUNT)
+        index = finetune.batch(run, step, COUNT)
         features = functional_call(encoder.module, theta, (encoder.preprocess(images.x[index]),))
         logits = dataclasses.replace(head, weight=weight)(features)
         optimiser.zero_grad()

@@ -8,8 +8,8 @@ from tasklab.experiments.joint import _runs, _shares
 from tasklab.storage.termination import Terminated
 from tasklab.tasks import drawn
 from tasklab.tuning import multitask, tangent
+from tasklab.tuning.finetune import batch
 from tasklab.tuning.multitask import multitask as together
-from tasklab.tuning.order import batch
 from tasklab.tuning.session import Saver
 from tests.helpers import refuses
 

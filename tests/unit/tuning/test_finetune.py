@@ -19,7 +19,7 @@ from tasklab.models.loading import Clip, Encoder
 from tasklab.storage import termination
 from tasklab.storage.store import Store
 from tasklab.tasks import drawn, suites
-from tasklab.tuning import finetune, footprint, methods, order, session
+from tasklab.tuning import finetune, footprint, methods, session
 from tasklab.tuning import steps as stepping
 from tasklab.tuning.memory import Recomputed
 from tasklab.tuning.methods import METHODS
@@ -109,7 +109,7 @@ def reference(config, clip, images, model):
     for step in range(config.steps):
         for group in optimiser.param_groups:
             group["lr"] = finetune.learning_rate(config, step)
-        index = order.batch(config, step, COUNT)
+        index = finetune.batch(config, step, COUNT)
         features = model(theta, encoder.preprocess(images.x[index]))
         loss = nn.functional.cross_entropy(head(features), images.y[index])
         optimiser.zero_grad()
@@ -335,13 +335,13 @@ def test_seeds_change_the_run(store):
 
 
 def test_every_epoch_sees_every_image_once():
-    seen = torch.cat([order.batch(RUN, step, COUNT) for step in range(25)])
+    seen = torch.cat([finetune.batch(RUN, step, COUNT) for step in range(25)])
     epochs = seen.reshape(-1, COUNT)  # 25 batches of 16 are 8 epochs of 50
     assert torch.equal(epochs.sort().values, torch.arange(COUNT).expand(8, -1))
     assert len({tuple(epoch.tolist()) for epoch in epochs}) == 8
     after = dataclasses.replace(RUN, seed=RUN.seed + 1, batch_size=COUNT)  # no epoch of this seed
-    assert not (epochs == order.batch(after, 0, COUNT)).all(1).any()
-    small = order.batch(RUN, 3, 5)  # more images in a batch than in the data
+    assert not (epochs == finetune.batch(after, 0, COUNT)).all(1).any()
+    small = finetune.batch(RUN, 3, 5)  # more images in a batch than in the data
     assert len(small) == 16 and small.max() < 5
 
 

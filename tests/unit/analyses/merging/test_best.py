@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from tasklab.analyses.merging import average, best, grams, loss, minimum, regmean
+from tasklab.analyses.merging import average, best, grams, minimum, regmean
 from tasklab.errors import TasklabError
 from tasklab.models.encoder import Encoder
 from tasklab.models.heads import Head
@@ -131,15 +131,15 @@ def test_the_least_loss_on_the_span_is_that_of_brute_force(normalise):
             total = total + nn.functional.cross_entropy(head(edited), y)
         return total
 
-    c = loss.span_of_loss(f0, basis, heads, labels)
+    c = best.span_of_loss(f0, basis, heads, labels)
     slope = torch.func.grad(at)(c)
     assert slope.abs().max() < 1e-5 and at(c) < at(torch.zeros(3).double()) - 1e-3
     for move in itertools.product((-0.03, 0, 0.03), repeat=3):
         assert at(c) <= at(c + torch.tensor(move).double())
-    again = loss.span_of_loss(f0, basis, heads, labels, start=c.tolist())
+    again = best.span_of_loss(f0, basis, heads, labels, start=c.tolist())
     torch.testing.assert_close(again, c, rtol=1e-4, atol=1e-4)
-    refuses("a head, and labels", lambda: loss.span_of_loss(f0, basis, heads[:2], labels))
-    refuses("at least one vector", loss.span_of_loss, f0, [], heads, labels)
+    refuses("a head, and labels", lambda: best.span_of_loss(f0, basis, heads[:2], labels))
+    refuses("at least one vector", best.span_of_loss, f0, [], heads, labels)
 
 
 def test_equal_vectors_have_a_span_too():

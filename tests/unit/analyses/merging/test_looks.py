@@ -8,7 +8,7 @@ import torch
 
 from tasklab.analyses import editing
 from tasklab.analyses.evaluation import Evaluator
-from tasklab.analyses.merging.looks import ROUNDS, Looks
+from tasklab.analyses.merging.search import ROUNDS, Looks
 from tasklab.models import loading
 from tasklab.storage.store import Store
 from tasklab.tasks.suites import suite

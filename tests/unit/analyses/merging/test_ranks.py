@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tasklab.analyses.merging.ranks import kth_smallest
+from tasklab.analyses.merging.masks import kth_smallest
 from tests.helpers import refuses
 
 

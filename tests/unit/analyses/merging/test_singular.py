@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tasklab.analyses.merging import average, iso_c, iso_cts, tsv_m
-from tasklab.analyses.merging.factors import flattened, leading, orthogonal
+from tasklab.analyses.merging.singular import flattened, leading, orthogonal
 from tasklab.taskvector import TaskVector
 from tests.helpers import refuses
 
