@@ -231,7 +231,11 @@ def measure(
     _check(head, images, labels, chosen, batch_sizes, rounds, runs, precision)
     device = encoder.device
     params = {name: tensor.detach() for name, tensor in encoder.params.items()}
-    tau = _random_vector(params)
+    numbers = torch.Generator().manual_seed(0)
+    tau = {
+        name: 1e-3 * p.std(correction=0) * torch.randn(p.shape, generator=numbers).to(p)
+        for name, p in params.items()
+    }
     names = {v: trainable(params, VARIANTS[v], encoder.name) for v in chosen}
     vectors = {v: {name: tau[name] for name in names[v]} for v in chosen}
     sizes = {v: _sizes(vectors[v]) for v in chosen} if "training" in runs else {}
@@ -253,14 +257,6 @@ def measure(
                 tables.append(table.assign(**case, **common))
     order = ["method", "variant", "what", "batch_size", "metric", "value", "low", "high", *common]
     return pd.concat(tables, ignore_index=True)[order]
-
-
-def _random_vector(params: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    generator = torch.Generator().manual_seed(0)
-    return {
-        name: 1e-3 * p.std(correction=0) * torch.randn(p.shape, generator=generator).to(p)
-        for name, p in params.items()
-    }
 
 
 def _count(step: Step, held: int, device: torch.device) -> dict[str, tuple[float, ...]]:

@@ -31,13 +31,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from tasklab.analyses.finite import as_coefficient, finite, finite_array
-from tasklab.analyses.statistics import (
-    REPEATS,
-    drawn_pairs,
-    models_of,
-    pearson,
-    rank_correlation,
-)
+from tasklab.analyses.statistics import REPEATS, drawn_pairs, models_of, pearson, rank_correlation
 from tasklab.errors import TasklabError, real
 from tasklab.models.encoder import math_attention
 from tasklab.models.heads import Head

@@ -89,7 +89,7 @@ class ErrorMap:
     changed: np.ndarray | None = None
 
     def rows(self, method: str, seed: int) -> list[dict[str, Any]]:
-        """Return one record for each metric and cell; `records.maps.box_means` averages them.
+        """Return one record for each metric and cell; `records.box_means` averages them.
 
         Returns:
             Records with method, task (`"T1+T2"`), metric, alpha1, alpha2, value, n and seed; of

@@ -32,7 +32,7 @@ from tasklab.doctor import needs, speed
 from tasklab.errors import choose
 from tasklab.exchange.catalogue import PREFIX
 from tasklab.experiments.parameters import Parameters
-from tasklab.experiments.registry import REGISTRY
+from tasklab.experiments.registry import REGISTRY, trained
 from tasklab.figures.tables import origin_table, table
 from tasklab.models.zoo import spec
 from tasklab.progress import duration
@@ -40,7 +40,7 @@ from tasklab.records.judgement import Verdict
 from tasklab.records.statements import anchor, how_many, on_site, sentence, verdict_rows
 from tasklab.records.table import is_awaited
 from tasklab.study.results import sittings_of
-from tasklab.tuning.methods import POSTHOC, TABLE
+from tasklab.tuning.methods import TABLE
 from tasklab.tuning.recipe import PAPER_STEPS
 
 _ROOT = Path(__file__).resolve().parents[2]
@@ -154,13 +154,13 @@ def glance(name: str) -> Any:
     ours = f"recorded in {hours:.0f} h; the page opens in minutes" if hours else "minutes"
     embedded = "its eight encoders" if entry.apart else "`mini`"
     clip = "eight encoders, 224 pixels" if entry.apart else "CLIP ViT-B/32, B/16, L/14"
-    trained = dict.fromkeys(POSTHOC.get(one, one) for one in entry.methods if one != "probe")
-    runs = len(trained) * _TASKS * _SEEDS
+    methods = trained(entry.methods)
+    runs = len(methods) * _TASKS * _SEEDS
     model = spec("vitb16_in1k" if entry.apart else "vitb32")
     seconds = sum(
         PAPER_STEPS * _TASKS * _SEEDS
         * speed.step(model, speed.H100, compiled=True, products=TABLE[method].products)
-        for method in trained
+        for method in methods
     )  # fmt: skip
     none = "nothing to run: none is published for these encoders"
     told = ""

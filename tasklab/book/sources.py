@@ -97,13 +97,7 @@ def fingerprint(root: Path | None = None) -> str:
     if root is None:
         data = [path for path in files if path.suffix != ".py"]
         return f"{code_of(modules(_APART), lambda name: False)}-{checksum(data)}"
-    folders = (
-        root,
-        root / "notebooks",
-        root / "book",
-        root / "book/_ext",
-        root / "book/_static",
-    )
+    folders = (root, root / "notebooks", root / "book", root / "book/_ext", root / "book/_static")
     files += [
         path
         for folder in folders

@@ -189,11 +189,7 @@ class _Keeper:
         return self.trial.lab.store.has(KIND, {**self._common, **what})
 
     def __call__(
-        self,
-        what: Mapping[str, Any],
-        make: Callable[[Keep], Any],
-        title: str = "",
-        count: int = 1,
+        self, what: Mapping[str, Any], make: Callable[[Keep], Any], title: str = "", count: int = 1
     ) -> dict[str, Any]:
         """Return a result, made by `make` if it is not there.
 

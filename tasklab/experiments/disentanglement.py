@@ -15,7 +15,7 @@ from tasklab.errors import TasklabError, texts, whole
 from tasklab.experiments.kit import Claim, Lab, Rows, Sides, Trial, experiment, run, several
 from tasklab.experiments.lab import pairs_of
 from tasklab.experiments.runner import affine_methods
-from tasklab.records.maps import box_means
+from tasklab.records.images import box_means
 
 BOX = (0.0, 0.25, 0.5, 0.75, 1.0)  # coefficients of both vectors in the search box of addition
 

@@ -216,10 +216,7 @@ def shares(
     hits = none if answers is None else [{"hits": packed(right)} for right in answers]
     return [
         trial.accuracy(task, metric, value, **hit, **more)
-        for metric, values, columns in (
-            ("absolute", absolute, hits),
-            ("normalised", share, none),
-        )
+        for metric, values, columns in (("absolute", absolute, hits), ("normalised", share, none))
         for task, value, hit in zip(tasks, values, columns, strict=True)
     ]
 

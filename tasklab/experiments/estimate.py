@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
+from tasklab.experiments.registry import trained
 from tasklab.models import inference, training
 from tasklab.models.encoder import TextEncoder
 from tasklab.tasks import drawn
 from tasklab.tuning import rates
-from tasklab.tuning.methods import POSTHOC, TABLE
+from tasklab.tuning.methods import TABLE
 from tasklab.tuning.recipe import FineTune, usual_precision
 
 if TYPE_CHECKING:
@@ -72,10 +73,8 @@ def tangent_images(lab: Lab) -> float:
 
 def searched(lab: Lab, methods: Iterable[str]) -> Iterator[FineTune]:
     """Yield the runs of the searches for learning rates that some methods ask for (`rates`)."""
-    for method in dict.fromkeys(POSTHOC.get(method, method) for method in methods):
-        if method != "probe":
-            run = lab.run(lab.suite.names[0], method, lab.seeds[0])
-            yield from rates.runs(run, lab.suite)
+    for method in trained(methods):
+        yield from rates.runs(lab.run(lab.suite.names[0], method, lab.seeds[0]), lab.suite)
 
 
 def work(runs: Collection[tuple[FineTune, bool]], passed: int) -> Plan:

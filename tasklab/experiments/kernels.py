@@ -31,10 +31,7 @@ _AT_ONCE = 3 * 2**30  # bytes of all gradients at most; groups of parameters tak
     )
 )
 def localization(
-    lab: Lab,
-    inits: Sequence[str] | None = None,
-    *,
-    n_pairs: int | None = None,
+    lab: Lab, inits: Sequence[str] | None = None, *, n_pairs: int | None = None
 ) -> pd.DataFrame:
     """Return the local energy of eigenfunctions on a task and a control (tangent, figure 6).
 

@@ -368,12 +368,10 @@ class Lab(ByHand, FromPublished):
             else str(self.published),
             "images": dict(self.scale.counts) or "whole splits",
         }
-        seconds, gpu = (
-            round(time.perf_counter() - self.began, 1),
-            machine.gpu_name(p.device or "cpu"),
-        )
-        about: dict[str, Any] = {"gpu": gpu, "threads": machine.threads()}
-        return records.provenance(extra, **about, preset=p.preset, seconds=seconds)
+        about: dict[str, Any] = {"threads": machine.threads(), "preset": p.preset}
+        about["gpu"] = machine.gpu_name(p.device or "cpu")
+        seconds = round(time.perf_counter() - self.began, 1)
+        return records.provenance(extra, **about, seconds=seconds)
 
 
 def _edited_by(vector: TaskVector, method: str) -> TaskVector:

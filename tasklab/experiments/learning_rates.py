@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -82,9 +83,7 @@ def learning_rates(
         key: dict[str, Any] = {"what": "probe", "rates": list(probes.RATES)}
         rows += kept(trial, _probed, **key, search=1)
 
-    def measure(trial: Trial) -> list[dict]:
-        return _tuned(trial, rates)
-
+    measure = functools.partial(_tuned, rates=rates)
     trained = [method for method in methods if method != "probe"]
     title = "learning rates"
     for trial in grid(lab, "learning_rate", trained, over=[[task]], title=title) if trained else ():

@@ -73,10 +73,8 @@ def merge_loss(
 
 def _of_merge(bench: Bench, name: str) -> list[dict]:
     def measure(trial: Trial) -> list[dict]:
-        return [
-            *_chosen(bench, trial, name),
-            *(_steps(bench, trial, name) if name in LEAST else ()),
-        ]
+        steps = _steps(bench, trial, name) if name in LEAST else ()
+        return [*_chosen(bench, trial, name), *steps]
 
     return kept(bench.trial, measure, grouped=True, **bench.key(name))
 
@@ -86,10 +84,10 @@ def _chosen(bench: Bench, trial: Trial, name: str) -> Iterator[dict]:
     vector = bench.merged(name, labelled.get("option"))
     alpha, images = labelled["alpha"], sum(map(len, bench.own))
     whole = {"task": "all", "split": "validation", "n": images}
-    yield trial.row(
-        **whole, merge=name, chosen_by=LABELS, metric="absolute", alpha=alpha,
-        value=_accuracy(bench, vector, alpha),
-    )  # fmt: skip
+    at: dict[str, Any] = {"linear": trial.linear, "alphas": [alpha]}
+    mean = float(np.mean(trial.evaluator.sweep(vector, bench.tasks, "val", **at)))
+    named = {"merge": name, "chosen_by": LABELS, "metric": "absolute"}
+    yield trial.row(**whole, **named, alpha=alpha, value=mean)
     for metric, one in zip(METRICS, unlabelled(bench, name, METRICS), strict=True):
         labels = {"merge": name, "chosen_by": metric, "alpha": one.alpha}
         labels |= {} if one.option is None else {"option": one.option}
@@ -97,12 +95,6 @@ def _chosen(bench: Bench, trial: Trial, name: str) -> Iterator[dict]:
         edit = functools.partial(trial.evaluator.answers, one.vector, linear=trial.linear)
         for task in bench.tasks:
             yield trial.answered(task, "absolute", edit(task, "test", one.alpha), **labels)
-
-
-def _accuracy(bench: Bench, vector: TaskVector, alpha: float) -> float:
-    trial = bench.trial
-    at: dict[str, Any] = {"linear": trial.linear, "alphas": [alpha]}
-    return float(np.mean(trial.evaluator.sweep(vector, bench.tasks, "val", **at)))
 
 
 def _steps(bench: Bench, trial: Trial, name: str) -> Iterator[dict]:

@@ -21,13 +21,7 @@ import pandas as pd
 from torch import Tensor
 
 from tasklab.analyses import editing
-from tasklab.analyses.merging import (
-    METHODS,
-    best,
-    merge,
-    of_images,
-    search,
-)
+from tasklab.analyses.merging import METHODS, best, merge, of_images, search
 from tasklab.analyses.merging.best import span_of_loss
 from tasklab.errors import texts
 from tasklab.experiments.editing import groups_of, shares

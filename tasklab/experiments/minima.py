@@ -78,9 +78,7 @@ def _solve(bench: Bench, metric: str) -> tuple[dict[str, Tensor], dict[str, Any]
 
 
 def _parts(
-    images: Sequence[Tensor],
-    features: Sequence[tangent.TangentFeatures],
-    by: Sequence[best.Metric],
+    images: Sequence[Tensor], features: Sequence[tangent.TangentFeatures], by: Sequence[best.Metric]
 ) -> list[minimum.Part]:
     each = zip(images, features, by, strict=True)
     return [minimum.Part(x, one.jtau, metric) for x, one, metric in each]

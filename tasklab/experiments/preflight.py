@@ -43,17 +43,16 @@ def complete(
     roles = family(parameters.model)
     names = [parameters.model, *(roles[role] for role in needs if role in roles)]
 
-    def problem(model: str) -> list[str]:
+    def problem(model: str) -> str:
         try:
             loading.locate(model, parameters.init, fetch=False)
         except TasklabError as error:
-            return [str(error)]
-        return []
+            return str(error)
+        return ""
 
     wanted = dict.fromkeys(names if weights else names[1:])
     with ThreadPoolExecutor(len(names)) as pool:  # each may wait for the hub
-        missing = list(pool.map(problem, wanted))
-    problems = [message for messages in missing for message in messages]
+        problems = [*filter(None, pool.map(problem, wanted))]
     problems += pictures.missing() if images_of is None else lacking(pictures, images_of)
     slow = parameters.device == "cpu" and parameters.precision == "bfloat16"
     if trains and slow and not machine.fast_in_bfloat16():

@@ -155,10 +155,7 @@ def grid(
 
 
 def _trials(
-    lab: Lab,
-    experiment: str,
-    methods: Sequence[str] | str,
-    over: Iterable[Sequence[str]] | None,
+    lab: Lab, experiment: str, methods: Sequence[str] | str, over: Iterable[Sequence[str]] | None
 ) -> list[Trial]:
     groups = [()] if over is None else list(over)
     return [

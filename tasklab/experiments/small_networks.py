@@ -158,14 +158,12 @@ def trained(
         key = key_of(chosen, index)
         return lab.store.get("scratch", key, lambda _: (make(), {})).tensors()
 
-    def run(start: Mapping[str, Tensor], data: Images, **how: Any) -> dict[str, Tensor]:
-        return scratch.train(network, start, data, **how)
-
     first = data_of(name, 0, "train")
     # Each training has an order of its own, or two models of the same samples would be one.
     how: dict[str, Any] = {"lr": chosen.lr, "epochs": chosen.pretraining, "seed": 10 * chosen.seed}
     how["classes"] = classes_of(name, 0)
-    start = kept(0, lambda: run(network.params, first, **how))
+    run = functools.partial(scratch.train, network)
+    start = kept(0, functools.partial(run, network.params, first, **how))
     models = [start]
     for index in range(1, n_tasks + 1):
         data, classes = data_of(name, index, "train"), classes_of(name, index)

@@ -94,10 +94,7 @@ def _averages(claim: Claim, rows: pd.DataFrame, _: pd.DataFrame) -> Sides:
     return by_seed(rows, numbers)
 
 
-@experiment(
-    _stitched("stitched_addition"),
-    sides={"stitched_sums": _stitched_sums},
-)
+@experiment(_stitched("stitched_addition"), sides={"stitched_sums": _stitched_sums})
 def stitched_addition(
     lab: Lab,
     methods: Sequence[str],
@@ -142,10 +139,7 @@ def stitched_addition(
     return run(lab, "stitched_addition", methods, measure, over=pairs(lab, n_pairs), **key)
 
 
-@experiment(
-    _stitched("stitched_negation"),
-    sides={"stitched_negations": _stitched_negations},
-)
+@experiment(_stitched("stitched_negation"), sides={"stitched_negations": _stitched_negations})
 def stitched_negation(
     lab: Lab,
     methods: Sequence[str],

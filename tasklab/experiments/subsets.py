@@ -79,29 +79,17 @@ def subsets(
     rows = []
     for trial in grid(lab, "subsets", methods):
         probed = trial.method == methods[0]
-        key: dict[str, Any] = {"subsets": 1}
         bounded: dict[str, Any] = {"most": most, "images": images}
-        limits = dict.fromkeys(bounded) if trial.linear else bounded
-        mine = kept(
-            trial,
-            functools.partial(_sums, most=most, images=images, probed=probed),
-            alphas=list(lab.scale.alphas),
-            probed=probed,
-            **limits,
-            **key,
-        )
+        key = {"subsets": 1, **(dict.fromkeys(bounded) if trial.linear else bounded)}
+        measure = functools.partial(_sums, **bounded, probed=probed)
+        mine = kept(trial, measure, alphas=list(lab.scale.alphas), probed=probed, **key)
         if trial.method == JOINT:  # its heads at lambda = 0 are no probes
             mine = [row for row in mine if row["method"] != "probe"]
             if probed:
                 alone = Trial(lab=lab, experiment="subset_probes", method="pretrained", seed=0)
                 known = {task: probe_identity(lab, task) for task in lab.suite.names}
-                measured = kept(
-                    alone,
-                    lambda trial: _probes(trial, most, images["test"]),
-                    probes=known,
-                    **bounded,
-                    **key,
-                )
+                of_probes = functools.partial(_probes, most=most, images=images["test"])
+                measured = kept(alone, of_probes, probes=known, **bounded, subsets=1)
                 mine += [{**row, "seed": trial.seed} for row in measured]  # the same for all
         rows += mine
     return tidy(rows)

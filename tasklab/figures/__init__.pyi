@@ -37,10 +37,14 @@ from .layers import cosine_by_block as cosine_by_block
 from .layers import cosine_matrices as cosine_matrices
 from .layers import layer_alignment as layer_alignment
 from .layers import linearity as linearity
+from .merged_features import averaging as averaging
 from .merged_features import cross_task as cross_task
 from .merged_features import cross_task_methods as cross_task_methods
 from .merged_features import emergence as emergence
 from .merged_features import segments as segments
+from .merged_features import stitched_addition as stitched_addition
+from .merged_features import stitched_depth as stitched_depth
+from .merged_features import stitched_negation as stitched_negation
 from .merged_models import merge_choice_table as merge_choice_table
 from .merged_models import merge_cost_table as merge_cost_table
 from .merged_models import merge_even as merge_even
@@ -67,10 +71,6 @@ from .schemes import open_table as open_table
 from .schemes import price as price
 from .schemes import scheme as scheme
 from .schemes import subset_cost as subset_cost
-from .stitching import averaging as averaging
-from .stitching import stitched_addition as stitched_addition
-from .stitching import stitched_depth as stitched_depth
-from .stitching import stitched_negation as stitched_negation
 from .style import COLOURS as COLOURS
 from .style import MARKERS as MARKERS
 from .style import METHOD_LABEL as METHOD_LABEL

@@ -25,12 +25,12 @@ from tasklab.figures.rows import require_rows
 from tasklab.figures.style import book_figure
 from tasklab.records.judgement import ABOUT_VERDICTS, Verdict
 from tasklab.records.statements import (
-    PLAIN,
     at,
     effect_of,
     evidence_link,
     is_open_nonetheless,
     on_site,
+    plain,
     seen,
     verdict_rows,
 )
@@ -127,7 +127,7 @@ def _drawn(groups: list[tuple[str, pd.DataFrame]], here: str, width: float, line
         _panel(axes, part, narrow=width == SMALL)
         for place, row in enumerate(part.to_dict("records")):
             which = f"{row['short']} {at(row['setting'])}".rstrip()
-            said = f"{which}: {_plain(row['outcome'])}, {effect_of(row)}"
+            said = f"{which}: {plain(row['outcome'])}, {effect_of(row)}"
             figure.links.append((axes, place, evidence_link(row["evidence"], here), said))
     for sign, meaning in _SIGNS.items():
         if any(part["label"].str.endswith(sign).any() for _, part in groups):
@@ -187,7 +187,7 @@ def _legend(figure: Figure, rows: pd.DataFrame, width: float) -> None:
         (Line2D([], [], color=LOOKS[look[0]][0], lw=1.2), Line2D([], [], **_mark(*look)))
         for look in told
     ]
-    words = [PLAIN.get(one, one) for one in told.values()]
+    words = list(map(plain, told.values()))
     put_legend(figure, handles, words, width)
 
 
@@ -235,7 +235,7 @@ class VerdictList:
             "figures/verdict_list.html",
             **{"name": name, "style": style, "script": script.replace("@ID@", name)},
             **{"about": ABOUT_VERDICTS, "papers": PAPERS, "here": self.here},
-            **{"plain": _plain, "link": evidence_link, "effect": _effect, "at": at},
+            **{"plain": plain, "link": evidence_link, "effect": _effect, "at": at},
             rows=self.rows[tested].to_dict("records"),
             waiting=(~tested & self.rows["cell"].eq("")).sum(),
         )
@@ -244,10 +244,6 @@ class VerdictList:
 def verdict_list(verdicts: Iterable[Verdict], here: str = "") -> VerdictList:
     """Return all verdicts as a list with filters; `here` is the chapter that shows it."""
     return VerdictList(verdict_rows(verdicts), here)
-
-
-def _plain(outcome: str) -> str:
-    return PLAIN.get(outcome, outcome)
 
 
 def _effect(row: Mapping[str, Any], side: str = "") -> str:

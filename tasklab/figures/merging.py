@@ -33,7 +33,7 @@ from tasklab.figures.marks import (
 from tasklab.figures.rows import averaged, ends, methods_in, most_tasks, require_rows, select, where
 from tasklab.figures.schemes import ways
 from tasklab.figures.style import COLOURS, METHOD_LABEL, WIDTH, Looks, book_figure
-from tasklab.records.gains import gains
+from tasklab.records.judgement import gains
 
 # Of merges: the module of their rules -> what they are, colour, marker; in the order of the lines.
 SORTS = {

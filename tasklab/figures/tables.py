@@ -14,7 +14,7 @@ import pandas as pd
 from tasklab.figures.style import METHOD_LABEL
 from tasklab.records.claims import SETTINGS
 from tasklab.records.judgement import Verdict
-from tasklab.records.statements import PLAIN, effect_of, verdict_rows
+from tasklab.records.statements import effect_of, plain, verdict_rows
 
 _EQUAL = SETTINGS[:3]  # as chosen, at equal accuracy, at equal norm; rates have rows of their own
 _TOLD = {"absolute": "sum", "normalised": "normalised sum", "target": "negated task",
@@ -86,7 +86,7 @@ def matched_table(verdicts: Iterable[Verdict]) -> pd.DataFrame:
             sides = [METHOD_LABEL[side] for side in (claim.left, claim.right)]
             what = _TOLD.get(claim.metric, claim.metric)
             compared = f"{what}: {sides[0]} {claim.relation} {sides[1]}"
-            here, outcome = (PLAIN.get(row[name], row[name]) for name in ("here", "outcome"))
+            here, outcome = plain(row["here"]), plain(row["outcome"])
             said = f"{outcome}: {effect_of(row)}"
             said += f"; {here} on these tasks" if here not in ("", outcome) else ""
             about = {"statement": claim.short, "compared": compared} | dict.fromkeys(_EQUAL, "–")

@@ -18,7 +18,7 @@ from tasklab.figures.pictures import WIDTH
 from tasklab.figures.rows import averaged, require_rows, select, where
 from tasklab.figures.style import COLOURS, book_figure
 from tasklab.records.replication import SIDES
-from tasklab.records.statements import PLAIN, at, effect_of
+from tasklab.records.statements import at, effect_of, plain
 
 WORLDS = ("drawn world", "real drawings")
 _MARKERS = dict(zip(SIDES, "os", strict=True))
@@ -52,7 +52,7 @@ def replication(rows: pd.DataFrame) -> Figure:
     ]
     found = {outcome for side in SIDES for outcome in rows[f"outcome{side}"]}
     handles += [
-        Line2D([], [], color=colour, lw=4, label=PLAIN.get(outcome, outcome))
+        Line2D([], [], color=colour, lw=4, label=plain(outcome))
         for outcome, (colour, _) in LOOKS.items()
         if outcome in found
     ]
@@ -89,7 +89,7 @@ def _named(row: Mapping[str, Any]) -> str:
 
 def _told(row: Mapping[str, Any], side: str) -> str:
     own = {**row, **{k.removesuffix(side): v for k, v in row.items() if k.endswith(side)}}
-    return f"{PLAIN.get(own['outcome'], own['outcome'])}: {effect_of(own)}"
+    return f"{plain(own['outcome'])}: {effect_of(own)}"
 
 
 def worlds_table(worlds: Mapping[str, pd.DataFrame]) -> pd.DataFrame:

@@ -29,7 +29,8 @@ from jaxtyping import Float
 
 from tasklab.analyses.statistics import packed as packed  # what `unpacked` reads
 from tasklab.errors import TasklabError
-from tasklab.records.schema import ACCURACIES
+from tasklab.records.schema import ACCURACIES, COLUMNS, MAKE
+from tasklab.records.table import tidy
 
 PROPORTIONS = (*ACCURACIES, "accuracy")  # in % of n images
 DISAGREEMENTS = ("xi_classifier", "xi_classifier_box", "xi_pair")  # a sum of two such, 0 to 200 %
@@ -67,6 +68,38 @@ def averaged(texts: Sequence[str], n: int) -> str:
     shares = changed.mean(1, keepdims=True)
     gives = shares.sum() + 2 * (changed - shares)
     return _MEANS + base64.b64encode(gives.astype(np.float32).tobytes()).decode()
+
+
+def box_means(
+    df: pd.DataFrame, low: float = 0.0, high: float = 1.0, *, name: str = "box"
+) -> pd.DataFrame:
+    """Return the mean disentanglement error of each map over the cells in a square, as records.
+
+    Args:
+        df: Records of the experiment `disentanglement`, one a cell.
+        low: Lowest coefficient of the square; the default is the search box of addition.
+
+    Returns:
+        Records with the metrics `xi_classifier_box` (%) and `xi_representation_box` (nats), or with
+        another ending, one a map; `hits` has the mean of its cells' for each image.
+    """
+    cells = df[df["experiment"] == "disentanglement"]
+    near = 1e-9  # the end of a grid may miss the edge of the box by a rounding error
+    for axis in ("alpha1", "alpha2"):
+        cells = cells[cells[axis].between(low - near, high + near)]
+    keys = [column for column in COLUMNS if column not in ("alpha", "value", "n")]
+    groups = cells.groupby(keys, dropna=False, sort=False)
+    whole = {MAKE: (MAKE, "first")} if MAKE in cells else {}
+    means = groups.agg(value=("value", "mean"), n=("n", "first"), **whole)
+    if "hits" in cells:
+        means["hits"] = [
+            averaged(list(one["hits"]), int(one["n"].iloc[0]))
+            if one["hits"].notna().all()
+            else None
+            for _, one in groups
+        ]
+    means = means.reset_index()
+    return tidy(means.assign(metric=means["metric"] + f"_{name}"))
 
 
 def given(text: str, n: int) -> Float[np.ndarray, " images"]:

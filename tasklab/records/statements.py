@@ -44,6 +44,11 @@ _OF_CELL = (  # columns that are attributes of the weakest cell's verdict
 SITE = "TASKLAB_SITE"  # in the environment where the book executes notebooks and pages for the site
 
 
+def plain(outcome: str) -> str:
+    """Return an outcome in a reader's words."""
+    return PLAIN.get(outcome, outcome)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Entry:
     """A statement with the verdicts on its cells."""
@@ -104,25 +109,14 @@ def _corrected(judged: Sequence[Entry]) -> list[Entry]:
         "headlines": holm([one.p if _is_headline(one) else math.nan for one in judged]),
         "all": holm([one.p for one in judged]),
     }
-    return [
-        dataclasses.replace(
-            entry,
-            corrected=_at_level(entry.outcome, levels["all"][place]),
-            survives=_surviving(entry, {name: level[place] for name, level in levels.items()}),
-        )
-        for place, entry in enumerate(judged)
-    ]
-
-
-def _surviving(entry: Entry, levels: Mapping[str, float]) -> tuple[str, ...]:
-    told = entry.cells[0].survives
-    if told is not None:
-        return told
-    return tuple(n for n in FAMILIES if entry.outcome in DECIDED and levels[n] <= 1 - LEVEL)
-
-
-def _at_level(outcome: str, p: float) -> str:
-    return outcome if outcome not in DECIDED or p <= 1 - LEVEL else "undecided"
+    found = []
+    for place, entry in enumerate(judged):
+        decided, told = entry.outcome in DECIDED, entry.cells[0].survives
+        kept = tuple(n for n in FAMILIES if decided and levels[n][place] <= 1 - LEVEL)
+        corrected = "undecided" if decided and "all" not in kept else entry.outcome
+        survives = kept if told is None else told
+        found.append(dataclasses.replace(entry, corrected=corrected, survives=survives))
+    return found
 
 
 def _entry(cells: Sequence[Verdict]) -> Entry:
@@ -233,7 +227,7 @@ def sentence(row: Mapping[str, Any]) -> str:
     outcome = row["outcome"]
     if outcome == "not tested":
         return f"The recorded runs do <b>not</b> test “{row['short']}”."
-    told = f"“{row['short']}” is <b>{PLAIN.get(outcome, outcome)}</b>"
+    told = f"“{row['short']}” is <b>{plain(outcome)}</b>"
     told += ", also after correction for many tests" if row["survives"] else ""
     if outcome == "no gain":
         return f"“{row['short']}” shows <b>no gain</b>: both sides are the same model."
@@ -282,7 +276,7 @@ def over_pretrainings(row: Mapping[str, Any]) -> str:
 def _elsewhere(row: Mapping[str, Any], side: str, place: str) -> str:
     if row[side] in ("", row["outcome"]):
         return ""
-    return f"{place} it is {PLAIN.get(row[side], row[side])}: {effect_of(seen(row, side))}"
+    return f"{place} it is {plain(row[side])}: {effect_of(seen(row, side))}"
 
 
 def seen(row: Mapping[str, Any], side: str) -> dict[str, Any]:
@@ -316,7 +310,7 @@ def how_many(outcomes: Iterable[str]) -> str:
     '2 confirmed, 1 open'
     """
     counts = Counter(outcomes)
-    return ", ".join(f"{counts[x]} {PLAIN.get(x, x)}" for x in OUTCOMES[:-1] if counts[x])
+    return ", ".join(f"{counts[x]} {plain(x)}" for x in OUTCOMES[:-1] if counts[x])
 
 
 def correction(verdicts: Iterable[Verdict], *, named: bool = True) -> str:
@@ -326,7 +320,7 @@ def correction(verdicts: Iterable[Verdict], *, named: bool = True) -> str:
     kept = [entry for entry in first if "headlines" in entry.survives]
     told = ""
     if first:
-        shorts = (f"{e.cells[0].claim.short} ({PLAIN.get(e.outcome, e.outcome)})" for e in kept)
+        shorts = (f"{e.cells[0].claim.short} ({plain(e.outcome)})" for e in kept)
         names = f": {'; '.join(shorts)}" if named and kept else ""
         told = (
             f"Of the {len(first)} headlines that were named beforehand, the recorded runs leave "

@@ -14,14 +14,13 @@ import platform
 import subprocess
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from tasklab import __version__
+from tasklab import __version__, machine
 from tasklab.errors import TasklabError, unknown
 from tasklab.records.schema import ACCURACIES, COLUMNS, EXPERIMENTS, MAKE, MEASURED, METHODS
 from tasklab.storage import atomic
@@ -231,12 +230,12 @@ def provenance(
         threads: Of a process: sums in another order are rounded otherwise.
         seconds: Wall time of the study.
     """
+    installed = machine.versions()
     return {
         "tasklab": __version__,
         "commit": _commit(Path(__file__)),
         "python": platform.python_version(),
-        "torch": _version("torch"),
-        "open_clip": _version("open_clip_torch"),
+        **{name: installed[name] for name in ("torch", "open_clip")},
         "machine": {
             "cpu": _cpu("model name") or platform.processor() or platform.machine(),
             "make": _cpu("vendor_id"),
@@ -251,13 +250,6 @@ def provenance(
         "seconds": seconds,
         **(extra or {}),
     }
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
 
 
 def _commit(file: Path) -> str | None:

@@ -20,7 +20,6 @@ from tasklab.figures.merging import MERGE_LABEL
 from tasklab.records import rates
 from tasklab.records.judgement import Verdict
 from tasklab.records.statements import (
-    PLAIN,
     effect_of,
     entries,
     evidence_link,
@@ -28,6 +27,7 @@ from tasklab.records.statements import (
     on_how_many,
     on_these_tasks,
     over_pretrainings,
+    plain,
     verdict_rows,
 )
 from tasklab.study.results import recorded
@@ -123,10 +123,8 @@ class _Said:
         if name not in self.rows.index:
             return ""
         row = self.rows.loc[name]
-        word = PLAIN.get(row["outcome"], row["outcome"])
         kept = " ✓ survives the correction" if row["survives"] else ""
-        link = f'<a href="{evidence_link(row["evidence"], self.here)}">{word}</a>'
-        return f"{row['short']}: {link}{kept}"
+        return f"{row['short']}: {self._linked(row, plain(row['outcome']))}{kept}"
 
     def verdict(self, name: str, claim: str = "") -> str:
         """Return a statement's outcome as a link, its effect, and what other scopes say.
@@ -136,14 +134,16 @@ class _Said:
         if name not in self.rows.index:
             return "not tested"
         row = self.rows.loc[name]
-        word = PLAIN.get(row["outcome"], row["outcome"])
-        link = f'<a href="{evidence_link(row["evidence"], self.here)}"><strong>{word}</strong></a>'
+        link = self._linked(row, f"<strong>{plain(row['outcome'])}</strong>")
         if pd.isna(row["effect"]):
             return link
         depends = rates.told(self.rates, claim) if claim else ""
         more = filter(None, (on_these_tasks(row), over_pretrainings(row), depends))
         sentences = (one[0].upper() + one[1:] for one in more)
         return ". ".join([f"{link} ({effect_of(row)})", *sentences])
+
+    def _linked(self, row: pd.Series, shown: str) -> str:
+        return f'<a href="{evidence_link(row["evidence"], self.here)}">{shown}</a>'
 
 
 def _numbers(model: str) -> dict[str, Any]:

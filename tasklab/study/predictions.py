@@ -13,7 +13,7 @@ import functools
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -24,6 +24,7 @@ from tasklab.errors import LeftOutError
 from tasklab.experiments import cross_task, search_box
 from tasklab.experiments.editing import addition, negation, single
 from tasklab.experiments.lab import Lab
+from tasklab.experiments.registry import usual_runs
 from tasklab.figures.merged_models import merge_table
 from tasklab.figures.schemes import role
 from tasklab.figures.style import METHOD_LABEL
@@ -35,7 +36,6 @@ from tasklab.records.papers import beside, papers
 from tasklab.records.table import combine, select
 from tasklab.study.judged import judged
 from tasklab.study.results import recorded
-from tasklab.tuning.methods import POSTHOC
 
 FROZEN = Path(__file__).with_name("predictions.csv")
 RATES = {1e-4: 1.25e-6, 2e-4: 2.5e-6, 4e-4: 5e-6, 8e-4: 1e-5, 1.6e-3: 2e-5}  # mini's: ViT-B/32's
@@ -273,14 +273,7 @@ def _signed(value: float) -> str:
 
 def missing(lab: Lab, methods: tuple[str, ...]) -> int:
     """Return how many runs of methods are not in the lab's store."""
-    trained = dict.fromkeys(POSTHOC.get(one, one) for one in methods)
-    seeds = cast("tuple[int, ...]", lab.parameters.seeds)
-    return sum(
-        not lab.store.has("finetune", lab.identity(task, method, seed))
-        for method in trained
-        for task in lab.suite.names
-        for seed in seeds
-    )
+    return sum(not run.kept for run in usual_runs(lab, methods))
 
 
 def check(lab: Lab, *, waiting: Callable[[str], None] = print) -> pd.DataFrame:

@@ -1,4 +1,4 @@
-"""Recorded results: files that ship with the package, and the evidence for claims made of them."""
+"""Recorded results: files that ship with the package, and what follows: evidence for claims."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ import pandas as pd
 from tasklab.chapters import CHAPTERS
 from tasklab.chapters import chapter as chapter_of
 from tasklab.records import table
+from tasklab.records.images import box_means
 from tasklab.records.machines import make_of
-from tasklab.records.maps import box_means
+from tasklab.records.papers import papers
 from tasklab.records.schema import MAKE
 from tasklab.study.sittings import each_of, rows_of
 
@@ -159,3 +160,46 @@ def _of_the_first(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
     codes = [pd.factorize(whole[name], use_na_sentinel=False)[0] for name in keys]
     first = whole["part"].groupby(codes, sort=False).transform("min")
     return whole[whole["part"] == first].drop(columns="part")
+
+
+def gains(df: pd.DataFrame) -> pd.DataFrame:
+    """Return by how much a linearized step costs less here than as the papers list it.
+
+    Args:
+        df: Records of `experiments.step_cost`.
+
+    Returns:
+        A row for time and one for memory: the listing's cost and the one here as multiples of a
+        standard step's, and the gain, their ratio.
+    """
+    rows = df[(df["experiment"] == "cost") & df["metric"].isin(["time_ratio", "peak_memory"])]
+    table = rows.pivot_table(index="metric", columns="variant", values="value", sort=False)
+    table = table[["listing", "ours"]].div(table["standard"], axis=0)
+    table = table.assign(gain=table["listing"] / table["ours"])
+    table = table.rename({"time_ratio": "time of a step", "peak_memory": "peak memory"})
+    table = table.rename(columns={"listing": "the paper's listing", "ours": "here"})
+    return table.rename_axis("over a standard step").reset_index().rename_axis(columns=None)
+
+
+def r_squared(fits: pd.DataFrame) -> pd.DataFrame:
+    """Put what explains theorem 5.1's gap beside the paper's numbers (appendix C.2).
+
+    Args:
+        fits: What `curvature.explained_variance` returns.
+
+    Returns:
+        One row per predictor: the paper's R^2, and ours with its 95 % interval and n (pairs).
+    """
+    printed = papers("ctl", "C.2")["value"].tolist()
+    order = dict(zip(("bound", "curvature", "distance"), printed, strict=True))
+    fits = fits.set_index("predictor").loc[list(order)]
+    return pd.DataFrame(
+        {
+            "predictor": list(order),
+            "paper R²": printed,
+            "R² here": fits["value"].tolist(),
+            "low": fits["low"].tolist(),
+            "high": fits["high"].tolist(),
+            "n pairs": fits["n_pairs"].tolist(),
+        }
+    )

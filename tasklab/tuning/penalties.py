@@ -151,18 +151,14 @@ def known(
     """Return the factors of other tasks or of a reference, for a method that reads images once."""
     if not TABLE[method].once:
         return None
+
+    def load(task: str, split: str) -> Tensor:
+        count = min(images(method), data.size(task, split))
+        return data.load(task, split, n=count, device=encoder.device).x
+
     if TABLE[method].teacher:
-        name = data.suite.control.name
-        count = min(images(method), data.size(name, "val"))
-        return kronecker.corrected(
-            encoder, data.load(name, "val", n=count, device=encoder.device).x
-        )
-    each = (
-        data.load(task, "train", n=min(images(method), data.size(task, "train")),
-                  device=encoder.device).x
-        for task in others
-    )  # fmt: skip
-    return kronecker.factors(encoder, each)
+        return kronecker.corrected(encoder, load(data.suite.control.name, "val"))
+    return kronecker.factors(encoder, (load(task, "train") for task in others))
 
 
 def turns(

@@ -173,15 +173,8 @@ def adamw(
 def _solve(probe: Probe, features: Tensor, labels: Tensor, classes: int, lr: float) -> Head:
     if probe.solver == "lbfgs":
         return heads.linear_probe(features, labels, classes=classes, decay=_DECAY)
-    return adamw(
-        features,
-        labels,
-        classes=classes,
-        lr=lr,
-        steps=probe.steps,
-        batch_size=probe.batch_size,
-        weight_decay=probe.weight_decay,
-    )
+    how: dict[str, Any] = {n: getattr(probe, n) for n in ("steps", "batch_size", "weight_decay")}
+    return adamw(features, labels, classes=classes, lr=lr, **how)
 
 
 def _images(clip: Clip, suite: Suite, task: str, split: str = "train") -> dict[str, str]:

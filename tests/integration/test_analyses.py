@@ -13,7 +13,7 @@ from tasklab.experiments import kernels as measured
 from tasklab.experiments.parameters import Parameters
 from tasklab.models import loading
 from tasklab.models.zoo import FAMILIES, family
-from tasklab.records import claims, judgement, maps
+from tasklab.records import claims, images, judgement
 from tasklab.records import table as records
 from tasklab.study import recording, results
 from tasklab.tuning import finetune
@@ -39,7 +39,7 @@ def test_a_map_is_made_of_the_labs_vectors_and_kept(lab, monkeypatch):
     rows = table[(table["method"] == "linearized") & (table["metric"] == "xi_classifier")]
     cells = rows.pivot(index="alpha1", columns="alpha2", values="value").to_numpy()
     np.testing.assert_allclose(cells, found.classifier)
-    assert set(maps.box_means(table)["metric"]) == {
+    assert set(images.box_means(table)["metric"]) == {
         "xi_classifier_box", "xi_representation_box",
     }  # fmt: skip
 

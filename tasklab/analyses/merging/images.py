@@ -27,7 +27,6 @@ from tasklab.errors import seed as checked_seed
 from tasklab.models.encoder import Encoder, math_attention
 from tasklab.models.heads import Head
 from tasklab.placement import placed
-from tasklab.progress import bar
 from tasklab.taskvector import TaskVector
 from tasklab.tuning import memory
 
@@ -134,7 +133,6 @@ def fisher_diagonals(
     names: Collection[str] | None = None,
     draws: int = 1,
     seed: int = 0,
-    progress: bool = False,
 ) -> dict[str, Tensor]:
     """Return the diagonal of the Fisher information, F = E_x E_y (d log p(y | x) / d theta)^2.
 
@@ -146,30 +144,22 @@ def fisher_diagonals(
     """
     if len(images) == 0:
         raise TasklabError("Fisher information needs at least one image.")
-    theta, draws = (
-        {**encoder.params, **placed(params or {}, encoder.device)},
-        whole("draws", draws, 1),
-    )
+    theta = {**encoder.params, **placed(params or {}, encoder.device)}
+    draws = whole("draws", draws, 1)
     theta |= {name: theta[name].detach().requires_grad_() for name in _known(names, theta)}
     leaves = {name: x for name, x in theta.items() if x.requires_grad}
     numbers = torch.Generator().manual_seed(checked_seed("seed", seed))
     sums = {name: torch.zeros_like(x, requires_grad=False) for name, x in leaves.items()}
-    with bar(len(images), "Fisher information", unit="image", on=progress) as shown:
-        for image in images:
-            with torch.enable_grad(), math_attention():
-                logits = head(encoder(theta, encoder.preprocess(image[None])))[0]
-            chances = finite(logits.detach(), "logits").double().softmax(0).cpu()
-            labels = torch.multinomial(chances, draws, replacement=True, generator=numbers)
-            for i, label in enumerate(labels.tolist()):
-                parts = torch.autograd.grad(
-                    logits.log_softmax(0)[label],
-                    list(leaves.values()),
-                    retain_graph=i + 1 < draws,
-                    materialize_grads=True,
-                )
-                for total, part in zip(sums.values(), parts, strict=True):
-                    total.addcmul_(part, part)
-            shown.update(1)
+    for image in images:
+        with torch.enable_grad(), math_attention():
+            logits = head(encoder(theta, encoder.preprocess(image[None])))[0]
+        chances = finite(logits.detach(), "logits").double().softmax(0).cpu()
+        labels = torch.multinomial(chances, draws, replacement=True, generator=numbers)
+        for i, label in enumerate(labels.tolist()):
+            loss, again = logits.log_softmax(0)[label], {"retain_graph": i + 1 < draws}
+            parts = torch.autograd.grad(loss, [*leaves.values()], **again, materialize_grads=True)
+            for total, part in zip(sums.values(), parts, strict=True):
+                total.addcmul_(part, part)
     many = len(images) * draws
     return {name: finite(x / many, f"the Fisher information of {name}") for name, x in sums.items()}
 

@@ -10,9 +10,8 @@ from tasklab.experiments.minima import LEAST
 from tasklab.figures import merging, style
 from tasklab.figures.style import NothingToDrawError
 from tasklab.records.claims import CLAIMS
-from tasklab.records.gains import gains
 from tasklab.records.intervals import Interval
-from tasklab.records.judgement import Verdict
+from tasklab.records.judgement import Verdict, gains
 from tasklab.records.table import combine, nothing, tidy
 from tests.rows import row
 

@@ -8,8 +8,7 @@ import pytest
 from scipy import stats
 
 from tasklab.records.claims import CLAIMS
-from tasklab.records.gains import gains
-from tasklab.records.judgement import verdict
+from tasklab.records.judgement import gains, verdict
 from tasklab.records.table import nothing, tidy
 from tests.helpers import refuses
 

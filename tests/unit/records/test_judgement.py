@@ -11,9 +11,8 @@ from scipy import stats
 from tasklab.errors import TasklabError
 from tasklab.records import judgement
 from tasklab.records.claims import CLAIMS, Claim
-from tasklab.records.images import packed
+from tasklab.records.images import box_means, packed
 from tasklab.records.judgement import verdict
-from tasklab.records.maps import box_means
 from tasklab.records.pairing import pairs
 from tasklab.records.table import tidy
 from tests.helpers import refuses

@@ -11,7 +11,7 @@ import pytest
 
 from tasklab.chapters import CHAPTERS
 from tasklab.errors import TasklabError
-from tasklab.records import images, maps, schema
+from tasklab.records import images, schema
 from tasklab.records import table as records
 from tasklab.records.papers import beside
 from tasklab.records.table import is_awaited, summarise, tidy, wilson
@@ -232,10 +232,10 @@ def test_box_means_average_the_cells_of_the_search_box():
             task="Signs+Places", n_tasks=None, alpha1=a, alpha2=b)
         for (a, b), value in cells.items()
     )  # fmt: skip
-    found = maps.box_means(df)
+    found = images.box_means(df)
     assert found["metric"].tolist() == ["xi_classifier_box"]
     assert found["value"].tolist() == [2.0] and found["n"].tolist() == [1000]
-    assert maps.box_means(df, -1, 2)["value"].tolist() == [51.0]
+    assert images.box_means(df, -1, 2)["value"].tolist() == [51.0]
 
 
 def test_box_means_know_what_each_image_gives():
@@ -247,13 +247,13 @@ def test_box_means_know_what_each_image_gives():
             hits=images.packed(bits.ravel()))
         for i, bits in enumerate(changed)
     )  # fmt: skip
-    (found,) = maps.box_means(df).to_dict("records")
+    (found,) = images.box_means(df).to_dict("records")
     given = images.given(found["hits"], 30)
     assert found["value"] == pytest.approx(100 * given.mean())
     of_tasks = changed.mean(0).var(1).sum() / 30  # a sum of two means of independent images
     assert given.var() / 60 == pytest.approx(of_tasks)
     df.loc[0, "hits"] = None
-    assert pd.isna(maps.box_means(df)["hits"][0])
+    assert pd.isna(images.box_means(df)["hits"][0])
 
 
 @pytest.mark.parametrize(

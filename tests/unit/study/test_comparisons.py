@@ -13,7 +13,7 @@ from tasklab.experiments.small_networks import setting, task_names
 from tasklab.records import claims, judgement, pairing, statements
 from tasklab.records import table as records_table
 from tasklab.records.schema import COMPARISONS
-from tasklab.study import comparisons, results
+from tasklab.study import results
 from tasklab.tuning.methods import TABLE
 
 CLAIMS = {claim.id: claim for claim in claims.CLAIMS}
@@ -198,7 +198,7 @@ def test_costs_are_compared_by_variant_and_over_rounds():
     assert memory.interval.low == memory.interval.high == pytest.approx(-0.1)
     (row,) = statements.verdict_rows([memory]).to_dict("records")
     assert statements.effect_of(row) == "1.8, limit 1.9: −0.1 times, does not vary"
-    gains = comparisons.gains(table)
+    gains = results.gains(table)
     gains = gains.set_index("over a standard step")
     assert gains["the paper's listing"].to_dict() == {"time of a step": 3.0, "peak memory": 1.8}
     assert gains["gain"].tolist() == pytest.approx([3 / 1.6, 180 / 110])
@@ -330,7 +330,7 @@ def test_r_squared_beside_the_papers():
         {"predictor": ["bound", "curvature", "distance", "second_order"],
          "value": [0.8, np.nan, 0.9, 0.7], "low": 0.1, "high": 0.95, "n_pairs": 60}
     )  # fmt: skip
-    table = comparisons.r_squared(fits)
+    table = results.r_squared(fits)
     assert table["paper R²"].tolist() == [0.903, 0.782, 0.839]
     assert table["R² here"].tolist()[::2] == [0.8, 0.9]
 
