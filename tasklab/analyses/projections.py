@@ -91,9 +91,9 @@ def pieces(
 def all_pieces(params: Mapping[str, Tensor]) -> list[Piece]:
     """Return all parameters, separating the projections of each block that are there."""
     prefixes = {name: m.group() for name in params if (m := re.search("^.*" + BLOCK, name))}
-    numbers = {p: number for number, p in enumerate(sorted(set(prefixes.values()), key=_natural))}
+    numbers = {p: number for number, p in enumerate(sorted(set(prefixes.values()), key=natural))}
     cuts = []
-    for name in sorted(params, key=_natural):
+    for name in sorted(params, key=natural):
         block = numbers.get(prefixes.get(name, ""))
         kinds = next((_KINDS[p] for p in _KINDS if re.search(BLOCK + PARTS[p], name)), (None,))
         if own := re.search(r"\.([qkv])_proj\.weight$", name):
@@ -158,14 +158,14 @@ def second_moments(
             for name, part in parts.items():
                 sums[name] = _joined(sums.get(name), part)
             counts.update(many)
-    if unseen := sorted(names - sums.keys(), key=_natural):
+    if unseen := sorted(names - sums.keys(), key=natural):
         raise TasklabError(
             f"{unseen[0]} is not used as a linear layer's weight: the inputs of {encoder.name}'s "
             "projections cannot be read."
         )
     moments = {
         name: sums[name] / (math.sqrt(counts[name]) if is_root(sums[name]) else counts[name])
-        for name in sorted(sums, key=_natural)
+        for name in sorted(sums, key=natural)
     }
     return {name: finite(C, f"second moments at {name}") for name, C in moments.items()}
 
@@ -257,5 +257,6 @@ class Inputs(TorchFunctionMode):
 _ATTENTION = inspect.signature(F.multi_head_attention_forward)
 
 
-def _natural(name: str) -> list[tuple[int, str]]:
+def natural(name: str) -> list[tuple[int, str]]:
+    """Return a key that sorts names by the numbers in them: block 2 before block 10."""
     return [(int(word or 0) if word.isdigit() else -1, word) for word in re.split(r"(\d+)", name)]

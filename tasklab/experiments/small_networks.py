@@ -169,22 +169,16 @@ def trained(
         data, classes = data_of(name, index, "train"), classes_of(name, index)
         if chosen.ratio:
             other = 0 if chosen.replaced == "pretraining" else 3 - index
-            data = small.replaced(data, data_of(name, other, "train"), _share(chosen, index))
+            # samples of pre-training are in both tasks, those of the other one in the second alone:
+            # at the ratio 1 both tasks are the first one's
+            share = chosen.ratio if chosen.replaced == "pretraining" or index == 2 else 0.0
+            data = small.replaced(data, data_of(name, other, "train"), share)
             classes = classes and tuple(sorted(set(data.y.tolist())))
         lr = chosen.finetuning_lr or chosen.lr
         how = {"lr": lr, "epochs": chosen.finetuning, "seed": 10 * chosen.seed + index}
         how["classes"] = classes
         models.append(kept(index, functools.partial(run, start, data, **how)))
     return network, models
-
-
-def _share(chosen: Setting, index: int) -> float:
-    """Return the share to replace in one task.
-
-    By samples of pre-training, in both alike. By samples of the other task only in the second: at
-    the ratio 1 both tasks are the first one's.
-    """
-    return chosen.ratio if chosen.replaced == "pretraining" or index == 2 else 0.0
 
 
 def record(experiment: str, chosen: Setting) -> dict:

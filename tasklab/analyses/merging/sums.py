@@ -9,6 +9,7 @@ from torch import Tensor
 
 from tasklab.analyses.finite import as_coefficient, as_coefficients
 from tasklab.analyses.merging.vectors import Vectors, by_tensor, listed, mean, total
+from tasklab.analyses.projections import natural
 from tasklab.errors import TasklabError
 from tasklab.taskvector import TaskVector
 from tasklab.tuning.methods import BLOCK
@@ -73,12 +74,8 @@ def depths(names: Sequence[str] | TaskVector) -> dict[str, int]:
     {'resblocks.3.ln.bias': 0, 'resblocks.12.ln.bias': 1}
     """
     prefixes = {name: m.group() for name in names if (m := _BLOCKS.match(name))}
-    order = sorted(set(prefixes.values()), key=_place)
+    order = sorted(
+        set(prefixes.values()), key=lambda one: (one.startswith("decoder."), natural(one))
+    )
     number = {prefix: i for i, prefix in enumerate(order)}
     return {name: number[prefix] for name, prefix in prefixes.items()}
-
-
-def _place(prefix: str) -> tuple[bool, list[tuple[int, str]]]:
-    words = re.split(r"(\d+)", prefix)
-    natural = [(int(word) if word.isdigit() else -1, word) for word in words]
-    return prefix.startswith("decoder."), natural
