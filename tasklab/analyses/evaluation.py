@@ -75,9 +75,8 @@ class Evaluator:
         self.clip, self.suite, self.store = clip, suite, store
         self.counts = {name: whole(f"counts[{name!r}]", n, 1) for name, n in (counts or {}).items()}
         usual = 100 if clip.encoder.device.type == "cpu" else 250
-        self.parts = memory.Parts(
-            usual if batch_size is None else whole("batch_size", batch_size, 1)
-        )
+        size = usual if batch_size is None else whole("batch_size", batch_size, 1)
+        self.parts = memory.Parts(size)
         self.head: Callable[[str], heads.Head] = functools.cache(self._head)
         self._loaded = functools.cache(self._load)
 
@@ -255,9 +254,8 @@ class Evaluator:
         """
         if linear:  # whose features are kept
             return self.evaluate(vector, task, split, alpha, linear=True) >= accuracy
-        return settled(
-            self._answered(vector, task, split, alpha), self.count(task, split), accuracy
-        )
+        answers = self._answered(vector, task, split, alpha)
+        return settled(answers, self.count(task, split), accuracy)
 
     @torch.inference_mode()
     def _answered(

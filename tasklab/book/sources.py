@@ -41,9 +41,8 @@ def pages(root: Path) -> tuple[str, ...]:
 
     def names(node: object) -> Iterator[str]:
         if isinstance(node, Mapping):
-            yield from (
-                str(node[key]).removesuffix(".ipynb") for key in ("root", "file") if key in node
-            )
+            found = (node[key] for key in ("root", "file") if key in node)
+            yield from (str(name).removesuffix(".ipynb") for name in found)
             node = list(node.values())
         if isinstance(node, list):
             for item in node:
@@ -68,12 +67,9 @@ def computed(root: Path) -> tuple[Path, ...]:
     """Return the pages of text in the table of contents that have code to execute, in its order."""
     from myst_nb.core.read import is_myst_markdown_notebook
 
-    texts = [root / "book" / f"{name}.md" for name in pages(root)]
-    return tuple(
-        path
-        for path in texts
-        if path.is_file() and is_myst_markdown_notebook(path.read_text("utf-8"))
-    )
+    texts = (root / "book" / f"{name}.md" for name in pages(root))
+    there = (path for path in texts if path.is_file())
+    return tuple(one for one in there if is_myst_markdown_notebook(one.read_text("utf-8")))
 
 
 def read(source: Path) -> NotebookNode:

@@ -78,11 +78,9 @@ def _features(claim: Claim, rows: pd.DataFrame, _: pd.DataFrame) -> Sides:
         return {side: rows[rows["metric"] == metric] for side, metric in sides.items()}
     error = rows.assign(value=(rows["value"] - 1).abs())
     error, output = error[rows["metric"] == "coef"], output[rows["metric"] == "coef"]
-    blocks = (
-        error[~output & (error["block"] < error["block"].max())]
-        if network == "mlp"
-        else (error[~output])
-    )
+    blocks = error[~output]
+    if network == "mlp":
+        blocks = blocks[blocks["block"] < blocks["block"].max()]
     keys = ["seed", "task", "subset"]
     merged = blocks.sort_values("value").drop_duplicates(keys, keep="last").sort_index()
     return {"merged": merged, "output": error[output], "one": merged.assign(value=1.0, error=0.0)}

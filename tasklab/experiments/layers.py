@@ -174,6 +174,5 @@ def gradients(lab: Lab, methods: Sequence[str]) -> pd.DataFrame:
         each = {task: of(task, vector) for task, vector in trial.vectors.items()}
         return trial.rows(task_gradients.agreement(each))
 
-    return run(
-        lab, "gradients", methods, measure, title="gradients of tasks", images=GRADIENT_IMAGES
-    )
+    title = "gradients of tasks"
+    return run(lab, "gradients", methods, measure, title=title, images=GRADIENT_IMAGES)

@@ -116,10 +116,8 @@ class Given(Trial):
     def of(cls, lab: Lab, vectors: Mapping[str, TaskVector], method: str) -> Given:
         """Return the trial of some vectors by their tasks; none stand for all tasks of the lab."""
         tasks = tuple(vectors) or lab.suite.names
-        seed = lab.seeds[0]
-        return cls(
-            lab=lab, experiment="given", method=method, seed=seed, tasks=tasks, given=vectors
-        )
+        about: dict[str, Any] = {"experiment": "given", "method": method, "seed": lab.seeds[0]}
+        return cls(lab=lab, **about, tasks=tasks, given=vectors)
 
     @functools.cached_property
     def vectors(self) -> dict[str, TaskVector]:

@@ -106,18 +106,11 @@ def _probes(trial: Trial, most: int | None, images: int) -> list[dict]:
             features = encoder(encoder.params, encoder.preprocess(data.x[:count]))
             right = head(features).argmax(-1) == data.y[:count].to(features.device)
         percent.append(100 * right.double().mean().item())
-    return [
-        _row(
-            trial,
-            [tasks[i] for i in subset],
-            count,
-            method="probe",
-            metric="absolute",
-            value=float(np.mean([percent[i] for i in subset])),
-            alpha=0.0,
-        )
-        for subset in subsets_of(len(tasks), most)
-    ]
+    rows, named = [], {"method": "probe", "metric": "absolute", "alpha": 0.0}
+    for subset in subsets_of(len(tasks), most):
+        value = float(np.mean([percent[i] for i in subset]))
+        rows.append(_row(trial, [tasks[i] for i in subset], count, **named, value=value))
+    return rows
 
 
 def _row(trial: Trial, tasks: Sequence[str], count: int, **more: object) -> dict:

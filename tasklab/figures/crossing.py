@@ -64,11 +64,8 @@ def crossing_table(df: pd.DataFrame, *, encoders: bool = False) -> pd.DataFrame:
     rows = where(df, experiment="crossing")
     if rows.empty:
         return pd.DataFrame(columns=["metric", "unit"])
-    shown = (
-        where(rows, method=["nonlinear", "pretrained"])
-        if encoders
-        else where(rows, model=rows["model"].iloc[0])
-    )
+    one = {"method": ["nonlinear", "pretrained"]} if encoders else {"model": rows["model"].iloc[0]}
+    shown = where(rows, **one)
     order = [m for m in METRIC_LABEL if m in set(shown["metric"])]
     columns = {}
     for model, part in shown.groupby("model", sort=False):

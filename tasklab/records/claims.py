@@ -102,11 +102,8 @@ def _matchable(claim: Claim) -> bool:
     both = {claim.left, claim.right}
     plain = not any("@" in side or side in ("probe", "pretrained") for side in both)
     if claim.metric == "xi_classifier_box":
-        return (
-            plain
-            and not claim.comparison
-            and both <= {"nonlinear", "posthoc", "linearized", "attention"}
-        )
+        mapped = {"nonlinear", "posthoc", "linearized", "attention"}
+        return plain and not claim.comparison and both <= mapped
     edits = claim.experiment in ("addition", "negation")
     return plain and edits and (claim.headline > 0 or claim.metric == "normalised")
 

@@ -88,11 +88,9 @@ def best_for_the_sum(grid: pd.DataFrame) -> float:
     every rate of the grid; NaN if none has.
     """
     rows = grid[(grid["metric"] == "absolute") & (grid["split"] == "validation")]
-    sums = (
-        rows.groupby(["seed", "lr"])["value"].mean().unstack().reindex(columns=grid["lr"].unique())
-    )
-    means = sums.dropna().mean().sort_index()
-    return math.nan if sums.dropna().empty else float(means.idxmax())
+    sums = rows.groupby(["seed", "lr"])["value"].mean().unstack()
+    sums = sums.reindex(columns=grid["lr"].unique()).dropna()
+    return math.nan if sums.empty else float(sums.mean().sort_index().idxmax())
 
 
 def merges_at_equal_accuracy(df: pd.DataFrame) -> pd.DataFrame:

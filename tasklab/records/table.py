@@ -205,11 +205,8 @@ def summarise(df: pd.DataFrame, by: Iterable[str], value: str = "value") -> pd.D
         pre-training, nor the sampling of test images.
     """
     by = list(by)
-    per_seed = (
-        df.groupby(list(dict.fromkeys([*by, "seed"])), dropna=False, sort=False)[value]
-        .mean()
-        .reset_index()
-    )
+    of_seed = df.groupby(list(dict.fromkeys([*by, "seed"])), dropna=False, sort=False)[value]
+    per_seed = of_seed.mean().reset_index()
     groups = per_seed.groupby(by, dropna=False, sort=False)[value]
     return groups.agg(mean="mean", std="std", n_seeds="size").reset_index()
 

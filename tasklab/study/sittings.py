@@ -25,7 +25,15 @@ _SPENT = ("fine_tuning", "measuring")
 # What all sittings of a part have in common, and what is told of each.
 _SAME = ("preset", "model", "init", "suite", "weights", "images")
 _OWN = (
-    *("seeds", "only", "commit", "utc", "python", "torch", "machine", "data", "precision"),
+    "seeds",
+    "only",
+    "commit",
+    "utc",
+    "python",
+    "torch",
+    "machine",
+    "data",
+    "precision",
     *_SPENT,
 )
 
@@ -73,11 +81,9 @@ class Earlier:
             sorts: Of a method's records of any of these sorts.
             where: Of those with these values in their columns.
         """
-        rows, asked = (
-            self.table,
-            {"model": model, **({"method": method, **where} if method else {})},
-        )
+        rows, asked = self.table, {"model": model}
         if method:
+            asked |= {"method": method, **where}
             rows = rows[rows["experiment"].isin(list(sorts))]
         for name, value in asked.items():
             rows = rows[rows[name] == value] if name in rows else rows.iloc[:0]
