@@ -12,6 +12,7 @@ from matplotlib.ticker import MaxNLocator
 from tasklab.analyses.merging import METHODS
 from tasklab.experiments.contest import Contest, Entry
 from tasklab.progress import shared
+from tasklab.records.table import where
 from tasklab.study import results
 from tasklab.templates import filled
 
@@ -112,8 +113,7 @@ def expected_gains(count: int) -> dict[str, float]:
     if every.empty:
         return {}
     asked = {"experiment": "merging", "model": model, "metric": "absolute", "method": "nonlinear"}
-    for column, value in asked.items():
-        every = every[every[column] == value]
+    every = where(every, **asked)
     nearest = min(set(every["n_tasks"]), key=lambda n: abs(math.log(n / count)))
     means = every[every["n_tasks"] == nearest].groupby("merge")["value"].mean()
     return (means - means["arithmetic"]).to_dict()

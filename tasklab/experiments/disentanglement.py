@@ -12,7 +12,7 @@ from tasklab.analyses import coefficients
 from tasklab.analyses import disentanglement as disentangle
 from tasklab.analyses.finite import check_grid
 from tasklab.errors import TasklabError, texts, whole
-from tasklab.experiments.kit import Claim, Lab, Rows, Sides, Trial, experiment, run, several
+from tasklab.experiments.kit import Claim, Lab, Rows, Sides, Trial, experiment, run, several, where
 from tasklab.experiments.lab import pairs_of
 from tasklab.experiments.runner import affine_methods
 from tasklab.records.images import box_means
@@ -67,12 +67,9 @@ def _beyond(claim: Claim, rows: pd.DataFrame, _: pd.DataFrame) -> Sides:
 
 def _pretraining(claim: Claim, rows: pd.DataFrame, records: pd.DataFrame) -> Sides:
     """The disentanglement error of a model (`pretrained`), and of the untrained one (`random`)."""
-    sides = {"pretrained": rows[rows["init"] == "pretrained"]}
-    sides["random"] = records[records["init"] == "random"]
     chosen = {"experiment": "disentanglement", "metric": claim.metric, "method": "nonlinear"}
-    for name, value in chosen.items():
-        sides = {side: part[part[name] == value] for side, part in sides.items()}
-    return sides
+    sides = {"pretrained": rows, "random": records}
+    return {side: where(part, init=side, **chosen) for side, part in sides.items()}
 
 
 @experiment(

@@ -13,7 +13,7 @@ import pandas as pd
 from tasklab.analyses import coefficients, editing
 from tasklab.errors import TasklabError, wholes
 from tasklab.experiments.estimate import looked_at
-from tasklab.experiments.kit import Claim, Lab, Rows, Sides, by_seed, experiment, tidy
+from tasklab.experiments.kit import Claim, Lab, Rows, Sides, by_seed, experiment, tidy, where
 from tasklab.experiments.runner import Trial, affine_methods, kept, known_methods, records, run
 from tasklab.progress import track
 from tasklab.records.images import packed
@@ -53,8 +53,7 @@ def _passes_of_negations(lab: Lab) -> int:
 
 def _gaps(claim: Claim, rows: pd.DataFrame, _: pd.DataFrame) -> Sides:
     """By how many points each method is below non-linear fine-tuning, on each task."""
-    rows = rows[(rows["metric"] == claim.metric) & (rows["split"] == "test")]
-    rows = rows[rows["init"] == "pretrained"]
+    rows = where(rows, metric=claim.metric, split="test", init="pretrained")
     if claim.experiment == "addition":
         rows = rows[rows["n_tasks"] == rows["n_tasks"].max()]
     keys = ["seed", "task", "subset"]
@@ -91,8 +90,8 @@ def _over_start(claim: Claim, rows: pd.DataFrame, records: pd.DataFrame) -> Side
     rows = rows[(rows["metric"] == claim.metric) & (rows["split"] == "test")]
     rows = rows[rows["n_tasks"] == rows["n_tasks"].max()]
     sides = dict(iter(rows.groupby("method")))
-    before = records[(records["method"] == "pretrained") & (records["metric"] == "single")]
-    before = before[before["model"] == rows["model"].iloc[0]].groupby("task")["value"].mean()
+    usual = {"method": "pretrained", "metric": "single", "model": rows["model"].iloc[0]}
+    before = where(records, **usual).groupby("task")["value"].mean()
     first = next(iter(sides.values()))
     return {**sides, "start": first.assign(value=first["task"].map(before), hits=None)}
 

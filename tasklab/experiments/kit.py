@@ -7,4 +7,4 @@ from tasklab.experiments.registry import Run, experiment, trained, usual_runs
 from tasklab.experiments.runner import Trial, grid, kept, known_methods, records, run, stored
 from tasklab.records.claims import Claim, Sides, by_seed
 from tasklab.records.schema import LEADING_MERGES, Rows
-from tasklab.records.table import combine, filled, tidy
+from tasklab.records.table import combine, filled, tidy, where

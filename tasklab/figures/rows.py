@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any, TypeVar
 
 import pandas as pd
 
 from tasklab.figures.style import COLOURS, NothingToDrawError
+from tasklab.records.table import where as where
 
 Rows = TypeVar("Rows", pd.DataFrame, pd.Series)
 
@@ -35,15 +35,6 @@ def select(
     there = list(dict.fromkeys(df["experiment"])) if "experiment" in df else []
     have = f", only of {', '.join(map(str, there))}" if there else ""
     return require_rows(rows, f"there are no records of {words!r}{have}")
-
-
-def where(df: pd.DataFrame, **wanted: Any) -> pd.DataFrame:
-    """Return the records whose columns have the given value, or one of several (no tuple)."""
-    for name, value in wanted.items():
-        several = isinstance(value, Iterable) and not isinstance(value, str | tuple)
-        found = df[name].isin(list(value)) if several else df[name] == value
-        df = df[found.fillna(False).astype(bool)]
-    return df
 
 
 def averaged(df: pd.DataFrame, *by: str) -> pd.DataFrame:

@@ -18,8 +18,10 @@ import pandas as pd
 from tasklab.records.claims import Claim
 from tasklab.records.intervals import Source, half_width
 from tasklab.records.schema import MAKE
+from tasklab.records.table import where
 
 _KNOWN = ("AMD", "Intel")
+_KEYS = ("method", "task", "subset", "seed", "n_tasks")  # of a run
 # Metric -> standard deviation between makes of one run's mean over tasks (in the metric's unit),
 # and the number of differences it is from. Source: `mini`'s runs at seeds 0 to 2 in bfloat16, in
 # the recorded parts `editing` (Intel) and `pretraining` (AMD); `spread` computes it,
@@ -89,7 +91,12 @@ def runs(one: pd.DataFrame, other: pd.DataFrame, experiment: str, metric: str) -
 
     A row is a method, task and seed.
     """
-    tables = [_of_runs(table, experiment, metric) for table in (one, other)]
+    chosen = {"experiment": experiment, "metric": metric, "split": "test"}
+    tables = []
+    for table in (one, other):
+        rows = where(table, **chosen, model="mini", init="pretrained")
+        rows = rows[rows["method"] != "pretrained"].fillna({"subset": "", "n_tasks": 0})
+        tables.append(rows[[*_KEYS, "value"]].drop_duplicates())
     both = tables[0].merge(tables[1], on=list(_KEYS), suffixes=("", "_other"))
     return both.assign(difference=both["value_other"] - both["value"])
 
@@ -101,14 +108,3 @@ def spread(runs: pd.DataFrame) -> tuple[float, int]:
     """
     each = runs.groupby(["method", "seed"])["difference"].mean()
     return math.sqrt((each**2).mean() / 2), len(each)
-
-
-_KEYS = ("method", "task", "subset", "seed", "n_tasks")
-
-
-def _of_runs(table: pd.DataFrame, experiment: str, metric: str) -> pd.DataFrame:
-    chosen = (table["experiment"] == experiment) & (table["metric"] == metric)
-    chosen &= (table["method"] != "pretrained") & (table["model"] == "mini")
-    chosen &= (table["init"] == "pretrained") & (table["split"] == "test")
-    rows = table[chosen].fillna({"subset": "", "n_tasks": 0})
-    return rows[[*_KEYS, "value"]].drop_duplicates()

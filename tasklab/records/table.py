@@ -130,11 +130,17 @@ def select(
     df: pd.DataFrame, experiment: str, metric: str, method: str, n_tasks: int
 ) -> pd.DataFrame:
     """Return the records of a method on test images."""
-    chosen = (df["experiment"] == experiment) & (df["metric"] == metric)
-    chosen &= (df["method"] == method) & (df["split"] == "test")
-    if experiment == "addition":
-        chosen &= (df["n_tasks"] == n_tasks).fillna(False).astype(bool)
-    return df[chosen]
+    rows = where(df, experiment=experiment, metric=metric, method=method, split="test")
+    return where(rows, n_tasks=n_tasks) if experiment == "addition" else rows
+
+
+def where(df: pd.DataFrame, **wanted: Any) -> pd.DataFrame:
+    """Return the records whose columns have the given value, or one of several (no tuple)."""
+    for name, value in wanted.items():
+        several = isinstance(value, Iterable) and not isinstance(value, str | tuple)
+        found = df[name].isin(list(value)) if several else df[name] == value
+        df = df[found.fillna(False).astype(bool)]
+    return df
 
 
 def _obey(df: pd.DataFrame) -> None:

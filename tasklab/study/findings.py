@@ -30,6 +30,7 @@ from tasklab.records.statements import (
     plain,
     verdict_rows,
 )
+from tasklab.records.table import where
 from tasklab.study.results import recorded
 
 _SENTENCES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
@@ -219,10 +220,7 @@ def _merges(model: str) -> dict[str, Any]:
 
 def _of(records: pd.DataFrame, **chosen: object) -> pd.DataFrame:
     """Return the records of test images that have these values."""
-    rows = records[records["split"] == "test"]
-    for name, value in chosen.items():
-        rows = rows[(rows[name] == value).fillna(False).astype(bool)]
-    return rows
+    return where(records, split="test", **chosen)
 
 
 def _mean(records: pd.DataFrame, **chosen: object) -> float:
