@@ -57,12 +57,7 @@ def page_of(name: str) -> str:
 
 
 def check(name: str, model: str) -> None:
-    """Raise a `TasklabError` if a chapter cannot be read with a model.
-
-    Args:
-        name: Of the chapter.
-        model: Short name.
-    """
+    """Raise a `TasklabError` if a chapter cannot be read with a model."""
     if chapter(name).attention and not has_attention(model):
         able = [one for one in REGISTRY if has_attention(one) and REGISTRY[one].kind == "clip"]
         raise TasklabError(

@@ -131,7 +131,6 @@ class Chapter:
         """List the works of a notebook.
 
         Args:
-            preset: Of the parameters.
             live: `"all"`, or `"example"` for *Run it yourself* alone.
             page: `"chapter"` or `"more"`; by default both.
         """

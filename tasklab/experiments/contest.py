@@ -263,10 +263,7 @@ def contest(
     """Compare merges of some task vectors.
 
     Args:
-        lab: The model they start from, with their tasks and images.
-        vectors: One for each task of the lab.
         method: How they were fine-tuned: a linear method's are edited in the tangent model.
-        merges: Names of `merging.METHODS`.
         labels: Whether accuracy on validation images chooses, and not E.
 
     Raises:

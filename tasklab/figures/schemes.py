@@ -90,8 +90,6 @@ def closed_table(df: pd.DataFrame, table: str = "1", *, method: str = "nonlinear
     brackets; compare the order of rows. Records: `single` and `addition`.
 
     Args:
-        df: The records.
-        table: Of the paper.
         method: Whose vectors are added; `full` in table 3.
     """
     if is_awaited(df):

@@ -32,8 +32,6 @@ def replication(
     same in both, are left out.
 
     Args:
-        first: Verdicts in one world.
-        second: Verdicts on the same claims in another.
         here: Whether to compare what holds on the tried tasks alone, where a statement is about
             tasks in general.
 

@@ -59,12 +59,7 @@ class Finding(NamedTuple):
 
 
 def findings(verdicts: Iterable[Verdict], model: str = "mini") -> tuple[Finding, ...]:
-    """Return the landing page's three findings, less those that are not recorded.
-
-    Args:
-        verdicts: On the claims of all papers.
-        model: Whose records they are about.
-    """
+    """Return the landing page's three findings, less those that are not recorded."""
     said, numbers = _Said(verdicts), _numbers(model)
     three = [
         Finding(**{name: text.format(**numbers, mark=_By(said.mark)) for name, text in one.items()})
@@ -75,11 +70,6 @@ def findings(verdicts: Iterable[Verdict], model: str = "mini") -> tuple[Finding,
 
 def found(chapter: str, verdicts: Iterable[Verdict], model: str = "mini") -> str:
     """Return a chapter's findings and how many of its statements are decided, as Markdown.
-
-    Args:
-        chapter: One of `chapters.CHAPTERS`.
-        verdicts: On its claims.
-        model: Whose records they are about.
 
     Raises:
         TasklabError: If there is no such chapter.

@@ -33,11 +33,6 @@ def judged(chapter: str, *, model: str = "mini", store: Store | None = None) -> 
     corrections that their statements survive among those of all chapters. As that takes seconds,
     verdicts are kept in the store, until the code that judges, a claim or a record changes.
 
-    Args:
-        chapter: One of `chapters.CHAPTERS`.
-        model: Which model the claims are about.
-        store: Where they are kept; by default the user's.
-
     Raises:
         TasklabError: If there is no such chapter.
     """

@@ -49,9 +49,6 @@ def study(
     """Compute a part of a chapter's records (preset `full`) and write them as a data file.
 
     Args:
-        chapter: One of `chapters.CHAPTERS`.
-        parameters: What to study.
-        part: One of the chapter's parts.
         out: The CSV file; by default the recorded results that ship with the package.
         jobs: Processes that share the work and the processor's cores: with small models two with
             one core each are faster than one with two.
@@ -217,7 +214,6 @@ def behind(asked: Mapping[tuple[str, str], Artifact], store: Store) -> dict[str,
 
     Args:
         asked: Artifacts that the store was asked for while the records were collected.
-        store: The one that has them.
 
     Returns:
         recipe: the choices that all fine-tuning runs share, if there are runs, the weights that

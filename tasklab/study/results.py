@@ -43,9 +43,6 @@ def how_many_recorded() -> tuple[int, int]:
 def sittings_of(chapter: str) -> pd.DataFrame:
     """Return where and when the recorded results of a chapter were made, one row per sitting.
 
-    Args:
-        chapter: One of `chapters.CHAPTERS`.
-
     Returns:
         Columns part, seeds, commit, day, precision of fine-tuning, machine, hours of fine-tuning
         and of measuring, summed over processes; empty where they were not kept.
@@ -76,10 +73,6 @@ def _processor(machine: Mapping[str, Any]) -> str:
 
 def recorded(chapter: str, part: str = "editing") -> tuple[pd.DataFrame, dict[str, Any]]:
     """Return the recorded results of the full preset that ship with the package.
-
-    Args:
-        chapter: One of `chapters.CHAPTERS`.
-        part: One of the chapter's parts.
 
     Returns:
         Tidy records, and their provenance; both are empty while the part is not recorded
@@ -163,10 +156,7 @@ def _of_the_first(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
 
 
 def gains(df: pd.DataFrame) -> pd.DataFrame:
-    """Return by how much a linearized step costs less here than as the papers list it.
-
-    Args:
-        df: Records of `experiments.step_cost`.
+    """Return by how much a linearized step (`experiments.step_cost`) costs less than the papers'.
 
     Returns:
         A row for time and one for memory: the listing's cost and the one here as multiples of a

@@ -93,11 +93,7 @@ class Factors:
 
 
 def corrected(encoder: Encoder, images: Tensor, *, draws: int | None = 1, seed: int = 0) -> Factors:
-    """Return the factors of one data set in their eigenvectors, with measured scales (EK-FAC).
-
-    Args:
-        draws: As for `factors`.
-    """
+    """Return the factors of one data set in their eigenvectors, with measured scales (EK-FAC)."""
     plain = factors(encoder, [images], draws=draws, seed=seed)
     bases = [
         {name: torch.linalg.eigh(factor.double())[1].to(factor) for name, factor in table.items()}
