@@ -23,7 +23,6 @@ def page(contest: Contest, about: Mapping[str, Any]) -> str:
     """Return the page.
 
     Args:
-        contest: What was found.
         about: `model`, `suite`, `vectors` (rows of vector, task, method, norm, notes), `images`
             (task -> images by split), `written` (what was written beside the page), `provenance`.
     """

@@ -268,9 +268,6 @@ class Lab(ByHand, FromPublished):
     def relative_terms(self, role: str) -> tuple[Parameters, Suite]:
         """Return the parameters and the tasks of a relative, without loading it.
 
-        Args:
-            role: As of `relative`.
-
         Raises:
             LeftOutError: If the model has no such relative, as those of the second world.
         """

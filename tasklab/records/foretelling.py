@@ -126,7 +126,6 @@ def left_out(
     one task, and used for those with it; every task is left out once.
 
     Args:
-        outcome: One of `OUTCOMES`.
         by: Columns that a row of the result is for; `()` for one over all methods and encoders.
 
     Returns:

@@ -95,10 +95,6 @@ class Earlier:
     ) -> tuple[pd.DataFrame, dict[str, Any]]:
         """Return these records with those of a further sitting, and the provenance of both.
 
-        Args:
-            table: Tidy records of further seeds.
-            origin: Their provenance.
-
         Returns:
             The records, what does not depend on a seed as it was recorded first; and the latest
             provenance with all seeds, seconds of all sittings, and an entry for each of these.

@@ -76,13 +76,7 @@ def block(kind: Kind, dtype: torch.dtype) -> dual.Run:
 
 
 class Quick:
-    """A function that has a quicker form, which is given up for good where it fails.
-
-    Args:
-        quick: The quicker form.
-        usual: The function.
-        said: What fails, for the log.
-    """
+    """A function that has a quicker form, which is given up for good where it fails."""
 
     failed: set[str] = set()  # noqa: RUF012 - of all: what fails once in a process fails again
 
