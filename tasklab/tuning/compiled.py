@@ -76,7 +76,7 @@ def block(kind: Kind, dtype: torch.dtype) -> dual.Run:
 
 
 class Quick:
-    """A function that has a quicker form, which is given up for good where it fails."""
+    """A function (`usual`) with a form that is `quick`, given up for good where that fails."""
 
     failed: set[str] = set()  # noqa: RUF012 - of all: what fails once in a process fails again
 
