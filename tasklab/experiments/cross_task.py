@@ -17,6 +17,7 @@ from tasklab.analyses.edited import Edited
 from tasklab.analyses.finite import as_coefficient, as_coefficients
 from tasklab.errors import wholes
 from tasklab.experiments import small_networks
+from tasklab.experiments.disentanglement import checked_pairs
 from tasklab.experiments.kit import Claim, Lab, Rows, Sides, experiment, filled, several, tidy
 from tasklab.experiments.runner import Trial, run
 from tasklab.records.schema import NETWORKS
@@ -133,27 +134,30 @@ def cross_task(
     methods: Sequence[str],
     *,
     alphas: Sequence[float] = (0.25, 0.5, 0.75),
+    pairs: Sequence[tuple[str, str]] | None = None,
 ) -> pd.DataFrame:
-    """Measure cross-task linearity between models of all pairs of tasks (CTL, section 4.1).
+    """Measure cross-task linearity between models of different tasks (CTL, section 4.1).
 
     Each pair is measured on the images of both its tasks.
 
     Args:
         alphas: Places on the segment theta_alpha = alpha theta_i + (1 - alpha) theta_j.
+        pairs: Of tasks; by default all.
     """
-    pairs = list(itertools.combinations(several(lab.suite), 2))
+    every = itertools.combinations(several(lab.suite), 2)
+    chosen = checked_pairs(lab, every if pairs is None else pairs)
     as_coefficients(alphas)
 
     def plan(vectors: Mapping) -> Plan:
         models = {task: (vector, 1.0) for task, vector in vectors.items()}
         merges = [
             Merge(f"{i}+{j}|{alpha:g}", {i: alpha, j: 1 - alpha}, (i, j))
-            for i, j in pairs
+            for i, j in chosen
             for alpha in alphas
         ]
         return models, merges
 
-    return _measured(lab, "ctl", methods, plan, pairs=[list(p) for p in pairs], at=list(alphas))
+    return _measured(lab, "ctl", methods, plan, pairs=[list(p) for p in chosen], at=list(alphas))
 
 
 @experiment(linearity("ctl_addition"), passes=_passes)
