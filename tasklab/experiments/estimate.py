@@ -46,9 +46,7 @@ class Plan:
     passed: int = 0  #: Images that pass through a model without training
 
     def __add__(self, other: Plan) -> Plan:
-        pairs = zip(dataclasses.astuple(self), dataclasses.astuple(other), strict=True)
-        names = (field.name for field in dataclasses.fields(Plan))
-        return Plan(**dict(zip(names, map(sum, pairs), strict=True)))
+        return Plan(**{name: value + getattr(other, name) for name, value in vars(self).items()})
 
     def __str__(self) -> str:
         runs = f"{self.runs} fine-tuning run{'' if self.runs == 1 else 's'}"

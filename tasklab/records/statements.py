@@ -163,22 +163,20 @@ def verdict_rows(verdicts: Iterable[Verdict], *, cells: bool = True) -> pd.DataF
         tested = sum(cell.outcome != "not tested" for cell in entry.cells)
         common = {"paper": claim.paper, "headline": claim.headline, "setting": claim.setting}
         common |= {"statement": claim.statement, "evidence": claim.evidence, "short": claim.short}
-        numbers = {"n_cells": tested, "cells_holding": entry.cells_holding}
-        numbers["mixed"] = max(cell.mixed for cell in entry.cells)
-        own = {"id": claim.entry, "cell": "", "corrected": entry.corrected}
-        own["survives"] = ", ".join(entry.survives)
+        own = {"id": claim.entry, "cell": "", "corrected": entry.corrected, "n_cells": tested}
+        own |= {"survives": ", ".join(entry.survives), "cells_holding": entry.cells_holding}
+        own["mixed"] = max(cell.mixed for cell in entry.cells)
         own |= {"robust": ""} if tested > 1 else {}  # it is that of one cell
         alone = entry.here.weakest if entry.here else None
         here = _here(alone, entry.here.outcome if entry.here else "")
         if alone and alone.claim.id != entry.weakest.claim.id:
             here["here_cell"] = alone.claim.cell
-        rows.append(common | _numbers(entry.weakest, entry.outcome) | here | numbers | own)
+        rows.append(common | _numbers(entry.weakest, entry.outcome) | here | own)
         for cell in entry.cells if cells and len(entry.cells) > 1 else ():
-            labels = {"id": cell.claim.id, "cell": cell.claim.cell, "corrected": "", "survives": ""}
-            numbers = {"n_cells": 0, "cells_holding": 0}
-            alone = cell.on_these_tasks
-            here = _here(alone, alone.outcome if alone else "")
-            rows.append(common | _numbers(cell, cell.outcome) | here | numbers | labels)
+            own = {"id": cell.claim.id, "cell": cell.claim.cell, "corrected": "", "survives": ""}
+            own |= {"n_cells": 0, "cells_holding": 0}
+            here = _here(alone := cell.on_these_tasks, alone.outcome if alone else "")
+            rows.append(common | _numbers(cell, cell.outcome) | here | own)
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
