@@ -175,7 +175,8 @@ def verdict_rows(verdicts: Iterable[Verdict], *, cells: bool = True) -> pd.DataF
         for cell in entry.cells if cells and len(entry.cells) > 1 else ():
             own = {"id": cell.claim.id, "cell": cell.claim.cell, "corrected": "", "survives": ""}
             own |= {"n_cells": 0, "cells_holding": 0}
-            here = _here(alone := cell.on_these_tasks, alone.outcome if alone else "")
+            alone = cell.on_these_tasks
+            here = _here(alone, alone.outcome if alone else "")
             rows.append(common | _numbers(cell, cell.outcome) | here | own)
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
