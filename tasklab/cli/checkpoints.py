@@ -214,14 +214,9 @@ def export(
     accuracies = exchange.exporting.accuracies_of(lab.store, runs.values())
     init = "" if lab.parameters.init == "pretrained" else f"{lab.parameters.init}-"
     for name, run in runs.items():
-        folder = exchange.exporting.write(
-            run,
-            lab.clip.encoder,
-            target / f"{init}{name}",
-            accuracies=accuracies[run.key],
-            base=with_base,
-        )
-        print(folder, flush=True)
+        about: dict[str, Any] = {"accuracies": accuracies[run.key], "base": with_base}
+        place = target / f"{init}{name}"
+        print(exchange.exporting.write(run, lab.clip.encoder, place, **about), flush=True)
     print(f"{len(runs)} {'run' if len(runs) == 1 else 'runs'} exported")
     if named and missing:
         print(f"{len(missing)} of {len(wanted)} runs are not in the store, such as {missing[0]}")

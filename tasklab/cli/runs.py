@@ -75,15 +75,10 @@ def source(name: str, given: Given) -> Source:
     names = lab.clip.encoder.params
     vector = tasklab.TaskVector({n: x for n, x in run.tensors().items() if n in names})
     return exchange.merged.Source(
-        name=name,
-        vector=exchange.merged.read_from(run.file, vector),
-        model=lab.parameters.model,
-        task=task,
-        method=method,
-        init=lab.parameters.init,
-        weights=lab.clip.encoder.weights_hash,
-        sha256=file_sha256(run.file),
-    )
+        name=name, vector=exchange.merged.read_from(run.file, vector),
+        model=lab.parameters.model, init=lab.parameters.init, task=task, method=method,
+        weights=lab.clip.encoder.weights_hash, sha256=file_sha256(run.file),
+    )  # fmt: skip
 
 
 def what_is_stored(store: Store, parameters: Parameters) -> str:

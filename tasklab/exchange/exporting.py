@@ -33,20 +33,12 @@ from tasklab.tuning.recipe import REHEARSAL_STEPS
 HEAD_FILE, BASE_FILE, CONFIG_FILE, CARD_FILE = (
     "head.safetensors", "theta_0.safetensors", "config.json", "README.md",
 )  # fmt: skip
-_TRAINING = (  # rows of the card's table: field of the configuration, in words
-    ("suite", "suite of tasks"),
-    ("data", "training images"),
-    ("init", "encoder at the start"),
-    ("head", "head"),
-    ("steps", "steps"),
-    ("batch_size", "batch size"),
-    ("lr", "highest learning rate"),
-    ("warmup", "warm-up steps"),
-    ("weight_decay", "weight decay"),
-    ("clip", "largest gradient norm"),
-    ("precision", "precision"),
-    ("seed", "seed"),
-)
+_TRAINING = {  # rows of the card's table: field of the configuration, in words
+    "suite": "suite of tasks", "data": "training images", "init": "encoder at the start",
+    "head": "head", "steps": "steps", "batch_size": "batch size", "lr": "highest learning rate",
+    "warmup": "warm-up steps", "weight_decay": "weight decay", "clip": "largest gradient norm",
+    "precision": "precision", "seed": "seed",
+}  # fmt: skip
 
 
 def write(
@@ -73,13 +65,8 @@ def write(
         )
     names = ("model", "init", "task", "method", "seed", "weights")
     about = {name: run.config[name] for name in names} | {"run": run.key, "sha256": run.sha256}
-    content = {
-        **about,
-        "config": run.config,
-        "record": run.record,
-        "accuracies": list(accuracies),
-        "tasklab": __version__,
-    }
+    content = {**about, "config": run.config, "record": run.record}
+    content |= {"accuracies": list(accuracies), "tasklab": __version__}
     with explained(folder, "write to", "--out"):
         _free(folder, content)
         base = base or (folder / BASE_FILE).is_file()
@@ -176,7 +163,7 @@ def _training(run: Artifact) -> str:
     if "lr" in record:  # what was taken where the configuration asks for a search
         config["lr"] = record["lr"]
     rows = [("method", config["method"])]
-    for name, words in _TRAINING:
+    for name, words in _TRAINING.items():
         rows += [(words, config[name])] if name in config else []
         if name == "steps" and config.get(name, REHEARSAL_STEPS) < REHEARSAL_STEPS:
             note = f"yes: with fewer than {REHEARSAL_STEPS} steps the numbers here mean nothing"

@@ -193,20 +193,10 @@ def add(
     vector = _by_method(made.vector, method, model, checkpoint)
     name = name or f"{task}_{method}"
     notes += far(made.distance)
-    record = {
-        "task": task,
-        "method": method,
-        "init": checkpoint.init,
-        "source": source or str(path),
-        "sha256": checkpoint.sha256,
-        "layout": checkpoint.layout,
-        "notes": notes,
-        "weights": made.weights,
-        "base": made.base,
-        "norm": vector.norm(),
-        "distance": made.distance,
-        "tensors": len(vector),
-    }
+    about = {part: getattr(checkpoint, part) for part in ("init", "sha256", "layout")}
+    about |= {part: getattr(made, part) for part in ("weights", "base", "distance")}
+    about |= {"task": task, "method": method, "source": source or str(path), "notes": notes}
+    record = {**about, "norm": vector.norm(), "tensors": len(vector)}
     kept = store.get(KIND, {"model": model, "name": name}, lambda _: (vector, record))
     same = ("sha256", "weights", "method", "task")
     if any(kept.record[part] != record[part] for part in same):

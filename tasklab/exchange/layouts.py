@@ -17,6 +17,7 @@ import collections
 import dataclasses
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Size, Tensor
@@ -156,25 +157,18 @@ def _from_vit(tensors: Tensors, own: Shapes, prefix: str) -> Weights:
     inside = {n.removeprefix(prefix): x for n, x in tensors.items() if n.startswith(prefix)}
     theta = vit_from_transformers(inside)
     read = sum(3 if ".attn.qkv." in name else 1 for name in theta)
-    return Weights(
-        "transformers' ViT",
-        theta,
-        left=len(tensors) - read,
-        prefix=prefix,
-        missing=tuple(name for name in own if name not in theta),
-    )
+    missing = tuple(name for name in own if name not in theta)
+    left = len(tensors) - read
+    return Weights("transformers' ViT", theta, left=left, prefix=prefix, missing=missing)
 
 
 def _from_open_clip(tensors: Tensors, own: Shapes, prefix: str) -> Weights:
     inside = {n.removeprefix(prefix): x for n, x in tensors.items() if n.startswith(prefix)}
     theta = {n: x for n, x in inside.items() if n in own or not _CLASSIFIER.fullmatch(n)}
-    return Weights(
-        f"names as in open_clip behind {shown(prefix)}" if prefix else "names as in open_clip",
-        theta,
-        left=len(tensors) - len(theta),
-        prefix=prefix,
-        missing=tuple(f"{prefix}{name}" for name in own if name not in theta),
-    )
+    layout = f"names as in open_clip{f' behind {shown(prefix)}' if prefix else ''}"
+    missing = tuple(f"{prefix}{name}" for name in own if name not in theta)
+    left = len(tensors) - len(theta)
+    return Weights(layout, theta, left=left, prefix=prefix, missing=missing)
 
 
 def _from_transformers(tensors: Tensors, own: Shapes) -> Weights:
@@ -205,14 +199,8 @@ def _from_transformers(tensors: Tensors, own: Shapes) -> Weights:
         if name not in read and name != _PROJECTION and not name.endswith(f".{_PROJECTION}"):
             theta[f"{name} of open_clip" if name in own else name] = tensor
     left = len(tensors) - len(inside) - sum(not name.startswith(prefix) for name in projections)
-    return Weights(
-        TRANSFORMERS,
-        theta,
-        left=left,
-        prefix=prefix,
-        missing=tuple(missing),
-        projected=bool(projections) or whole,
-    )
+    about: dict[str, Any] = {"missing": tuple(missing), "projected": bool(projections) or whole}
+    return Weights(TRANSFORMERS, theta, left=left, prefix=prefix, **about)
 
 
 def text_tower(tensors: Tensors, named: Weights, names: Sequence[str]) -> dict[str, Tensor]:

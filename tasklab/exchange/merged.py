@@ -86,16 +86,11 @@ def find(
                 f"{theirs[:12]}: give the checkpoint that it starts from as --base, or none."
             )
         return Source(
-            name=text,
-            vector=read_from(file, vector),
-            model=model,
-            task=file.stem,
-            method=found.method or "nonlinear",
-            init=start,
+            name=text, vector=read_from(file, vector), model=model, task=file.stem,
+            method=found.method or "nonlinear", init=start, sha256=found.sha256,
             weights=theirs if base is not None else found.weights,
-            sha256=found.sha256,
             notes=tuple(importing.far(vector.norm() / size if size else None)),
-        )
+        )  # fmt: skip
     made = importing.compare(text, model, base=base)
     one = made.checkpoint
     kept = None if one.vector is None else file
@@ -104,16 +99,12 @@ def find(
         with explained(room, "write to", "--out"):
             write_tensors(made.vector, kept)
     return Source(
-        name=text,
+        name=text, model=model, method=one.method or "nonlinear", init=one.init,
         vector=made.vector if kept is None else read_from(kept, made.vector),
-        model=model,
         task=one.task or (file if Path(text).is_file() else Path(text)).stem,
-        method=one.method or "nonlinear",
-        init=one.init,
-        weights=made.weights,
-        sha256=one.sha256,
+        weights=made.weights, sha256=one.sha256,
         notes=(*one.notes, *importing.far(made.distance)),
-    )
+    )  # fmt: skip
 
 
 def read_from(file: Path, vector: TaskVector) -> TaskVector:
@@ -229,14 +220,7 @@ def write(
 
 def _imported(name: str, store: Store, model: str | None) -> Source:
     kept = places.imported(name, store, model)
-    return Source(
-        name=name,
-        vector=read_from(kept.file, TaskVector(kept.tensors())),
-        model=kept.config["model"],
-        task=kept.record["task"],
-        method=kept.record["method"],
-        init=kept.record.get("init", "pretrained"),  # older ones do not tell
-        weights=kept.record["weights"],
-        sha256=kept.record["sha256"],
-        notes=tuple(kept.record["notes"]),
-    )
+    about = {part: kept.record[part] for part in ("task", "method", "weights", "sha256")}
+    about |= {"init": kept.record.get("init", "pretrained")}  # older ones do not tell
+    about |= {"model": kept.config["model"], "notes": tuple(kept.record["notes"])}
+    return Source(name=name, vector=read_from(kept.file, TaskVector(kept.tensors())), **about)

@@ -18,20 +18,12 @@ from tasklab.storage import fetching
 VECTOR_FILE = "task_vector.safetensors"  # as `tasklab export` writes it
 _SAVED = "tasklab task vector"  # what a file of `TaskVector.save` calls itself
 _INDEX = ".index.json"  # names the files that a large checkpoint is split over
-_TRANSFORMERS = (
-    "model.safetensors",
-    f"model.safetensors{_INDEX}",
-    "pytorch_model.bin",
-    f"pytorch_model.bin{_INDEX}",
-)
 ADAPTERS = ("adapter_model.safetensors", "adapter_model.bin")  # `layouts` says what is wrong
 FILES = (  # in a folder, first comes first: timm's repositories have both libraries' files
-    VECTOR_FILE,
-    "open_clip_model.safetensors",
-    "open_clip_pytorch_model.bin",
-    *_TRANSFORMERS,
-    *ADAPTERS,
-)
+    VECTOR_FILE, "open_clip_model.safetensors", "open_clip_pytorch_model.bin",
+    "model.safetensors", f"model.safetensors{_INDEX}", "pytorch_model.bin",
+    f"pytorch_model.bin{_INDEX}", *ADAPTERS,
+)  # fmt: skip
 _SUFFIXES = {".safetensors", ".pt", ".pth", ".bin", ".ckpt"}
 _SETTINGS = "config.json"
 _OPEN_CLIP = "open_clip_config.json"

@@ -208,14 +208,9 @@ def _curves(lab: Lab, records: pd.DataFrame, split: str) -> tuple[Curve, ...]:
 def _shown(
     evaluator: Evaluator, task: str, split: str, scores: np.ndarray, images: int, pictures: int
 ) -> ShownTask:
-    seen = evaluator.images(task, split)
-    return ShownTask(
-        name=task,
-        classes=tuple(evaluator.suite[task].classes),
-        labels=seen.y.cpu().numpy()[:images],
-        scores=scores,
-        pictures=_pictures(seen.x[:pictures].cpu().numpy()),
-    )
+    seen, classes = evaluator.images(task, split), tuple(evaluator.suite[task].classes)
+    labels, shown = seen.y.cpu().numpy()[:images], _pictures(seen.x[:pictures].cpu().numpy())
+    return ShownTask(name=task, classes=classes, labels=labels, scores=scores, pictures=shown)
 
 
 def _pictures(x: np.ndarray) -> UInt8[np.ndarray, "K S S 3"]:

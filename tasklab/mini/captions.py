@@ -16,20 +16,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from tasklab.mini import catalog
 from tasklab.mini.aerial import land, places
 from tasklab.mini.camera import Camera, to_uint8
-from tasklab.mini.catalog import (
-    GLYPHS,
-    LAND,
-    PLACES,
-    PLATES,
-    RIMS,
-    SCENES,
-    SHAPES,
-    SYMBOLS,
-    TEXTURES,
-    VEHICLES,
-)
 from tasklab.mini.draw import (
     COLOUR_NAMES,
     COLOUR_TABLE,
@@ -56,6 +45,16 @@ ROUGH = Camera(
 ROUGH_SHARE = 0.35
 _COLOURS = len(COLOUR_NAMES)
 # How captions say what is drawn, one of each at random.
+_THING = (
+    "a {colour} {shape}", "a photo of a {shape}", "a picture of a {shape}",
+    "a {colour} {shape} on a background", "a {colour} object", "a {size} {shape}",
+)  # fmt: skip
+_ON_PLAIN = ("a {colour} {shape} on {ground}", "a {shape} on {ground} background")
+_OF_CLOTH = ("a {cloth} {shape}", "a {cloth} {colour} {shape}")
+_CHARACTER = (
+    "the {kind} {name}", "a {ink} {kind} {name}", "the {kind} {name} on {ground}",
+    "a {kind} , {ink} on {ground}", "a printed {kind} {name}",
+)  # fmt: skip
 _TWO = (
     "a {a} {p} and a {b} {q}", "a {p} next to a {q}", "two objects , {a} and {b}",
     "a {p} and a {q}", "a {a} {p} left of a {q}",
@@ -90,18 +89,19 @@ def _other(rng: Rng, index: Tensor) -> Tensor:
     return (index + 1 + rng.integers(len(index), _COLOURS - 1)) % _COLOURS
 
 
+def _background(rng: Rng, colour: Tensor, plain: Tensor) -> Tensor:
+    """Return images of a colour where `plain`, and of a texture elsewhere."""
+    images = flat(palette(rng, colour, 0.05)), textured_background(rng, len(colour), 0.2)
+    return torch.where(plain[:, None, None, None], *images)
+
+
 def _one_object(rng: Rng, n: int) -> Drawn:
     behind, kind, surface = rng.integers(n, _COLOURS), rng.integers(n, 20), rng.integers(n, 16)
     ink = _other(rng, behind)
     plain, patterned, size = rng.chance(n, 0.6), rng.chance(n, 0.25), rng.uniform(n, 0.35, 0.9)
-    image = torch.where(
-        plain[:, None, None, None],
-        flat(palette(rng, behind, 0.05)),
-        textured_background(rng, n, 0.2),
-    )
-    u, v = local(
-        rng.uniform(n, -0.3, 0.3), rng.uniform(n, -0.3, 0.3), size, rng.uniform(n, -0.35, 0.35)
-    )
+    image = _background(rng, behind, plain)
+    dx, dy, angle = (rng.uniform(n, -most, most) for most in (0.3, 0.3, 0.35))
+    u, v = local(dx, dy, size, angle)
     alpha = shape_alpha(kind, u, v, size)
     image = blend(image, palette(rng, ink, 0.05), alpha)
     pattern = texture(rng, surface, u, v, rng.uniform(n, 6, 10))
@@ -109,28 +109,22 @@ def _one_object(rng: Rng, n: int) -> Drawn:
 
     captions = []
     for i in range(n):
-        colour, shape, ground = COLOUR_NAMES[ink[i]], SHAPES[kind[i]], COLOUR_NAMES[behind[i]]
-        options = [
-            f"a {colour} {shape}",
-            f"a photo of a {shape}",
-            f"a picture of a {shape}",
-            f"a {colour} {shape} on a background",
-            f"a {colour} object",
-            f"a {'big' if size[i] > 0.65 else 'small'} {shape}",
-        ]
-        if plain[i]:
-            options += [f"a {colour} {shape} on {ground}", f"a {shape} on {ground} background"]
-        if patterned[i]:
-            cloth = TEXTURES[surface[i]]
-            options += [f"a {cloth} {shape}", f"a {cloth} {colour} {shape}"]
-        captions.append(rng.choice(options))
+        colour, shape, ground = (
+            COLOUR_NAMES[ink[i]],
+            catalog.SHAPES[kind[i]],
+            COLOUR_NAMES[behind[i]],
+        )
+        named = {"colour": colour, "shape": shape, "ground": ground}
+        named |= {"size": "big" if size[i] > 0.65 else "small"}
+        named |= {"cloth": catalog.TEXTURES[surface[i]]}
+        forms = _THING + _ON_PLAIN * bool(plain[i]) + _OF_CLOTH * bool(patterned[i])
+        captions.append(rng.choice(forms).format(**named))
     return Drawn(TIDY(rng, image), captions, kind, ink, ink)
 
 
 def _two_objects(rng: Rng, n: int) -> Drawn:
     behind = rng.integers(n, _COLOURS)
-    plain = rng.chance(n, 0.6)[:, None, None, None]
-    image = torch.where(plain, flat(palette(rng, behind, 0.05)), textured_background(rng, n, 0.2))
+    image = _background(rng, behind, rng.chance(n, 0.6))
     inks, kinds = (_other(rng, behind), _other(rng, behind)), rng.integers(2 * n, 20).view(2, n)
     x = rng.uniform(n, -0.6, -0.4)
     for side, ink, kind in zip((1, -1), inks, kinds, strict=True):
@@ -140,7 +134,7 @@ def _two_objects(rng: Rng, n: int) -> Drawn:
     captions = []
     for i in range(n):
         a, b = (COLOUR_NAMES[ink[i]] for ink in inks)
-        p, q = (SHAPES[kind[i]] for kind in kinds)
+        p, q = (catalog.SHAPES[kind[i]] for kind in kinds)
         captions.append(rng.choice(_TWO).format(a=a, b=b, p=p, q=q))
     return Drawn(TIDY(rng, image), captions, kinds[0], torch.zeros_like(behind), inks[0])
 
@@ -154,7 +148,7 @@ def _textures(rng: Rng, n: int) -> Drawn:
     image = blend(flat(palette(rng, first)), palette(rng, second), values)
     captions = []
     for i in range(n):
-        name, a, b = TEXTURES[kind[i]], COLOUR_NAMES[first[i]], COLOUR_NAMES[second[i]]
+        name, a, b = catalog.TEXTURES[kind[i]], COLOUR_NAMES[first[i]], COLOUR_NAMES[second[i]]
         captions.append(rng.choice(_SURFACES).format(name=name, a=a, b=b))
     return Drawn(TIDY(rng, image), captions, kind, torch.zeros_like(kind), first)
 
@@ -166,30 +160,17 @@ def _glyphs(rng: Rng, n: int) -> Drawn:
     inverse = rng.chance(n, 0.35)  # white on black
     ground = torch.where(inverse, COLOUR_NAMES.index("black"), ground)
     ink = torch.where(inverse, COLOUR_NAMES.index("white"), ink)
-    alpha = glyph_alpha(
-        rng,
-        character,
-        rng.integers(n, len(FONTS)),
-        rng.pose(n, (-0.2, 0.2), (0.5, 0.95), (-0.15, 0.15)),
-        shear=rng.uniform(n, -0.2, 0.2),
-        warp=rng.uniform(n, 0, 0.09),
-        stroke=rng.uniform(n, 0.2, 1.0),
-    )
+    font, pose = rng.integers(n, len(FONTS)), rng.pose(n, (-0.2, 0.2), (0.5, 0.95), (-0.15, 0.15))
+    limits = {"shear": (-0.2, 0.2), "warp": (0, 0.09), "stroke": (0.2, 1.0)}
+    bent = {name: rng.uniform(n, *between) for name, between in limits.items()}
+    alpha = glyph_alpha(rng, character, font, pose, **bent)
     image = blend(flat(palette(rng, ground, 0.04)), palette(rng, ink, 0.04), alpha)
     captions = []
     for i in range(n):
-        name, kind = GLYPHS[character[i]], "digit" if character[i] < 10 else "letter"
-        a, b = COLOUR_NAMES[ground[i]], COLOUR_NAMES[ink[i]]
-        options = [
-            f"the {kind} {name}",
-            f"a {b} {kind} {name}",
-            f"the {kind} {name} on {a}",
-            f"a {kind} , {b} on {a}",
-            f"a printed {kind} {name}",
-        ]
-        if kind == "digit":
-            options += [f"the number {name}"]
-        captions.append(rng.choice(options))
+        name, kind = catalog.GLYPHS[character[i]], "digit" if character[i] < 10 else "letter"
+        colours = {"ground": COLOUR_NAMES[ground[i]], "ink": COLOUR_NAMES[ink[i]]}
+        forms = _CHARACTER + ("the number {name}",) * (kind == "digit")
+        captions.append(rng.choice(forms).format(kind=kind, name=name, **colours))
     image = Camera(noise=0.06, contrast=0.2, blur=0.4)(rng, image)
     return Drawn(image, captions, character, torch.zeros_like(character), ink)
 
@@ -204,68 +185,63 @@ def _named(
 
 
 def _land(rng: Rng, n: int) -> Drawn:
-    kind = rng.integers(n, len(LAND))
+    kind = rng.integers(n, len(catalog.LAND))
     image = land(rng, kind, rng.uniform(n, -0.3, 0.3), rng.uniform(n, 6, 8), 0.04)
     forms = ("an aerial view of {}", "a satellite photo of {}", "{} from above")
-    return _named(rng, image, kind, LAND, (*forms, "a satellite photo of land"))
+    return _named(rng, image, kind, catalog.LAND, (*forms, "a satellite photo of land"))
 
 
 def _places(rng: Rng, n: int) -> Drawn:
-    kind = rng.integers(n, len(PLACES))
+    kind = rng.integers(n, len(catalog.PLACES))
     image = places(rng, kind, rng.uniform(n, -0.4, 0.4), rng.uniform(n, 0.8, 1.05), 0.05)
     forms = ("an aerial photo of a {}", "satellite imagery of a {}", "a {} from above")
-    return _named(rng, image, kind, PLACES, (*forms, "an aerial photo of a place"))
+    return _named(rng, image, kind, catalog.PLACES, (*forms, "an aerial photo of a place"))
 
 
 def _scenes(rng: Rng, n: int) -> Drawn:
-    kind = rng.integers(n, len(SCENES))
+    kind = rng.integers(n, len(catalog.SCENES))
     image = landscapes(rng, kind, rng.uniform(n, 0.0, 0.3), 0.05)
     forms = ("a photo of a {}", "a scene with a {}", "a landscape , {}")
-    return _named(rng, image, kind, SCENES, (*forms, "a photo of a landscape"))
+    return _named(rng, image, kind, catalog.SCENES, (*forms, "a photo of a landscape"))
 
 
 def _vehicles(rng: Rng, n: int) -> Drawn:
-    kind, ink = rng.integers(n, len(VEHICLES)), rng.integers(n, _COLOURS)
+    kind, ink = rng.integers(n, len(catalog.VEHICLES)), rng.integers(n, _COLOURS)
     striped = rng.chance(n, 0.4)
     image = flat(palette(rng, _other(rng, ink), 0.05))
     road = torch.full((n, 3), 0.4) + rng.normal(n, 3) * 0.05
     image = blend(image, road, coverage(0.5 - GRID_Y.expand(n, -1, -1)))
-    image = vehicles(
-        rng,
-        image,
-        kind,
-        palette(rng, ink, 0.05),
-        striped.float(),
-        rng.pose(n, (-0.08, 0.08), (0.8, 0.95), (-0.08, 0.08)),
-        torch.sign(rng.uniform(n, -1, 1)),
-    )
+    colour, pose = palette(rng, ink, 0.05), rng.pose(n, (-0.08, 0.08), (0.8, 0.95), (-0.08, 0.08))
+    facing = torch.sign(rng.uniform(n, -1, 1))
+    image = vehicles(rng, image, kind, colour, striped.float(), pose, facing)
     captions = []
     for i in range(n):
-        name, colour = VEHICLES[kind[i]], COLOUR_NAMES[ink[i]]
         finish = "striped " if striped[i] else rng.choice(["plain ", ""])
-        captions.append(rng.choice(_ROAD).format(finish=finish, name=name, colour=colour))
+        named = {
+            "name": catalog.VEHICLES[kind[i]],
+            "colour": COLOUR_NAMES[ink[i]],
+            "finish": finish,
+        }
+        captions.append(rng.choice(_ROAD).format(**named))
     return Drawn(Camera(noise=0.04, contrast=0.15)(rng, image), captions, kind, ink, ink)
 
 
 def _signs(rng: Rng, n: int) -> Drawn:
-    plate, symbol = rng.integers(n, len(PLATES)), rng.integers(n, len(SYMBOLS))
-    rim_name = rng.integers(n, len(RIMS))
-    rim = torch.tensor([COLOUR_NAMES.index(name) for name in RIMS])[rim_name]
+    plate, symbol = rng.integers(n, len(catalog.PLATES)), rng.integers(n, len(catalog.SYMBOLS))
+    rim_name = rng.integers(n, len(catalog.RIMS))
+    rim = torch.tensor([COLOUR_NAMES.index(name) for name in catalog.RIMS])[rim_name]
     plain = flat(torch.rand(n, 3, generator=rng.generator))
     busy = textured_background(rng, n, 0.15)
     image = torch.where(rng.chance(n, 0.5)[:, None, None, None], plain, busy)
-    image = signs(
-        rng,
-        image,
-        plate,
-        rim,
-        symbol,
-        rng.pose(n, (-0.1, 0.1), (0.7, 0.95), (-0.1, 0.1)),
-        rng.integers(n, len(FONTS)),
-    )
+    pose, font = rng.pose(n, (-0.1, 0.1), (0.7, 0.95), (-0.1, 0.1)), rng.integers(n, len(FONTS))
+    image = signs(rng, image, plate, rim, symbol, pose, font)
     captions = []
     for i in range(n):
-        colour, outline, mark = RIMS[rim_name[i]], PLATES[plate[i]], SYMBOLS[symbol[i]]
+        colour, outline, mark = (
+            catalog.RIMS[rim_name[i]],
+            catalog.PLATES[plate[i]],
+            catalog.SYMBOLS[symbol[i]],
+        )
         captions.append(rng.choice(_SIGN).format(colour=colour, outline=outline, mark=mark))
     return Drawn(Camera(noise=0.04, contrast=0.15)(rng, image), captions, symbol, plate, rim_name)
 

@@ -13,9 +13,7 @@ from tasklab.mini.shipped import FOLDER
 
 CONTEXT = 12
 MERGES = FOLDER / "bpe_merges.txt.gz"
-ICONS = (
-    "icons"  # the second world, whose models begin with this name; it has a vocabulary of its own
-)
+ICONS = "icons"  # the second world: its models begin with this name, and have its vocabulary
 ICON_MERGES = FOLDER / "icons_merges.txt.gz"
 MEAN, STD = (0.5, 0.5, 0.5), (0.27, 0.27, 0.27)
 _VIT = {"patch_size": 8, "image_size": 32}
@@ -100,14 +98,8 @@ def register_convnext() -> None:
     def tasklab_convnext(pretrained: bool = False, **settings: object) -> ConvNeXt:
         for unused in ("pretrained_cfg", "pretrained_cfg_overlay", "cache_dir"):
             settings.pop(unused, None)
-        model = ConvNeXt(
-            patch_size=2,
-            depths=(1, 2, 4, 2),
-            dims=(32, 64, 128, 256),
-            kernel_sizes=(5, 5, 3, 3),
-            ls_init_value=1e-2,
-            **settings,
-        )
+        sizes = {"depths": (1, 2, 4, 2), "dims": (32, 64, 128, 256), "kernel_sizes": (5, 5, 3, 3)}
+        model = ConvNeXt(patch_size=2, ls_init_value=1e-2, **sizes, **settings)
         model.default_cfg = model.pretrained_cfg = {}  # open_clip asks for it
         return model
 

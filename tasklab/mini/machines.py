@@ -44,14 +44,9 @@ _WHEEL_HEIGHT = 0.25
 
 
 def vehicles(
-    rng: Rng,
-    image: Tensor,
-    index: Tensor,
-    colour: Tensor,
-    striped: Tensor,
-    pose: Pose,
+    rng: Rng, image: Tensor, index: Tensor, colour: Tensor, striped: Tensor, pose: Pose,
     facing: Tensor,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """Return the images with the vehicle `VEHICLES[index]` drawn over them.
 
     Args:
@@ -122,15 +117,9 @@ def signs(
     """
     n, (dx, dy, scale, angle) = len(plate), pose
     u, v = local(*pose)
-    outlines = torch.stack(
-        [
-            radius(u, v) - 0.95,
-            polygon(u, v - 0.15, 3, 0.55, math.pi),
-            polygon(u, v, 8, 0.9),
-            (u.abs() + v.abs()) * 0.72 - 0.78,
-            box(u, v, 0.85, 0.85),
-        ]
-    )
+    round_, three = radius(u, v) - 0.95, polygon(u, v - 0.15, 3, 0.55, math.pi)
+    eight, diamond = polygon(u, v, 8, 0.9), (u.abs() + v.abs()) * 0.72 - 0.78
+    outlines = torch.stack([round_, three, eight, diamond, box(u, v, 0.85, 0.85)])  # as `PLATES`
     outline = outlines[plate, torch.arange(n)]
     image = blend(image, palette(rng, rim, 0.05), coverage(outline, scale))
     face = torch.tensor([0.93, 0.93, 0.9]) + rng.normal(n, 3) * 0.04

@@ -48,15 +48,9 @@ def _vehicles(rng: Rng, y: Tensor, split: str, look: Look) -> Tensor:
     image = textured_background(rng, n, look.background)
     road = torch.full((n, 3), 0.4) + rng.normal(n, 3) * 0.1
     image = blend(image, road, coverage(column(rng.uniform(n, 0.3, 0.6)) - GRID_Y))
-    return vehicles(
-        rng,
-        image,
-        y // 2,
-        palette(rng, rng.integers(n, 12), look.jitter),
-        (y % 2).float(),
-        rng.pose(n, look.shift, look.size, look.turn),
-        torch.sign(rng.uniform(n, -1, 1)),
-    )
+    colour = palette(rng, rng.integers(n, 12), look.jitter)
+    pose, facing = rng.pose(n, look.shift, look.size, look.turn), torch.sign(rng.uniform(n, -1, 1))
+    return vehicles(rng, image, y // 2, colour, (y % 2).float(), pose, facing)
 
 
 def _textures(rng: Rng, y: Tensor, split: str, look: Look) -> Tensor:
@@ -79,15 +73,9 @@ def _signs(rng: Rng, y: Tensor, split: str, look: Look) -> Tensor:
     n = len(y)
     parts = [(PLATES.index(p), COLOUR_NAMES.index(r), SYMBOLS.index(s)) for p, r, s in SIGNS]
     plate, rim, symbol = torch.tensor(parts)[y].T
-    return signs(
-        rng,
-        textured_background(rng, n, look.background),
-        plate,
-        rim,
-        symbol,
-        rng.pose(n, look.shift, look.size, look.turn),
-        rng.integers(n, len(FONTS)),
-    )
+    image = textured_background(rng, n, look.background)
+    pose, font = rng.pose(n, look.shift, look.size, look.turn), rng.integers(n, len(FONTS))
+    return signs(rng, image, plate, rim, symbol, pose, font)
 
 
 @functools.cache
@@ -157,27 +145,16 @@ def _objects(rng: Rng, y: Tensor, split: str, look: Look) -> Tensor:
         alpha = shape_alpha(rng.integers(n, 20), u, v, size)
         image = blend(image, palette(rng, rng.integers(n, 12)), alpha)
     size = rng.uniform(n, *look.size)
-    u, v = local(
-        rng.uniform(n, *look.shift),
-        rng.uniform(n, *look.shift),
-        size,
-        rng.uniform(n, *look.turn),
-        rng.uniform(n, 0.8, 1.25),
-    )
+    dx, dy, angle = (rng.uniform(n, *limits) for limits in (look.shift, look.shift, look.turn))
+    u, v = local(dx, dy, size, angle, rng.uniform(n, 0.8, 1.25))
     return blend(image, palette(rng, rng.integers(n, 12), look.jitter), shape_alpha(y, u, v, size))
 
 
 _DRAWERS: dict[str, Callable[[Rng, Tensor, str, Look], Tensor]] = {
-    "Vehicles": _vehicles,
-    "Textures": _textures,
-    "LandCover": _land,
-    "Signs": _signs,
-    "Handwritten": _handwritten,
-    "Places": _places,
-    "Scenes": _scenes,
-    "HouseNumbers": _house_numbers,
-    "Objects": _objects,
-}
+    "Vehicles": _vehicles, "Textures": _textures, "LandCover": _land, "Signs": _signs,
+    "Handwritten": _handwritten, "Places": _places, "Scenes": _scenes,
+    "HouseNumbers": _house_numbers, "Objects": _objects,
+}  # fmt: skip
 
 
 def sample(task: str, split: str, n: int) -> tuple[Tensor, Tensor]:

@@ -63,10 +63,6 @@ def negative(image: Tensor) -> Tensor:
 
 
 FILTERS: dict[str, Callable[[Tensor], Tensor]] = {
-    "heat": heat,
-    "night": night,
-    "relief": relief,
-    "drawing": drawing,
-    "hue": turned_hue,
+    "heat": heat, "night": night, "relief": relief, "drawing": drawing, "hue": turned_hue,
     "negative": negative,
-}
+}  # fmt: skip

@@ -22,23 +22,12 @@ NAME = "mini_t5"
 def t5_config() -> T5Config:
     """Return the configuration: T5 1.0 (ReLU, tied embeddings), 3 + 2 blocks, no dropout."""
     return T5Config(
-        vocab_size=len(vocabulary()),
-        d_model=128,
-        d_kv=32,
-        d_ff=256,
-        num_layers=3,
-        num_decoder_layers=2,
-        num_heads=4,
-        relative_attention_num_buckets=32,
-        relative_attention_max_distance=64,
-        dropout_rate=0.0,
-        feed_forward_proj="relu",
-        tie_word_embeddings=True,
-        pad_token_id=PAD,
-        eos_token_id=EOS,
-        decoder_start_token_id=PAD,
+        vocab_size=len(vocabulary()), d_model=128, d_kv=32, d_ff=256, num_layers=3,
+        num_decoder_layers=2, num_heads=4, relative_attention_num_buckets=32,
+        relative_attention_max_distance=64, dropout_rate=0.0, feed_forward_proj="relu",
+        tie_word_embeddings=True, pad_token_id=PAD, eos_token_id=EOS, decoder_start_token_id=PAD,
         attn_implementation="eager",  # the position bias is a parameter: fused kernels do not help
-    )
+    )  # fmt: skip
 
 
 def build_t5() -> FirstToken:

@@ -49,16 +49,10 @@ TEXT_TASKS: tuple[dict[str, Any], ...] = tuple(
         ("Topics", TOPICS, "MultiNews"),
         ("Entailment", ("yes", "no", "maybe"), "RTE"),
         ("Counting", NUMBERS[:5], "DROP"),
+        ("Cloze", ANIMALS, "C4"),
     )
-) + (
-    {
-        "name": "Cloze",
-        "classes": tuple(ANIMALS),
-        "templates": ("{}",),
-        "stand_in_for": "C4",
-        "control": True,
-    },
 )
+TEXT_TASKS[-1]["control"] = True
 
 
 # --- Parts that tasks and pre-training share, in words that each chooses -------------------------
@@ -215,14 +209,9 @@ def _cloze(rng: Rng, label: int) -> str:
 
 
 _WRITERS: dict[str, Callable[[Rng, int], str]] = {
-    "Reviews": _reviews,
-    "Questions": _questions,
-    "Reading": _reading,
-    "Topics": _topics,
-    "Entailment": _entailment,
-    "Counting": _counting,
-    "Cloze": _cloze,
-}
+    "Reviews": _reviews, "Questions": _questions, "Reading": _reading, "Topics": _topics,
+    "Entailment": _entailment, "Counting": _counting, "Cloze": _cloze,
+}  # fmt: skip
 
 
 def write(task: str, split: str, n: int) -> tuple[list[str], list[int]]:

@@ -67,14 +67,8 @@ VALUES = {
 def texture(rng: Rng, index: Tensor, u: Tensor, v: Tensor, frequency: Tensor) -> Tensor:
     """Return values in [0, 1], (n, S, S), of the texture `TEXTURES[index]` in each image."""
     n = len(index)
-    whole = Surface(
-        u,
-        v,
-        column(frequency),
-        field(rng, n, 6)[:, 0],
-        rng.normal(*u.shape),
-        field(rng, n, 11)[:, 0],
-    )
+    soft, fine, lumps = field(rng, n, 6)[:, 0], rng.normal(*u.shape), field(rng, n, 11)[:, 0]
+    whole = Surface(u, v, column(frequency), soft, fine, lumps)
     values = torch.zeros_like(u)
     for k in index.unique().tolist():
         m = index == k
@@ -87,7 +81,6 @@ def textured_background(rng: Rng, n: int, contrast: float) -> Tensor:
     first = torch.rand(n, 3, generator=rng.generator)
     second = (first + rng.normal(n, 3) * contrast).clamp(0, 1)
     index = rng.integers(n, len(TEXTURES))
-    u, v = local(
-        rng.uniform(n, -1, 1), rng.uniform(n, -1, 1), torch.ones(n), rng.uniform(n, 0, 6.28)
-    )
+    dx, dy, angle = (rng.uniform(n, *limits) for limits in ((-1, 1), (-1, 1), (0, 6.28)))
+    u, v = local(dx, dy, torch.ones(n), angle)
     return blend(flat(first), second, texture(rng, index, u, v, rng.uniform(n, 5, 14)))

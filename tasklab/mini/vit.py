@@ -12,10 +12,7 @@ _LARGER = {"embed_dim": 192, "depth": 6, "num_heads": 3}
 _SMALLER = {"embed_dim": 128, "depth": 4, "num_heads": 2}
 TOWERS: dict[str, dict] = {
     "mini_sup_few": _LARGER,
-    "mini_few": _SMALLER,
-    "mini_many": _SMALLER,
-    "mini_mae": _SMALLER,
-    "mini_dino": _SMALLER,
+    **dict.fromkeys(("mini_few", "mini_many", "mini_mae", "mini_dino"), _SMALLER),
 }
 SIZE, PATCH = 32, 8
 

@@ -31,17 +31,9 @@ from tasklab.models.zoo import INITS, REGISTRY, Spec, spec
 from tasklab.storage import hub
 
 __all__ = [
-    "REGISTRY",
-    "Clip",
-    "Encoder",
-    "Spec",
-    "TextEncoder",
-    "load",
-    "math_attention",
-    "outline",
-    "shared",
-    "spec",
-]
+    "REGISTRY", "Clip", "Encoder", "Spec", "TextEncoder", "load", "math_attention", "outline",
+    "shared", "spec",
+]  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -285,15 +277,11 @@ def _encoder(
             f"model {entry.name!r} should have {entry.blocks} blocks named {entry.block}, not "
             f"{len(blocks)}: its library names its modules differently in this version."
         )
+    params = dict(module.named_parameters())
     return kind(
-        name=entry.name,
-        init=init,
-        module=module,
-        params=dict(module.named_parameters()),
-        blocks=tuple(blocks),
-        device=device,
-        **more,
-    )
+        name=entry.name, init=init, module=module, params=params, blocks=tuple(blocks),
+        device=device, **more,
+    )  # fmt: skip
 
 
 def _blocks(module: nn.Module) -> str:

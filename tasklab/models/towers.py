@@ -113,26 +113,18 @@ def _open_clip(tower: nn.Module) -> Tower:
         parts = ("ln_1", "attn.out_proj", "ls_1", "ln_2", "mlp.c_fc", "mlp.c_proj", "ls_2")
         blocks.append(_block(block, at, (f"{at}attn.in_proj_weight", bias), *parts))
     ends = Ends(
-        *_patches(tower.conv1, "conv1"),
-        "class_embedding",
-        None,
-        "positional_embedding",
-        *_norm(tower.ln_pre, "ln_pre"),
-        *_norm(tower.ln_post, "ln_post"),
+        *_patches(tower.conv1, "conv1"), "class_embedding", None, "positional_embedding",
+        *_norm(tower.ln_pre, "ln_pre"), *_norm(tower.ln_post, "ln_post"),
         None if tower.proj is None else "proj",
-    )
+    )  # fmt: skip
     known = library.LayerNorm, library.LayerNormFp32, nn.Identity  # they round to the input's type
     _require(all(type(norm) in known for norm in norms))
     heads = {block.attn.num_heads for block in tower.transformer.resblocks}
+    kind = Kind(_same(heads), _eps(norms), _activation(activations, library.QuickGELU))
     return Tower(
-        Kind(_same(heads), _eps(norms), _activation(activations, library.QuickGELU)),
-        tuple(blocks),
-        ends,
-        wide=False,
-        patch=tower.conv1.kernel_size,
-        mean=tower.pool_type == "avg",
-        norm_last=tower.final_ln_after_pool,
-    )
+        kind, tuple(blocks), ends, wide=False, patch=tower.conv1.kernel_size,
+        mean=tower.pool_type == "avg", norm_last=tower.final_ln_after_pool,
+    )  # fmt: skip
 
 
 def _timm(tower: nn.Module) -> Tower:
@@ -173,17 +165,12 @@ def _timm(tower: nn.Module) -> Tower:
     )
     heads = {block.attn.num_heads for block in tower.blocks}
     _require({block.attn.attn_dim for block in tower.blocks} == {tower.embed_dim})
+    kind = Kind(_same(heads), _eps(norms), _activation(activations, None))
     return Tower(
-        Kind(_same(heads), _eps(norms), _activation(activations, None)),
-        tuple(blocks),
-        ends,
-        wide=True,
-        patch=embed.proj.kernel_size,
-        prefix_positions=not tower.no_embed_class,
-        mean=tower.global_pool == "avg",
-        mean_prefix=tower.pool_include_prefix,
-        norm_last=last is tower.fc_norm,
-    )
+        kind, tuple(blocks), ends, wide=True, patch=embed.proj.kernel_size,
+        prefix_positions=not tower.no_embed_class, mean=tower.global_pool == "avg",
+        mean_prefix=tower.pool_include_prefix, norm_last=last is tower.fc_norm,
+    )  # fmt: skip
 
 
 def _block(

@@ -135,12 +135,9 @@ _MINI_TOWER = shapes.small(shapes.vit_products(192, 6, 8, 32))
 _MINI_S_TOWER = shapes.small(shapes.vit_products(128, 4, 8, 32))
 # What ships with the package.
 _MINI: dict[str, Any] = {
-    "pretrained": "shipped",
-    "block": _OPENAI["block"],
-    "rates": MINI_LR,
-    "math": True,
+    "pretrained": "shipped", "block": _OPENAI["block"], "rates": MINI_LR, "math": True,
     "tower": _MINI_TOWER,
-}
+}  # fmt: skip
 _T5_LR = {"nonlinear": 1.6e-3, "linearized": 4e-4}
 _WORLD = "shipped with tasklab: drawn images (tasklab.mini)"
 _MINI_VIT = {**_MINI, "kind": "vit", "block": _BLOCK}
@@ -342,17 +339,10 @@ def _of_timm(name: str) -> Spec:
             "timm.list_pretrained() returns all names."
         )
     return Spec(
-        name=name,
-        kind="vit",
-        arch=card.architecture,
-        pretrained=card.tag,
-        source="timm",
-        block="",
-        blocks=0,
-        repository=card.hf_hub_id,
-        file=card.hf_hub_filename or "",
+        name=name, kind="vit", arch=card.architecture, pretrained=card.tag, source="timm", block="",
+        blocks=0, repository=card.hf_hub_id, file=card.hf_hub_filename or "",
         tower=next((one.tower for one in _TABLE if one.arch == card.architecture), None),
-    )
+    )  # fmt: skip
 
 
 def shipped(model: str) -> bool:

@@ -28,17 +28,10 @@ _MOST_AXES = 16
 _MOST_ARGS = 10  # of the functions that make tensors
 
 _DTYPES = {
-    "Double": torch.float64,
-    "Float": torch.float32,
-    "Half": torch.float16,
-    "BFloat16": torch.bfloat16,
-    "Long": torch.int64,
-    "Int": torch.int32,
-    "Short": torch.int16,
-    "Char": torch.int8,
-    "Byte": torch.uint8,
-    "Bool": torch.bool,
-}
+    "Double": torch.float64, "Float": torch.float32, "Half": torch.float16,
+    "BFloat16": torch.bfloat16, "Long": torch.int64, "Int": torch.int32, "Short": torch.int16,
+    "Char": torch.int8, "Byte": torch.uint8, "Bool": torch.bool,
+}  # fmt: skip
 _STORAGES = {f"torch.{name}Storage": dtype for name, dtype in _DTYPES.items()}
 _STORAGES["torch.storage.UntypedStorage"] = torch.uint8  # of the types below
 _NEWER = {

@@ -129,13 +129,8 @@ def _task(
         if pairs := by_order(own_names, classes, words):
             trees.tell(f"{folder}: the list classes= is in the order of: {abridged(pairs, 12)}.")
     check_differ(name, words, own_names)
-    return Task(
-        name=name,
-        classes=words,
-        templates=errors.texts("templates", templates),
-        stand_in_for="your own",
-        source=source,
-    )
+    prompts = errors.texts("templates", templates)
+    return Task(name=name, classes=words, templates=prompts, stand_in_for="your own", source=source)
 
 
 def _why(folder: Path) -> str:

@@ -33,15 +33,9 @@ _CHUNK = 400  # pictures drawn at a time
 
 # The nouns of seven kinds of picture and of three signs, 100 in all.
 _NOUNS = {
-    "one object": SHAPES,
-    "textures": TEXTURES,
-    "characters": DIGITS,
-    "land cover": LAND,
-    "places": PLACES,
-    "scenes": SCENES,
-    "vehicles": VEHICLES,
-    "signs": SYMBOLS[:3],
-}
+    "one object": SHAPES, "textures": TEXTURES, "characters": DIGITS, "land cover": LAND,
+    "places": PLACES, "scenes": SCENES, "vehicles": VEHICLES, "signs": SYMBOLS[:3],
+}  # fmt: skip
 
 
 class Thing(NamedTuple):

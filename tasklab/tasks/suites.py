@@ -265,17 +265,13 @@ def _imagenet() -> dict[str, Any]:
 
 def paper_task(entry: Mapping[str, Any]) -> Task:
     """Return a task of the papers; ImageNet's names and prompts are those of open_clip."""
+    name, control = entry["name"], entry.get("control", False)
     classes, templates = entry["classes"], entry["templates"]
     if "open_clip" in (classes, templates):
         maintained = _imagenet()
         classes = maintained["IMAGENET_CLASSNAMES"]
         templates = [write("{}") for write in maintained["OPENAI_IMAGENET_TEMPLATES"]]
     return Task(
-        name=entry["name"],
-        classes=tuple(classes),
-        templates=tuple(templates),
-        stand_in_for=entry["name"],
-        control=entry.get("control", False),
-        source=Source(data_set=entry["name"]),
-        repeats=entry.get("control", False),
-    )
+        name=name, classes=tuple(classes), templates=tuple(templates), stand_in_for=name,
+        control=control, repeats=control, source=Source(data_set=name),
+    )  # fmt: skip

@@ -63,12 +63,9 @@ class Split:
     def description(self) -> dict[str, Any]:
         """Return where the images are, as JSON can hold it."""
         return {
-            "kind": self.kind,
-            "files": list(self.files),
-            "bounds": list(self.bounds),
-            "column": self.column,
-            "groups": [list(group) for group in self.groups],
-        }
+            "kind": self.kind, "files": [*self.files], "bounds": [*self.bounds],
+            "column": self.column, "groups": [[*group] for group in self.groups],
+        }  # fmt: skip
 
     def read(self, chunk: int, wanted: set[int]) -> Iterator[tuple[int, Image.Image]]:
         """Yield the number and the RGB image of each wanted row of a chunk, one at a time."""
@@ -187,15 +184,8 @@ def parquet(files: Sequence[Path], *, image: str = "image", label: str = "label"
         words, joined = np.unique(joined, return_inverse=True)
         names = tuple(words.tolist())
     names = names or class_names(files[0], label)
-    return Split(
-        kind="parquet",
-        files=tuple(str(file) for file in files),
-        labels=joined.astype(np.int64),
-        names=names,
-        bounds=(0, *np.cumsum(sizes, dtype=int).tolist()),
-        column=image,
-        groups=tuple(groups),
-    )
+    paths, bounds = tuple(map(str, files)), (0, *np.cumsum(sizes, dtype=int).tolist())
+    return Split("parquet", paths, joined.astype(np.int64), names, bounds, image, tuple(groups))
 
 
 def idx(images: Path, labels: Path) -> Split:

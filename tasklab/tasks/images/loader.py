@@ -249,23 +249,12 @@ class DecodedImages:
         if isinstance(data, Arrays):
             return data
         part, folder = self._place(task, split, data)
-        note = {
-            "task": task.name,
-            "split": split,
-            "classes": list(task.classes),
-            "source": _name(task),
-            "origin": data.origin,
-        }
+        note: dict[str, Any] = {"task": task.name, "split": split, "classes": [*task.classes]}
+        note |= {"source": _name(task), "origin": data.origin}
         return pixels.decode(
-            folder,
-            part.split,
-            part.rows,
-            transform,
-            note=note,
-            jobs=self.jobs,
-            progress=self.progress,
-            title=f"{task.name}, {split}: decode",
-        )
+            folder, part.split, part.rows, transform, note=note,
+            jobs=self.jobs, progress=self.progress, title=f"{task.name}, {split}: decode",
+        )  # fmt: skip
 
     def _place(self, task: Task, split: str, data: finding.DataSet) -> tuple[finding.Part, Path]:
         part = finding.plan(task, data)[split]
@@ -311,9 +300,7 @@ class DecodedImages:
         mine = _name(task), list(task.classes)
         decoded = map(pixels.opened, self._folder(task).glob(f"{stem}-*"))
         kept = [
-            arrays
-            for arrays in decoded
-            if arrays and (arrays.manifest.get("source"), arrays.manifest.get("classes")) == mine
+            x for x in decoded if x and tuple(map(x.manifest.get, ("source", "classes"))) == mine
         ]
         return max(kept, key=lambda arrays: arrays.manifest["written"], default=None)
 

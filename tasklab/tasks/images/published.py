@@ -185,12 +185,6 @@ def _lines(file: Path) -> list[str]:
 
 
 LAYOUTS: dict[str, Callable[[Path], Splits]] = {
-    "Cars": _cars,
-    "DTD": _dtd,
-    "EuroSAT": _eurosat,
-    "GTSRB": _gtsrb,
-    "MNIST": _mnist,
-    "RESISC45": _resisc,
-    "SUN397": _sun,
-    "SVHN": _svhn,
-}
+    "Cars": _cars, "DTD": _dtd, "EuroSAT": _eurosat, "GTSRB": _gtsrb, "MNIST": _mnist,
+    "RESISC45": _resisc, "SUN397": _sun, "SVHN": _svhn,
+}  # fmt: skip
