@@ -32,7 +32,7 @@ from tasklab.mini.t5 import NAME, build_t5
 from tasklab.mini.text import TEXT_VERSION
 from tasklab.mini.worlds import VERSION
 from tasklab.storage import atomic
-from tasklab.storage.tensors import file_sha256
+from tasklab.storage.checksums import file_sha256
 from tasklab.tasks import icons
 
 # The shorter runs, of which what they reach is recorded; and of the second world all but one.

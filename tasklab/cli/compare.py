@@ -72,7 +72,7 @@ def compare(
     if len({target.resolve() for target in targets.values()}) < len(targets):
         raise TasklabError(f"{' and '.join(targets)} must be different files.")
     for name, target in targets.items():
-        by_words.check_target(name, target)
+        places.check_target(name, target)
     if merged:
         places.check_free(targets["--merged"], [by_words.named(word)[1] for word in vector])
     model = given.get("model")

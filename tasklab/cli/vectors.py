@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import tempfile
 import time
 import zipfile
 from pathlib import Path
@@ -21,7 +20,6 @@ from tasklab.exchange import sources as located
 from tasklab.experiments.parameters import Parameters
 from tasklab.models.zoo import closed, spec
 from tasklab.progress import LATER, bar, begin, duration, tell
-from tasklab.storage.atomic import check_ordinary
 from tasklab.storage.store import Store
 from tasklab.tasks.suites import Task
 
@@ -33,17 +31,6 @@ if TYPE_CHECKING:
     from tasklab.experiments import Lab
 
 _ALIKE = 0.8  # cosine of two vectors that mostly lead to a common start
-
-
-def check_target(option: str, target: Path) -> None:
-    """Raise unless a file can be written, before anything is computed."""
-    if target.is_dir():
-        raise TasklabError(f"{option} {target} is a folder: name a file in it.")
-    check_ordinary(target)
-    try:
-        tempfile.TemporaryFile(dir=target.parent).close()
-    except OSError as error:
-        raise TasklabError(f"cannot write {option} {target}: {error.strerror}.") from error
 
 
 def check_several(command: str, words: Sequence[str]) -> None:

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import filelock
 
+from tasklab.storage import atomic
 from tasklab.storage.store import Store
 from tasklab.storage.tensors import explained
 
@@ -43,18 +44,14 @@ def shared_folder(root: Path) -> Iterator[Path]:
 
 def sees_store(folder: Path) -> tuple[bool, bool]:
     """Return whether the folder is seen here, and whether its lock could be had, as it must not."""
-    try:
-        if (folder / "token").read_text() != folder.name:
-            return False, False
-    except OSError:
-        return False, False
-    try:
-        with filelock.FileLock(folder / "lock", timeout=0):
-            return True, True
-    except filelock.Timeout:
-        return True, False
-    except (OSError, NotImplementedError):  # filelock's, of a disk that has no locks
-        return True, True
+    with contextlib.suppress(OSError):
+        if (folder / "token").read_text() == folder.name:
+            try:
+                with atomic.tried(folder / "lock") as free:
+                    return True, free
+            except (OSError, NotImplementedError):  # filelock's, of a disk that has no locks
+                return True, True
+    return False, False
 
 
 class ClaimedStore(Store):

@@ -24,8 +24,9 @@ from tasklab.exchange.sources import VECTOR_FILE
 from tasklab.models.encoder import Encoder
 from tasklab.models.zoo import spec
 from tasklab.storage import atomic
+from tasklab.storage.checksums import file_sha256
 from tasklab.storage.store import Artifact, Store
-from tasklab.storage.tensors import canonical, explained, file_sha256, write_tensors
+from tasklab.storage.tensors import canonical, explained, write_tensors
 from tasklab.templates import filled
 from tasklab.tuning.methods import LINEAR, POSTHOC
 from tasklab.tuning.recipe import REHEARSAL_STEPS

@@ -60,10 +60,7 @@ def target(place: Path, model: str | None = None) -> Target:
             raise TasklabError(
                 f"{one} is there already: remove it, or choose another place with {OPTION}."
             )
-    if not place.parent.is_dir():
-        raise TasklabError(f"{place.parent} is no folder: make it, or choose another {OPTION}.")
-    with explained(place.parent, "write to", OPTION):
-        tempfile.TemporaryFile(dir=place.parent).close()
+    _check_parent(place, OPTION)
     return made
 
 
@@ -108,13 +105,24 @@ def imported(name: str, store: Store, model: str | None) -> Artifact:
     return kept
 
 
+def check_target(option: str, path: Path) -> None:
+    """Raise unless a file can be written to the place that an option gives."""
+    if path.is_dir():
+        raise TasklabError(f"{path} is a folder: give {option} a file in it.")
+    check_ordinary(path)
+    _check_parent(path, option)
+
+
+def _check_parent(path: Path, option: str) -> None:
+    if not path.parent.is_dir():
+        raise TasklabError(f"{path.parent} is no folder: make it, or choose another {option}.")
+    with explained(path.parent, "write to", option):
+        tempfile.TemporaryFile(dir=path.parent).close()
+
+
 def check_free(path: Path, vectors: Iterable[str] = ()) -> None:
     """Raise unless a file can be written: nothing is there, or a vector that is none of these."""
-    if path.is_dir():
-        raise TasklabError(f"{path} is a folder: give --out a file, e.g. merged.safetensors.")
-    if not path.parent.is_dir():
-        raise TasklabError(f"{path.parent} is no folder: make it, or choose another --out.")
-    check_ordinary(path)
+    check_target("--out", path)
     if path.exists():
         about = sources.header(path)
         if "tasklab" not in about and not sources.is_saved(about):
@@ -123,8 +131,6 @@ def check_free(path: Path, vectors: Iterable[str] = ()) -> None:
             raise TasklabError(f"{path} is one of the vectors: choose another file with --out.")
         if path.name == sources.VECTOR_FILE and (path.parent / "config.json").exists():
             raise TasklabError(f"{path} is of an export: choose another file with --out.")
-    with explained(path.parent, "write to", "--out"):
-        tempfile.TemporaryFile(dir=path.parent).close()
 
 
 def listed(store: Store, model: str | None = None) -> list[dict[str, Any]]:

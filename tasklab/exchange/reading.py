@@ -30,7 +30,8 @@ from tasklab.machine import gib
 from tasklab.models import loading, weights
 from tasklab.models.zoo import INITS, spec
 from tasklab.storage import state_dicts, torch_files
-from tasklab.storage.tensors import file_sha256, read_tensors, text_sha256
+from tasklab.storage.checksums import file_sha256
+from tasklab.storage.tensors import read_tensors, text_sha256
 from tasklab.taskvector import Base, TaskVector
 from tasklab.tuning.methods import METHODS, of_sum
 

@@ -6,19 +6,11 @@ import re
 from typing import Any
 
 COLOURS = {
-    "red": (0.85, 0.13, 0.13),
-    "green": (0.13, 0.62, 0.20),
-    "blue": (0.13, 0.28, 0.85),
-    "yellow": (0.95, 0.85, 0.20),
-    "orange": (0.95, 0.53, 0.10),
-    "purple": (0.52, 0.20, 0.70),
-    "pink": (0.95, 0.55, 0.72),
-    "brown": (0.48, 0.30, 0.14),
-    "black": (0.07, 0.07, 0.07),
-    "white": (0.95, 0.95, 0.95),
-    "gray": (0.50, 0.50, 0.50),
-    "cyan": (0.20, 0.80, 0.85),
-}
+    "red": (0.85, 0.13, 0.13), "green": (0.13, 0.62, 0.20), "blue": (0.13, 0.28, 0.85),
+    "yellow": (0.95, 0.85, 0.20), "orange": (0.95, 0.53, 0.10), "purple": (0.52, 0.20, 0.70),
+    "pink": (0.95, 0.55, 0.72), "brown": (0.48, 0.30, 0.14), "black": (0.07, 0.07, 0.07),
+    "white": (0.95, 0.95, 0.95), "gray": (0.50, 0.50, 0.50), "cyan": (0.20, 0.80, 0.85),
+}  # fmt: skip
 SHAPES = (
     "circle", "square", "triangle", "star", "cross", "ring", "heart", "hexagon", "diamond",
     "crescent", "arrow", "oval", "gear", "flower", "dome", "hook", "tee", "bar", "hourglass",

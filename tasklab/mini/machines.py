@@ -44,9 +44,14 @@ _WHEEL_HEIGHT = 0.25
 
 
 def vehicles(
-    rng: Rng, image: Tensor, index: Tensor, colour: Tensor, striped: Tensor, pose: Pose,
+    rng: Rng,
+    image: Tensor,
+    index: Tensor,
+    colour: Tensor,
+    striped: Tensor,
+    pose: Pose,
     facing: Tensor,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Return the images with the vehicle `VEHICLES[index]` drawn over them.
 
     Args:

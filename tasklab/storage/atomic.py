@@ -111,6 +111,18 @@ def alone(lock: Path, waiting: Callable[[], None], *, thread_local: bool = True)
         held.release()
 
 
+@contextlib.contextmanager
+def tried(lock: Path) -> Iterator[bool]:
+    """Yield whether a lock is free; if so, it is held in the block."""
+    held = filelock.FileLock(lock)
+    with contextlib.suppress(filelock.Timeout):
+        held.acquire(timeout=0)
+    try:
+        yield held.is_locked
+    finally:
+        held.release()
+
+
 def abandoned(folder: Path, seconds: float = 3600) -> Iterator[Path]:
     """Yield the drafts in a folder that nobody has written to for so long."""
     for draft in folder.glob(f".*{PARTIAL}"):

@@ -77,12 +77,9 @@ def _files_of(place: Path) -> set[str]:
 
 
 def _is_left(place: Path) -> bool:
-    lock = place / _LOCK
-    try:
-        if not lock.is_file():
+    with contextlib.suppress(OSError):  # removed meanwhile
+        if not (place / _LOCK).is_file():
             return time.time() - place.stat().st_mtime > _OLD
-        held = filelock.FileLock(lock)
-        with held.acquire(timeout=0):
-            return True
-    except (filelock.Timeout, OSError):  # somebody else's, or removed meanwhile
-        return False
+        with atomic.tried(place / _LOCK) as free:
+            return free
+    return False

@@ -29,8 +29,6 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import filelock
-
 from tasklab.errors import TasklabError
 from tasklab.storage import atomic, checksums, folders, writing
 from tasklab.storage.tensors import (
@@ -239,15 +237,9 @@ class Store:
         file = self.root / "locks" / f"{kind}-{self.key(config)}.lock"
         if self.has(kind, config) or not file.exists():
             return False
-        lock = filelock.FileLock(file)
-        try:
-            lock.acquire(timeout=0)
-        except filelock.Timeout:
-            return True
-        except OSError:  # a store that is only read
-            return False
-        lock.release()
-        return False
+        with contextlib.suppress(OSError), atomic.tried(file) as free:
+            return not free
+        return False  # a store that is only read
 
     def configs(self, kind: str) -> Iterator[dict[str, Any]]:
         """Yield what was asked for, for each artifact of a kind that can be read."""

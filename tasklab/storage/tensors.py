@@ -22,15 +22,9 @@ import safetensors
 
 from tasklab.errors import LONG_PATH, TasklabError, is_out_of_memory, shown
 from tasklab.storage import atomic, checksums
-from tasklab.storage.checksums import file_sha256
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-__all__ = [
-    "OnDisk", "canonical", "digest", "explained", "file_sha256", "load_checkpoint", "read_tensors",
-    "save_checkpoint", "text_sha256", "write_tensors",
-]  # fmt: skip
 
 _log = logging.getLogger(__name__)
 _SEAL = "checksum"  # entry of a header

@@ -12,8 +12,6 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import filelock
-
 from tasklab.machine import size as bytes_in
 from tasklab.progress import track
 from tasklab.storage import atomic, folders
@@ -138,13 +136,8 @@ def _held(file: Path) -> Iterator[bool]:
     if not file.is_file():  # whoever works has made it before
         yield True
         return
-    lock = filelock.FileLock(file)
-    with explained(file.parent), contextlib.suppress(filelock.Timeout):
-        lock.acquire(timeout=0)
-    try:
-        yield lock.is_locked
-    finally:
-        lock.release()
+    with explained(file.parent), atomic.tried(file) as free:
+        yield free
 
 
 def _leftover(path: Path, why: str) -> Leftover:

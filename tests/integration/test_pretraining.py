@@ -14,7 +14,7 @@ from pretraining import evaluate, install, levels, loop, pool, queue, recipes
 from pretraining.pool import Pool
 from tasklab.errors import TasklabError
 from tasklab.mini import shipped
-from tasklab.storage.tensors import file_sha256
+from tasklab.storage.checksums import file_sha256
 from tests.helpers import refuses
 
 TINY = dataclasses.replace(

@@ -13,7 +13,7 @@ from tasklab.__main__ import main
 from tasklab.analyses import merging
 from tasklab.models import loading
 from tasklab.models.encoder import math_attention
-from tasklab.storage.tensors import file_sha256
+from tasklab.storage.checksums import file_sha256
 from tests.vectors import noise
 
 MODEL = "mini_xs"

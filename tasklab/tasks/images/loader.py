@@ -37,7 +37,7 @@ SPLITS = ("train", "val", "test")
 _log = logging.getLogger(__name__)
 
 
-@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+@dataclasses.dataclass(eq=False, kw_only=True)
 class DecodedImages:
     """The images of a suite's tasks; tasks without a source are embedded ones."""
 
@@ -58,20 +58,20 @@ class DecodedImages:
     def __post_init__(self) -> None:
         for name, most in (("jobs", 1000), ("side", 10_000)):
             if (number := getattr(self, name)) is not None:
-                object.__setattr__(self, name, errors.whole(name, number, 1, most))
+                setattr(self, name, errors.whole(name, number, 1, most))
         if self.root is not None:
-            object.__setattr__(self, "root", errors.path("data_root", self.root))
-        object.__setattr__(self, "cache", folders.data(self.cache))
-        object.__setattr__(self, "data_set", functools.cache(self._data_set))
-        object.__setattr__(self, "arrays", functools.cache(self._arrays))
-        object.__setattr__(self, "contents", functools.cache(self._contents))
-        object.__setattr__(self, "prepared", set())
+            self.root = errors.path("data_root", self.root)
+        self.cache = folders.data(self.cache)
+        self.data_set = functools.cache(self._data_set)
+        self.arrays = functools.cache(self._arrays)
+        self.contents = functools.cache(self._contents)
+        self.prepared = set()
 
     def at(self, side: int) -> DecodedImages:
         """Return the same images for a model of another input size."""
         other = dataclasses.replace(self, side=side)
         for name in ("data_set", "contents"):  # looking for them, and into them, may take seconds
-            object.__setattr__(other, name, getattr(self, name))
+            setattr(other, name, getattr(self, name))
         return other
 
     @property
@@ -277,7 +277,7 @@ class DecodedImages:
         if arrays.damaged(count):
             _log.warning("%s is damaged: its images are decoded again", arrays.folder)
             pixels.discard(arrays)
-            object.__setattr__(self, "arrays", functools.cache(self._arrays))
+            self.arrays = functools.cache(self._arrays)
             arrays = self.arrays(task, split)
         return arrays
 
