@@ -48,8 +48,8 @@ def store(
         print(f"{len(removed)} leftovers {done}, {gib(sum(one.size for one in removed))}")
         return None
     count, damaged = upkeep.verify(store)
-    for one in damaged:
-        print(f"{one.path}: {one.what} is not what was written")
+    for path, what in damaged.items():
+        print(f"{path}: {what} is not what was written")
     if not damaged:
         print(f"{count} results in {store.root}, all as they were written")
         return None

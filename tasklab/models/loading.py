@@ -162,15 +162,7 @@ def locate(
     choose("init", init, INITS)
     if init == "random" and not (_reads(entry) and entry.shipped and not entry.both_random):
         return None  # the shipped CLIPs keep their text tower
-    return _find(entry, weights, fetch)
-
-
-def _reads(entry: Spec) -> bool:
-    return entry.kind == "clip" and entry.text
-
-
-def _find(entry: Spec, given: Path | str | None, fetch: bool = True) -> Path | None:
-    if given is None and entry.shipped:
+    if weights is None and entry.shipped:
         path = mini.weights_path(entry.shipped_as)
         if entry.extra and not path.exists():
             raise TasklabError(
@@ -180,9 +172,13 @@ def _find(entry: Spec, given: Path | str | None, fetch: bool = True) -> Path | N
             )
         return path
     return find(
-        entry.name, entry.repository, given,
+        entry.name, entry.repository, weights,
         file=entry.published, revision=entry.revision, fetch=fetch,
     )  # fmt: skip
+
+
+def _reads(entry: Spec) -> bool:
+    return entry.kind == "clip" and entry.text
 
 
 def _compare(entry: Spec, path: Path) -> None:

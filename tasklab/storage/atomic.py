@@ -123,13 +123,13 @@ def tried(lock: Path) -> Iterator[bool]:
         held.release()
 
 
-def abandoned(folder: Path, seconds: float = 3600) -> Iterator[Path]:
-    """Yield the drafts in a folder that nobody has written to for so long."""
+def sweep(folder: Path) -> None:
+    """Remove the drafts in a folder that nobody has written to for an hour."""
     for draft in folder.glob(f".*{PARTIAL}"):
         with contextlib.suppress(OSError):  # another process has just removed it
             times = [path.lstat().st_mtime for path in (draft, *draft.rglob("*"))]
-            if time.time() - max(times) > seconds:
-                yield draft
+            if time.time() - max(times) > 3600:
+                remove(draft)
 
 
 def check_ordinary(path: Path) -> None:

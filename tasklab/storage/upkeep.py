@@ -23,14 +23,6 @@ DAYS = 7.0  # after which a computation that was not gone on with counts as give
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Damage:
-    """An artifact that is not what was written."""
-
-    path: Path
-    what: str  # the file that is damaged
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Leftover:
     """A file or folder that can be removed."""
 
@@ -39,16 +31,16 @@ class Leftover:
     size: int  # bytes
 
 
-def verify(store: Store, *, progress: bool = True) -> tuple[int, list[Damage]]:
-    """Count the artifacts and list the damaged ones; every file is read.
+def verify(store: Store, *, progress: bool = True) -> tuple[int, dict[Path, str]]:
+    """Count the artifacts, and return the damaged ones, each with its first damaged file.
 
     A damaged one stays where it is: the store sets it aside when it is asked for.
     """
     kinds = [path for path in _folders(store.root) if path.name not in RESERVED]
     paths = [path for kind in kinds for path in _entries(kind)]
     steps = track(paths, len(paths), "verifying", unit="artifact", on=progress)
-    damaged = [(path, store.damage(path.parent.name, path.name)) for path in steps]
-    return len(paths), [Damage(path=path, what=what) for path, what in damaged if what]
+    damaged = {path: store.damage(path.parent.name, path.name) for path in steps}
+    return len(paths), {path: what for path, what in damaged.items() if what}
 
 
 def leftovers(store: Store, *, days: float = DAYS) -> Iterator[Leftover]:

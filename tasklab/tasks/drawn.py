@@ -168,8 +168,7 @@ class DrawnImages:
         try:
             with explained(file.parent, "keep drawn images in", instead=folders.DATA):
                 file.parent.mkdir(parents=True, exist_ok=True)
-                for draft in atomic.abandoned(file.parent):
-                    atomic.remove(draft)
+                atomic.sweep(file.parent)
                 with atomic.replacing(file) as draft:
                     write_tensors(images._asdict(), draft, header)
         except TasklabError as error:

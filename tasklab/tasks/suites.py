@@ -256,19 +256,14 @@ def paper_data_sets() -> dict[str, dict[str, Any]]:
     return {entry["name"]: entry for entry in json.loads(_PAPER.read_text("utf-8"))["tasks"]}
 
 
-def _imagenet() -> dict[str, Any]:
-    """Return open_clip's names and prompts, without the seconds that importing all of it takes."""
-    package = importlib.util.find_spec("open_clip")
-    folder = (package and package.submodule_search_locations or [""])[0]
-    return runpy.run_path(str(Path(folder, "zero_shot_metadata.py")))
-
-
 def paper_task(entry: Mapping[str, Any]) -> Task:
     """Return a task of the papers; ImageNet's names and prompts are those of open_clip."""
     name, control = entry["name"], entry.get("control", False)
     classes, templates = entry["classes"], entry["templates"]
     if "open_clip" in (classes, templates):
-        maintained = _imagenet()
+        package = importlib.util.find_spec("open_clip")  # importing all of it takes seconds
+        folder = (package and package.submodule_search_locations or [""])[0]
+        maintained = runpy.run_path(str(Path(folder, "zero_shot_metadata.py")))
         classes = maintained["IMAGENET_CLASSNAMES"]
         templates = [write("{}") for write in maintained["OPENAI_IMAGENET_TEMPLATES"]]
     return Task(

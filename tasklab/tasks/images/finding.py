@@ -58,7 +58,8 @@ def find(task: Task, root: Path | None = None) -> DataSet:
         try:
             if splits := splits_in(source, folder):
                 splits = checked(task, splits, folder)
-                return DataSet(folder, splits, _origin(folder, splits))
+                origin = {"format": ", ".join(sorted({split.kind for split in splits.values()}))}
+                return DataSet(folder, splits, {**origin, "folder": str(folder), **_hub_of(folder)})
         except TasklabError as error:
             problems.append(str(error))
     raise TasklabError(problems[0] if problems else f"{task.name}: {_advice(source, root, places)}")
@@ -315,10 +316,8 @@ NO_IMAGES = (
 )
 
 
-def _origin(folder: Path, splits: dict[str, Split]) -> dict[str, Any]:
-    kinds = sorted({split.kind for split in splits.values()})
-    origin: dict[str, Any] = {"format": ", ".join(kinds), "folder": str(folder)}
-    if folder.parent.name == "snapshots":
-        origin |= {"hub": folder.parent.parent.name.removeprefix("datasets--").replace("--", "/")}
-        origin |= {"revision": folder.name}
-    return origin
+def _hub_of(folder: Path) -> dict[str, str]:
+    if folder.parent.name != "snapshots":
+        return {}
+    repository = folder.parent.parent.name.removeprefix("datasets--").replace("--", "/")
+    return {"hub": repository, "revision": folder.name}

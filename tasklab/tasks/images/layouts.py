@@ -7,6 +7,7 @@ layout is another one.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -85,11 +86,7 @@ def hub(root: Path, *, config: str | None = None, must: bool = False, **columns:
 
 def _configuration(path: Path) -> str:
     """Return the folders of a parquet file above the first that names a split, without `data`."""
-    above = []
-    for part in path.parts:
-        if split_of(part):
-            break
-        above.append(part)
+    above = itertools.takewhile(lambda part: not split_of(part), path.parts)
     return "/".join(part for part in above if part != "data")
 
 

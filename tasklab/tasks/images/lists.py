@@ -45,13 +45,9 @@ class _List:
     """
 
     file: Path
+    split: str | None  # that its name, or its folder's, tells
     rows: list[tuple[Sequence[Path | str], str, str | None]]
     named: bool  # whether the column of classes is called so
-
-    @property
-    def split(self) -> str | None:
-        """The split that the list's name, or its folder's, tells."""
-        return _split_of(self.file)
 
 
 def by_list(root: Path) -> Splits:
@@ -177,7 +173,7 @@ def _images(root: Path) -> dict[str, list[Path]]:
 
 
 def _read(root: Path, file: Path, there: dict[str, list[Path]]) -> _List | None:
-    split = _split_of(file)
+    split = _named(file.stem) or split_named(file.parent.name)
 
     def images_of(entry: str) -> Sequence[Path | str]:
         name = re.sub(r"^(\./)+", "", entry.strip().replace("\\", "/"))
@@ -224,7 +220,7 @@ def _read(root: Path, file: Path, there: dict[str, list[Path]]) -> _List | None:
         (images_of(row[column]), row[label].strip(), word)
         for row, word in zip(rows, words, strict=True)
     ]
-    return _List(file, read, named)
+    return _List(file, split, read, named)
 
 
 def _rows(file: Path) -> Iterator[list[str]]:
@@ -300,10 +296,6 @@ def _column_of_classes(
 
 def _named(name: str) -> str | None:
     return split_named(name) or split_of(name)
-
-
-def _split_of(file: Path) -> str | None:
-    return _named(file.stem) or split_named(file.parent.name)
 
 
 def _names(lists: Sequence[_List]) -> str:

@@ -134,8 +134,7 @@ def contents(files: Sequence[str], memory: Path) -> list[str]:
             kept |= {file: [*states[file], sha] for file, sha in zip(changed, hashes, strict=True)}
         with contextlib.suppress(OSError):  # then they are read again the next time
             memory.parent.mkdir(parents=True, exist_ok=True)
-            for draft in atomic.abandoned(memory.parent):
-                atomic.remove(draft)
+            atomic.sweep(memory.parent)
             atomic.write(memory, json.dumps(kept))
     return [kept[file][-1] for file in files]
 

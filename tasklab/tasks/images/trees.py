@@ -11,7 +11,7 @@ import collections
 import logging
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from tasklab.errors import TasklabError, abridged
@@ -72,7 +72,7 @@ def by_class(root: Path, *, nested: bool = False) -> Splits:
     inside = {
         one: images
         for one, split in named.items()
-        if split and (images := _classes_of_split(one, nested=nested))
+        if split and (images := class_folders(_inside(one), nested=nested))
     }
     if any(split_named(one.name) for one in inside) or len({named[one] for one in inside}) > 1:
         _check_splits(root, named, inside)
@@ -99,11 +99,11 @@ def by_class(root: Path, *, nested: bool = False) -> Splits:
     return {"all": images}
 
 
-def _classes_of_split(folder: Path, *, nested: bool) -> Split | None:
+def _inside(folder: Path) -> Path:
+    """Return the only folder in a folder if it has the same name, as archives make them."""
     inner = folders_in(folder)
-    if len(inner) == 1 and inner[0].name.lower() == folder.name.lower():
-        folder = inner[0]
-    return class_folders(folder, nested=nested)
+    same = len(inner) == 1 and inner[0].name.lower() == folder.name.lower()
+    return inner[0] if same else folder
 
 
 def _check_splits(
@@ -219,7 +219,13 @@ def _read(root: Path, classes: Mapping[Path, Sequence[Path]], nested: bool = Fal
     if len(members) < 2:
         return None
     if bare:
-        raise TasklabError(_says_bare(root, bare))
+        listed = {name: ", ".join(filter(None, sorted(kinds))) for name, kinds in bare.items()}
+        names = [f"{name} ({kinds or 'empty'})" for name, kinds in sorted(listed.items())]
+        raise TasklabError(
+            f"{root} has folders without an image that can be read: {abridged(names, 4)}. "
+            f"Images are {', '.join(SUFFIXES)}. Convert them, remove the folders, or let the "
+            "names of those that are no classes begin with a dot."
+        )
     if gone:
         raise absent(gone, sum(map(len, members.values())))
     with os.scandir(root) as around:
@@ -296,13 +302,3 @@ def files_below(folder: Path, seen: set[str] | None = None) -> Iterator[os.DirEn
         elif (place := os.path.realpath(entry.path)) not in seen:
             seen.add(place)
             yield from files_below(Path(entry.path), seen)
-
-
-def _says_bare(root: Path, bare: Mapping[str, Iterable[str]]) -> str:
-    kinds = {name: ", ".join(filter(None, sorted(bare[name]))) or "empty" for name in sorted(bare)}
-    names = [f"{name} ({kind})" for name, kind in kinds.items()]
-    return (
-        f"{root} has folders without an image that can be read: {abridged(names, 4)}. "
-        f"Images are {', '.join(SUFFIXES)}. Convert them, remove the folders, or let the names of "
-        "those that are no classes begin with a dot."
-    )

@@ -62,12 +62,12 @@ DAMAGES = {
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_damage_is_found(store, damage):
     paths = [made(store, kind, number).path for kind in ("a", "b") for number in range(3)]
-    assert upkeep.verify(store, progress=False) == (6, [])
+    assert upkeep.verify(store, progress=False) == (6, {})
     DAMAGES[damage](paths[4])
     count, damaged = upkeep.verify(store, progress=False)
-    assert paths[4] in {one.path for one in damaged} and count in (6, 7)
-    assert {one.path.parent.name for one in damaged} == {"b"}
-    assert all(one.what.partition(" ")[0] in os.listdir(paths[0]) for one in damaged)
+    assert paths[4] in damaged and count in (6, 7)
+    assert {path.parent.name for path in damaged} == {"b"}
+    assert all(what.partition(" ")[0] in os.listdir(paths[0]) for what in damaged.values())
     assert paths[3].exists() and not (store.root / "damaged").exists()
 
 
