@@ -57,7 +57,6 @@ def write(
 
     Args:
         accuracies: As `accuracies_of` gives them, for the card.
-        base: Whether to write theta_0 as well.
     """
     if run.config["weights"] != encoder.weights_hash:
         raise TasklabError(

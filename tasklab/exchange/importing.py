@@ -161,7 +161,6 @@ def add(
         task: What it was fine-tuned on, in the words of whoever published it.
         method: One of `methods.METHODS`; `None` is what the file tells, or which parameters moved.
         name: Under which it is kept; `None` is `<task>_<method>`.
-        base: As of `vector_of`.
         source: What is recorded as its source; `None` is the path.
         called: The method that its publisher names: an error if another one trains what moved.
     """

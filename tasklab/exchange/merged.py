@@ -194,8 +194,7 @@ def write(
     """Write a merged vector to one file, in one step; one that is there must be of a vector.
 
     Args:
-        sources: Of what the vector was made.
-        made: How, for whoever reads the file.
+        made: How it was made of the sources, for whoever reads the file.
         model: Writes the edited model, as `publishing.written` does: both are there, or neither.
     """
     tasks = ", ".join(dict.fromkeys(one.task for one in sources))

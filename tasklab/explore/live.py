@@ -71,17 +71,11 @@ def editor(
     One that is not linear is measured at nine coefficients of each of at most two vectors.
 
     Args:
-        lab: The model and tasks.
-        method: Whose vectors.
-        split: Images; coefficients are chosen on `"val"`.
+        split: Of the images that are shown; coefficients are chosen on `"val"`.
         beside: Records of the experiment `addition`, whose non-linear sums are drawn beside the
             live point; coefficients below 0 are measured in four passes over its images.
         images: At most so many of each task; fewer with many classes, to keep the page small.
         pictures: Images of each task that are shown.
-
-    Raises:
-        TasklabError: If the method's model is not linear and has more vectors, or the split is
-            unknown.
     """
     choose("split", split, _SPLITS)
     whole("images", images, 1)

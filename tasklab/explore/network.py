@@ -99,13 +99,10 @@ def network(lab: Lab | None = None, method: str = "nonlinear", *, pictures: int 
     """Return a network with its task vectors, to be merged and run in a page.
 
     Args:
-        lab: A model and its tasks, e.g. `Lab(model="mini_s")`; its first seed is taken. By default
-            the network that ships: `mini_s`, fine-tuned by the recipe of the preset `full`.
-        method: Whose vectors.
+        lab: A small CLIP of plain blocks with zero-shot heads, e.g. `Lab(model="mini_s")`; its
+            first seed is taken. By default the network that ships: `mini_s`, fine-tuned by the
+            recipe of the preset `full`.
         pictures: Validation images of each task that are shown and counted.
-
-    Raises:
-        TasklabError: If the model is not a small CLIP of plain blocks with zero-shot heads.
     """
     if lab is None:
         return _read(files(__package__).joinpath(_SHIPPED).read_bytes())

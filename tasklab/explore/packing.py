@@ -22,11 +22,7 @@ _BITS = {"theta0": 8, "vector": 4, "row": 8}
 
 
 def packed(lab: Lab, method: str, pictures: int) -> tuple[dict[str, Any], np.ndarray]:
-    """Return the description of a network for a page, and its numbers.
-
-    Raises:
-        TasklabError: If the page's network cannot compute this model.
-    """
+    """Return the description of a network for a page, and its numbers."""
     seeds: Any = lab.parameters.seeds  # settled: a tuple
     encoder, evaluator = lab.clip.encoder, lab.evaluator_of(method)
     shape = _supported(tower(encoder.module), encoder.name)

@@ -105,11 +105,7 @@ class Payload:
         return self.images + "".join(f", {count} of the control" for count in controls)
 
     def accuracies(self, alphas: Sequence[float] | Mapping[str, float]) -> dict[str, float]:
-        """Return the accuracy in % on each task, at coefficients (T,) or by task (others 0).
-
-        Raises:
-            TasklabError: If there is not one for each vector, or a name is unknown.
-        """
+        """Return the accuracy in % on each task, at coefficients (T,) or by task (others 0)."""
         if isinstance(alphas, Mapping):
             if unknown := [name for name in alphas if name not in self.vectors]:
                 raise TasklabError(f"no vector of {unknown[0]!r}: {', '.join(self.vectors)}.")

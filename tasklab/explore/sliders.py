@@ -36,15 +36,7 @@ def accuracies(lab: Lab, method: str, split: str = "val") -> At:
     """Return a function from {task: coefficient} to each task's name and accuracy in %, in turn.
 
     The model is theta_0 + sum_t alpha_t tau_t, or its linearization. The control task comes last,
-    if there are prompts to classify it.
-
-    Args:
-        lab: The model and tasks.
-        method: One of `tuning.methods.EDITS`.
-        split: Images to evaluate on; choose coefficients on `"val"`.
-
-    Raises:
-        TasklabError: If there is no such method or split.
+    if there are prompts to classify it. Choose coefficients on the split `"val"`.
     """
     choose("method", method, EDITS)
     choose("split", split, ("val", "test"))
@@ -78,8 +70,6 @@ class Coefficients:
 
     Args:
         at: From coefficients to accuracies, of `accuracies`.
-        tasks: Their names.
-        method: Whose vectors.
         chosen: The coefficient that was chosen on validation images, if known.
         start: The model where all coefficients are 0.
     """
@@ -197,14 +187,7 @@ def coefficients(
 ) -> Coefficients:
     """Return sliders from -1 to 1 for the coefficients of a method's vectors, and bars.
 
-    Args:
-        lab: The model and tasks.
-        method: Whose vectors: one of `tuning.methods.EDITS`.
-        split: Images to evaluate on.
-        records: Of an addition of task vectors, whose chosen coefficient gets a button.
-
-    Raises:
-        TasklabError: If there is no such method or split.
+    The coefficient that was chosen in `records` of an addition of task vectors gets a button.
     """
     at, tasks = accuracies(lab, method, split), lab.suite.names
     chosen = None if records is None else _chosen(records, method)

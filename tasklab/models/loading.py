@@ -91,11 +91,7 @@ def load(
 def as_clip(
     entry: Spec, model: nn.Module, *, init: str = "pretrained", device: torch.device | str = "cpu"
 ) -> Clip:
-    """Return a network with its weights as an encoder and, of a CLIP, its text tower.
-
-    Args:
-        model: As `build` makes it.
-    """
+    """Return a network of `build` with its weights as an encoder and, of a CLIP, its text tower."""
     model = model.to(device=device, dtype=torch.float32).eval().requires_grad_(False)
     device = torch.device(device)
     if entry.kind == "t5":
@@ -119,11 +115,7 @@ def both_towers(name: str, *, init: str = "pretrained") -> nn.Module:
 def shared(
     name: str, *, init: str = "pretrained", device: str = "cpu", blocks: int | None = None
 ) -> Clip:
-    """Return a model as `load` does; in this process it is loaded once while in use.
-
-    Args:
-        blocks: As of `load`.
-    """
+    """Return a model as `load` does; in this process it is loaded once while in use."""
     key = (name, init, device, blocks)
     if (clip := _SHARED.get(key)) is None:
         clip = _SHARED[key] = load(name, init=init, device=device, blocks=blocks)

@@ -127,7 +127,6 @@ def fetch(
     """Return a file of the hub from its cache, where it is fetched to if need be.
 
     Args:
-        revision: Commit; `None` is the newest.
         sha256: Its checksum, where it is known beforehand.
         kind: Of the repository: model or dataset.
 

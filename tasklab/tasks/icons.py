@@ -47,11 +47,7 @@ def entry(task: str, folder: Path = FOLDER) -> dict[str, Any]:
 
 @functools.cache
 def whole(task: str, folder: Path = FOLDER) -> tuple[Tensor, Tensor]:
-    """Return all drawings of a task, uint8 (N, 3, 32, 32), and their labels (N,).
-
-    Raises:
-        TasklabError: If its file is missing or damaged.
-    """
+    """Return all drawings of a task, uint8 (N, 3, 32, 32), and their labels (N,)."""
     import torch  # start-up: every command reads the names of suites
 
     about, file = entry(task, folder), folder / f"{task}.xz"

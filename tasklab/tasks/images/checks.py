@@ -37,8 +37,7 @@ _ALIKE = 0.75  # of the letters, for such a name
 def sound(where: Path | str, what: str, advice: str = "Fetch it again.") -> Iterator[None]:
     """Raise what goes wrong with a file or folder inside as one `TasklabError`.
 
-    Raises:
-        TasklabError: If anything goes wrong inside; damaged files raise nearly everything.
+    Damaged files raise nearly everything.
     """
     try:
         yield
