@@ -115,7 +115,7 @@ def both_towers(name: str, *, init: str = "pretrained") -> nn.Module:
 def shared(
     name: str, *, init: str = "pretrained", device: str = "cpu", blocks: int | None = None
 ) -> Clip:
-    """Return a model as `load` does; in this process it is loaded once while in use."""
+    """Return a model as `load` does, with so many `blocks`; it is loaded once while in use."""
     key = (name, init, device, blocks)
     if (clip := _SHARED.get(key)) is None:
         clip = _SHARED[key] = load(name, init=init, device=device, blocks=blocks)
