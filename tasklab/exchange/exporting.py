@@ -53,10 +53,8 @@ def write(
     """Write a fine-tuning run to a folder of its own, and return the folder.
 
     Where the folder holds the same run, its files are replaced one by one. The tensors are the same
-    bits, so that it is whole at every moment; files of other names stay, and so does theta_0.
-
-    Args:
-        accuracies: As `accuracies_of` gives them, for the card.
+    bits, so that it is whole at every moment; files of other names stay, and so does theta_0. The
+    card has the `accuracies` of `accuracies_of`.
     """
     if run.config["weights"] != encoder.weights_hash:
         raise TasklabError(

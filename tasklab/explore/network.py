@@ -36,23 +36,15 @@ _SHIPPED = "network.safetensors"
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Network:
-    """A network and its task vectors, as a page holds them.
+    """A network and its task vectors, as a page holds them."""
 
-    Attributes:
-        info: Shapes, tasks and pictures, for the script.
-        values: Bytes: theta_0, every vector and head in the order of `info`; then a PNG of all
-            pictures, one row per task.
-    """
-
-    info: dict[str, Any]
+    info: dict[str, Any]  #: Shapes, tasks and pictures, for the script
+    #: Bytes: theta_0, every vector and head in the order of `info`; then a PNG of all pictures, one
+    #: row per task.
     values: np.ndarray
 
     def document(self, source: str | None = None) -> str:
-        """Return the page's HTML.
-
-        Args:
-            source: Address of the file that `script` wrote; by default the numbers are in the text.
-        """
+        """Return the page's HTML, with the numbers or the address of the file of `script`."""
         name = f"tasklab-{uuid.uuid4().hex}"
         info = self.info | {"megabytes": round(len(self.values) / 3 * 4 / 1e6, 1)}
         data = json.dumps(info, separators=(",", ":")).replace("<", "\\u003c")

@@ -36,22 +36,15 @@ _QUALITY = 80  # of pictures, from 1 to 95
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class ShownTask:
-    """One task's images.
-
-    Attributes:
-        name: Of the task.
-        classes: Their names (C).
-        labels: True classes (N,).
-        scores: S_0, dS_1, ..., dS_T (N, C, T + 1), from `quantised`; or predicted classes at the
-            points of a grid (G, ..., G, N).
-        pictures: The first images (K, S, S, 3); none for a text task.
-    """
+    """One task's images."""
 
     name: str
     classes: tuple[str, ...]
-    labels: Int[np.ndarray, " N"]
+    labels: Int[np.ndarray, " N"]  #: True classes
+    #: S_0, dS_1, ..., dS_T (N, C, T + 1), from `quantised`; or predicted classes at the points of a
+    #: grid (G, ..., G, N).
     scores: Int16[np.ndarray, "N C T1"]
-    pictures: UInt8[np.ndarray, "K S S 3"]
+    pictures: UInt8[np.ndarray, "K S S 3"]  #: The first images; none for a text task
 
     def accuracy(self, alphas: Sequence[float], grid: Sequence[float] = ()) -> float:
         """Return the accuracy in % at coefficients (T,), summed in the order of the script."""
@@ -76,27 +69,16 @@ class Curve:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Payload:
-    """All data of an editor.
+    """All data of an editor."""
 
-    Attributes:
-        method: Its label.
-        images: Description of the images.
-        vectors: Tasks with a vector (T), in the order of the coefficients.
-        tasks: The tasks' images; a task without a vector is the control.
-        presets: Label -> coefficients (T,).
-        curves: Of non-linear models.
-        grid: Coefficients that a model was measured at; none for a linear model.
-        start: Its name where all coefficients are 0.
-    """
-
-    method: str
-    images: str
-    vectors: tuple[str, ...]
-    tasks: tuple[ShownTask, ...]
-    presets: Mapping[str, tuple[float, ...]]
-    curves: tuple[Curve, ...] = ()
-    grid: tuple[float, ...] = ()
-    start: str = "pre-trained"
+    method: str  #: Its label
+    images: str  #: Which they are, in words
+    vectors: tuple[str, ...]  #: Tasks with a vector (T), in the order of the coefficients
+    tasks: tuple[ShownTask, ...]  #: Their images; a task without a vector is the control
+    presets: Mapping[str, tuple[float, ...]]  #: Label -> coefficients (T,)
+    curves: tuple[Curve, ...] = ()  #: Of non-linear models
+    grid: tuple[float, ...] = ()  #: Coefficients of a measured model; none for a linear one
+    start: str = "pre-trained"  #: Its name where all coefficients are 0
 
     @property
     def counted(self) -> str:

@@ -74,8 +74,7 @@ def config(name: str = "mini") -> dict:
 def build(name: str = "mini", **vision: object) -> torch.nn.Module:
     """Return a model with random weights from torch's global seed.
 
-    Args:
-        **vision: Overrides of the image encoder's configuration, e.g. `patch_dropout=0.25`.
+    `vision` overrides the image encoder's configuration, e.g. `patch_dropout=0.25`.
     """
     from open_clip.model import CLIP, CLIPTextCfg, CLIPVisionCfg
 

@@ -20,9 +20,7 @@ SIZE, PATCH = 32, 8
 def build(name: str, classes: int = 0, **settings: object) -> torch.nn.Module:
     """Return a timm vision transformer with random weights from torch's global seed.
 
-    Args:
-        classes: Outputs of its head; 0 for features.
-        **settings: Overrides, e.g. `patch_drop_rate=0.25`.
+    Its head has so many `classes`, 0 for features; `settings` override, e.g. `patch_drop_rate`.
     """
     from timm.models.vision_transformer import VisionTransformer
 

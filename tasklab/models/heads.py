@@ -170,12 +170,9 @@ def accuracy(logits: Float[Tensor, "N C"], labels: Int[Tensor, " N"]) -> float:
 def minimise(
     x: Tensor, loss: Callable[[], Tensor], iterations: int, gradient: float, **options: int
 ) -> None:
-    """Move x to the minimum of a loss next to it, by L-BFGS.
+    """Move x to the minimum next to it of a loss of the present x, by L-BFGS with `options`.
 
-    Args:
-        loss: Of the present x.
-        gradient: Largest entry of the gradient at which to stop.
-        **options: Of `torch.optim.LBFGS`.
+    It stops where no entry of the gradient is larger than `gradient`.
     """
     options |= {"max_iter": iterations}
     ends: dict[str, Any] = {"tolerance_grad": gradient, "tolerance_change": 1e-12}

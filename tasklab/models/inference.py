@@ -77,10 +77,8 @@ def passes(encoder: Encoder, *, tokens: bool = False) -> Encoder:
     """Return an encoder for passes without derivatives.
 
     Known are open_clip's and timm's vision transformers (`towers.tower`) whose blocks have all
-    biases and no scales; any other is returned as it is.
-
-    Args:
-        tokens: Whether what blocks give is read, so that the last one has to give all tokens.
+    biases and no scales; any other is returned as it is. Where what blocks give is read, the last
+    one has to give all `tokens`.
     """
     shape = tower(encoder.module) if type(encoder) is Encoder else None
     if shape is None or not all(map(_plain, shape.blocks)):

@@ -28,11 +28,9 @@ class _Reached(Exception):  # noqa: N818 - no error: the block that was waited f
 
 @contextlib.contextmanager
 def around(root: nn.Module, forwards: Mapping[str, Callable[..., Any]]) -> Iterator[None]:
-    """Replace `usual(*args, **named)` of some modules by `forward(usual, *args, **named)`.
+    """Replace a module's own pass `usual(*args, **named)` by `forward(usual, *args, **named)`.
 
-    Args:
-        forwards: What each module computes, by its name in the network; `usual` is its own forward
-            pass.
+    `forwards` are by the modules' names in the network.
     """
     with contextlib.ExitStack() as stack:
         for name, forward in forwards.items():
@@ -43,11 +41,7 @@ def around(root: nn.Module, forwards: Mapping[str, Callable[..., Any]]) -> Itera
 def outputs(
     encoder: Encoder, params: Params, x: Tensor, names: Iterable[str] | None = None
 ) -> dict[str, Tensor]:
-    """Record the outputs of modules, and under `FEATURES` the encoder's own.
-
-    Args:
-        names: Of the modules; `None` is all blocks.
-    """
+    """Record outputs of modules, by default all blocks, and under `FEATURES` the encoder's own."""
     kept: dict[str, Tensor] = {}
 
     def keep(name: str) -> Callable[..., Any]:

@@ -147,8 +147,7 @@ def locate(
 ) -> Path | None:
     """Return the checkpoint that `load` would read, fetched if need be; `None` if it needs none.
 
-    Args:
-        fetch: Whether to fetch it now; without, `None` is also the answer if it could be fetched.
+    Unless it is to `fetch` it, the answer is `None` too for one that could be fetched.
     """
     entry = spec(name)
     choose("init", init, INITS)

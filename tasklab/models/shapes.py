@@ -63,8 +63,7 @@ def t5_products(width: int, inner: int, depths: tuple[int, int], tokens: int = 4
 def vit(width: int, depth: int, patch: int, *, side: int = 224, embed: int = 0) -> Tower:
     """Return an image tower, and the text tower that goes with it in CLIP.
 
-    Args:
-        embed: Width of CLIP's features and of its text tower; 0 for a tower of timm's.
+    `embed` is the width of CLIP's features and of its text tower; 0 for a tower of timm's.
     """
     tokens = (side // patch) ** 2 + 1
     stem = 3 * patch**2 * width + (tokens + 1) * width  # patches, positions, class token

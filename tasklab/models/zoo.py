@@ -311,11 +311,7 @@ FAMILIES = tuple(
 
 
 def spec(name: str) -> Spec:
-    """Return the entry of a model's short name.
-
-    Args:
-        name: In `REGISTRY`, or of a model of timm's, as in `"timm/resnet50.a1_in1k"`.
-    """
+    """Return the entry of a name in `REGISTRY`, or of one of timm's, `"timm/resnet50.a1_in1k"`."""
     if name.startswith(TIMM):
         return _of_timm(name)
     choose("model", name, REGISTRY)

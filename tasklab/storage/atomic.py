@@ -96,8 +96,7 @@ def flush(path: Path) -> None:
 def alone(lock: Path, waiting: Callable[[], None], *, thread_local: bool = True) -> Iterator[None]:
     """Acquire a lock for a block; `waiting` is called once if that takes more than a second.
 
-    Args:
-        thread_local: Whether only the thread that acquired it can release it.
+    If it is `thread_local`, only the thread that acquired it can release it.
     """
     held = filelock.FileLock(lock, thread_local=thread_local)
     try:

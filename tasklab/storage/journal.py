@@ -14,11 +14,7 @@ from typing import Any
 
 
 class Journal:
-    """A file of values by name. One process has it at a time, as `Store.get` sees to.
-
-    Args:
-        file: Where it is; its folder must be there.
-    """
+    """A file of values by name. One process has it at a time, as `Store.get` sees to."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
@@ -43,11 +39,7 @@ class Journal:
         return name in self._kept
 
     def __call__(self, name: str, make: Callable[[], Any]) -> Any:
-        """Return the value of a name, computed if it is not kept.
-
-        Args:
-            make: Returns what JSON can hold.
-        """
+        """Return the value of a name, by `make`, as JSON can hold it, if it is not kept."""
         if name not in self._kept:
             line = json.dumps([name, make()]) + "\n"
             with self.file.open("ab") as file:

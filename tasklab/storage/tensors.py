@@ -131,8 +131,7 @@ def explained(
 ) -> Iterator[None]:
     """Raise one `TasklabError` that says what to do in place of a file system's errors.
 
-    Args:
-        instead: By what another folder is chosen.
+    `instead` is by what another folder is chosen.
     """
     try:
         yield
@@ -181,8 +180,7 @@ def write_tensors(
 ) -> None:
     """Write tensors, from any device and of any layout, to a safetensors file.
 
-    Args:
-        header: Texts kept in the file, with the checksum of all; without, the file has none.
+    With a `header` of texts, it has these too, and the checksum of all.
     """
     import safetensors.torch  # start-up
 

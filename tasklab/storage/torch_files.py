@@ -44,9 +44,8 @@ _OTHERS = {  # how other files begin -> what they are and what to do
 def read(path: Path | str) -> Any:
     """Read a file of `torch.save`: containers, numbers, texts, tensors, `Inert` records.
 
-    Args:
-        path: In the format of PyTorch 1.6 and later (zip), in the earlier one, a TorchScript
-            archive, or a plain pickle.
+    It has the format of PyTorch 1.6 and later (zip), the earlier one, or is a TorchScript archive
+    or a plain pickle.
     """
     path = Path(path)
     if not path.is_file():

@@ -60,11 +60,9 @@ CLASSES = tuple(
 def rotated_digits(angle: float, split: str) -> Images:
     """Return handwritten digits uint8 (N, 1, 28, 28), all turned by the same angle.
 
-    They are the 8 x 8 digits of scikit-learn, enlarged to 20 x 20 in a black frame as MNIST's. The
-    tensors are shared between calls: do not write to them.
-
-    Args:
-        split: `"train"`, 1,300 digits, or `"test"`, the other 497, the same ones at every angle.
+    They are the 8 x 8 digits of scikit-learn, enlarged to 20 x 20 in a black frame as MNIST's:
+    1,300 for `"train"` and the other 497 for `"test"`, the same ones at every angle. The tensors
+    are shared between calls: do not write to them.
     """
     from torchvision.transforms import InterpolationMode  # here, for it takes seconds
     from torchvision.transforms.v2.functional import rotate

@@ -188,12 +188,7 @@ class Suite:
 
     @classmethod
     def from_tasks(cls, *tasks: Task, control: Task | None = None) -> Suite:
-        """Return a suite of your own tasks.
-
-        Args:
-            *tasks: As `tasklab.tasks.own` makes them, or any others.
-            control: What editing must leave alone; `None` is the embedded control task.
-        """
+        """Return a suite of your own tasks; `control` is by default the embedded control task."""
         control = suite("mini").control if control is None else control
         for task in (*tasks, control):
             if not isinstance(task, Task):

@@ -88,11 +88,7 @@ def _uniform(count: int, limits: tuple[float, float], random: torch.Generator) -
 def crop(
     x: UInt8[Tensor, "B 3 H W"], edges: Float[Tensor, "B 4"], side: int
 ) -> UInt8[Tensor, "B 3 S S"]:
-    """Cut a rectangle out of each image and resize it to a square.
-
-    Args:
-        edges: Left, top, right and bottom, as shares of width and height.
-    """
+    """Cut the rectangle of `edges`, as of `boxes`, out of each image and resize it to a square."""
     return (by_pillow if x.device.type == "cpu" else by_products)(x, edges, side)
 
 

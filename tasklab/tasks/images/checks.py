@@ -270,10 +270,7 @@ def label_order(task: Task, names: Sequence[str]) -> np.ndarray:
     """Return, for each label of a copy, the label of that class here.
 
     Where classes share a name, as two cranes and two missiles of ImageNet do, each goes to its own
-    place, or else they are taken in order.
-
-    Args:
-        names: The copy's class names; spelling is compared without case and punctuation.
+    place, or else they are taken in order. Names are compared without case and punctuation.
     """
     keys = [
         {_key(part) for one in (name, *others) for part in (one, *one.split(","))}

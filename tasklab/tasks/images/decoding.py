@@ -39,11 +39,7 @@ _LONG = 16  # sides that an image is long, from which on it is a strip
 
 
 class BadImagesError(TasklabError):
-    """Images that cannot be decoded, one line each.
-
-    Attributes:
-        lines: Their messages.
-    """
+    """Images that cannot be decoded; `lines` has a message for each."""
 
     def __init__(self, lines: Sequence[str]) -> None:
         super().__init__("\n".join(lines))

@@ -271,10 +271,9 @@ def _needed(entry: dict[str, Any]) -> set[str]:
 def wanted_files(
     listed: Sequence[str], config: str | None, splits: Collection[str] = ()
 ) -> list[str]:
-    """Return the files to fetch: parquet files of our splits (and configuration), and the card.
+    """Return the files to fetch: parquet files of a configuration, and the card.
 
-    Args:
-        splits: Only these, if all of them are there.
+    They are those of all our splits, or of `splits` alone if all of these are there.
     """
     files = [name for name in listed if name.endswith(".parquet") and trees.split_of(name)]
     if config and any(config in name.split("/") for name in files):

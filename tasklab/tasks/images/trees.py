@@ -63,9 +63,7 @@ def by_class(root: Path, *, nested: bool = False) -> Splits:
 
     A folder is a split if it is called so and has folders of classes in it; of names with other
     words, such as `birds_test`, two must be splits. Without splits the one split is called `all`.
-
-    Args:
-        nested: Whether a folder within a class is a class of its own, as in SUN397.
+    With `nested`, as for SUN397, a folder within a class is a class of its own.
     """
     folders = folders_in(root)
     named = {one: split_named(one.name) or split_of(one.name) for one in folders}
