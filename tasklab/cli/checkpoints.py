@@ -88,7 +88,11 @@ def import_(
         sources.locate(file)
         begin(f"reading {file}.")
     if list or file is None or model is None or task is None:
-        _show(places.listed(store, model), store)
+        there = places.listed(store, model)
+        for one in there:
+            print("  ".join((one["model"], one["name"], one["method"], one["task"])), end="  ")
+            print(f"norm {one['norm']:.4g}  from {one['source']}")
+        print(end="" if there else f"nothing is imported in {store.root}\n")
         return
     record = exchange.importing.add(store, file, model, task, method=method, name=name, base=base)
     far = "" if record["distance"] is None else f", {_percent(record['distance'])} of theta_0's"
@@ -160,16 +164,6 @@ def _percent(share: float) -> str:
     if share < 0.0001:
         return "less than 0.01 %"
     return f"{100 * share:,.0f} %" if share >= 0.1 else f"{100 * share:.2g} %"
-
-
-def _show(imports: list[dict[str, Any]], store: Store) -> None:
-    if not imports:
-        print(f"nothing is imported in {store.root}")
-    for one in imports:
-        print(
-            f"{one['model']}  {one['name']}  {one['method']}  {one['task']}  "
-            f"norm {one['norm']:.4g}  from {one['source']}"
-        )
 
 
 def export(

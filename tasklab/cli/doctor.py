@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from json import dumps as as_json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -99,15 +99,16 @@ def _sections(report: Report) -> Iterator[tuple[str, list[tuple[str, ...]], list
     yield "This machine", [*_machine(report)], []
     yield "Which chapters run with which models", [*_chapters(report)], ["", _LEGEND]
     if report.speed is not None:
-        rows = [*_times(report.speed.fine_tuning)]
-        yield (
-            "Fine-tuning on cuda:0, by chapter (preset quick, one seed, about)",
-            rows,
-            ["", _TIMES],
-        )
+        times = [("model", *CHAPTERS)]
+        for model, seconds in report.speed.fine_tuning.items():
+            known = {chapter: duration(seconds[chapter]) for chapter in seconds}
+            times.append((model, *(known.get(chapter, "-") for chapter in CHAPTERS)))
+        title = "Fine-tuning on cuda:0, by chapter (preset quick, one seed, about)"
+        yield title, times, ["", _TIMES]
     if others := [one for one in report.weights.values() if one.state != "shipped"]:
-        told = (f"{one.where} ({one.note})" if one.note else one.where for one in others)
-        rows = [(one.model, one.state, text) for one, text in zip(others, told, strict=True)]
+        rows: list[tuple[str, ...]] = []
+        for one in others:
+            rows.append((one.model, one.state, f"{one.where} ({one.note})".removesuffix(" ()")))
         lacking = any(one.state == "missing" for one in others)
         yield "Weights that are not shipped", rows, [_FETCH] * lacking
     title = "Data sets of the suite paper (those of the suites mini and mini_text are shipped)"
@@ -179,12 +180,6 @@ def _chapters(report: Report) -> Iterator[tuple[str, ...]]:
         least, whole = map(gib, one.memory)
         memory = whole if least == whole else f"{least.removesuffix(' GiB')}-{whole}"
         yield name, one.state, memory, *(cell.why for cell in cells.values())
-
-
-def _times(seconds: Mapping[str, Mapping[str, float]]) -> Iterator[tuple[str, ...]]:
-    yield "model", *CHAPTERS
-    for model, by_chapter in seconds.items():
-        yield model, *(duration(by_chapter[one]) if one in by_chapter else "-" for one in CHAPTERS)
 
 
 def _data(one: Data) -> tuple[str, str, str]:

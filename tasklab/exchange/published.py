@@ -53,7 +53,8 @@ def status(
     found, counted = [], set[tuple[str, str]]()
     asked: dict[str, Mapping[str, fetching.Remote]] = {}
     for one in wanted:
-        state: Any = "imported" if imported(store, one) else "here" if _here(one, folder) else ""
+        here = all(_local(one.repository, file, folder) for file in one.files)
+        state: Any = "imported" if imported(store, one) else "here" if here else ""
         if state or folder is not None:
             found.append(Status(vector=one, state=state or "unpublished", bytes=0))
             continue
@@ -137,16 +138,10 @@ def imported(store: Store, one: Published) -> bool:
     return store.has(importing.KIND, {"model": one.model, "name": one.name})
 
 
-def _here(one: Published, folder: Path | None) -> Path | None:
+def _local(repository: str, file: str, folder: Path | None) -> Path | None:
+    """Return a file in the hub's cache or a mirror: of one repository, or of several in folders."""
     if folder is None:
-        places = [fetching.cached(one.repository, file) for file in one.files]
-    else:
-        places = [_in_mirror(folder, one.repository, file) for file in one.files]
-    return places[0] if all(places) else None
-
-
-def _in_mirror(folder: Path, repository: str, file: str) -> Path | None:
-    """Return a file of a mirror: of one repository, or of several in folders of their names."""
+        return fetching.cached(repository, file)
     tried = (folder / repository / file, folder / repository.partition("/")[2] / file)
     return next((one for one in (*tried, folder / file) if one.is_file()), None)
 
@@ -164,7 +159,7 @@ def _fetched(one: Published, file: str, folder: Path | None, progress: bool) -> 
             if place in (None, file):
                 raise
             return fetching.fetch(one.repository, place, **more)
-    found = _in_mirror(folder, one.repository, file)
+    found = _local(one.repository, file, folder)
     if found is None:
         raise TasklabError(
             f"{folder} has neither {one.repository}/{file} nor {file}: give the folder that holds "

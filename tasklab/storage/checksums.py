@@ -25,9 +25,7 @@ PART = 1 << 23  # bytes that a thread takes at a time
 PLAIN, TREE = "sha256", "sha256-8m"  # names of the two, in records
 _THREADS = 16
 _AT_REST = 50_000_000  # ns: clocks of file systems are this coarse, so a later change has its time
-_SEEN: dict[
-    str, tuple[tuple[int, ...], dict[str, str]]
-] = {}  # by path: what was read as, checksums
+_SEEN: dict[str, tuple[tuple[int, ...], dict[str, str]]] = {}  # by path: its state, checksums
 
 
 def file_sha256(file: Path) -> str:

@@ -13,7 +13,6 @@ import re
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
 from typing import Any
 
 from tasklab.errors import TasklabError, shown
@@ -74,9 +73,14 @@ def guard() -> None:
 def check_answer(response: Any) -> None:
     """Raise a `TasklabError` if an answer of a hub would name a file outside of the cache."""
     named = [(header, response.headers.get(header)) for header in _HEADERS]
+
+    def note(one: dict[str, Any]) -> dict[str, Any]:
+        named.extend((field, one[field]) for field in _FIELDS & one.keys())
+        return one
+
     if "/api/" in response.request.url.path and not response.is_redirect:
         with contextlib.suppress(ValueError, RecursionError):  # no list of files
-            named += _fields(json.loads(response.read()))
+            json.loads(response.read(), object_hook=note)
     for what, value in named:
         # as the client takes the quotes off
         if value is not None and not _NAME.fullmatch(str(value).lstrip("W/").strip('"')):
@@ -85,15 +89,3 @@ def check_answer(response: Any) -> None:
                 f"hub's cache, {shown(value)}: nothing is fetched from there. Is HF_ENDPOINT set "
                 "to a mirror that can be trusted?"
             )
-
-
-def _fields(content: Any) -> Iterator[tuple[str, Any]]:
-    """Yield what a list of files tells that becomes a name."""
-    waiting = [content]
-    while waiting:
-        one = waiting.pop()
-        if isinstance(one, dict):
-            yield from ((name, one[name]) for name in _FIELDS & one.keys())
-            waiting += one.values()
-        elif isinstance(one, list):
-            waiting += one

@@ -217,7 +217,9 @@ def _holds(key: str, value: Any, depth: int = 0) -> bool:
     """Does an entry hold weights beside the network: any, or averaged ones deeper within?"""
     mean = averaged(key)
     usual = (depth == 0 and not _TRAINING.match(key)) or key in _CONTAINERS
-    if (mean or usual) and (_has_tensors(value) or _is_list(value)):
+    some = value[:_MOST_LOOKED_AT] if type(value) in (list, tuple) else ()
+    listed = len(some) > 1 and all(isinstance(x, Tensor) for x in some)
+    if (mean or usual) and (listed or _has_tensors(value)):
         return True
     if depth == 3 or not isinstance(value, Mapping | list | tuple):
         return False
@@ -228,11 +230,6 @@ def _holds(key: str, value: Any, depth: int = 0) -> bool:
         for k, x in islice(entries, _MOST_DEPTH)
         if not isinstance(x, Tensor)
     )
-
-
-def _is_list(value: Any) -> bool:
-    some = value[:_MOST_LOOKED_AT] if type(value) in (list, tuple) else ()
-    return len(some) > 1 and all(isinstance(x, Tensor) for x in some)
 
 
 def _count(value: Any) -> int:
