@@ -38,6 +38,8 @@ METAVARS = {int: "INT", float: "FLOAT", str: "TEXT"}
 OF_RUNS = ("head", "preset", "seeds", "steps", "lr", "precision")  # apart in help
 _RUNS = "runs"
 _REGISTRY = ConstructorRegistry()
+_TYRO: dict[str, Any] = {"config": CONFIG, "registry": _REGISTRY}
+_COMPLETION = "--tyro-print-completion"
 
 
 def settings(*without: str, live: bool = False, **defaults: str) -> Any:
@@ -121,12 +123,9 @@ def _text(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec | None:
     if any(isinstance(one, type) and issubclass(one, Path) for one in members):
         metavar = "PATH"
     return PrimitiveConstructorSpec(
-        nargs=1,
-        metavar=metavar,
-        instance_from_str=lambda words: words[0],
-        is_instance=lambda value: True,
-        str_from_instance=lambda value: [str(value)],
-    )
+        nargs=1, metavar=metavar, instance_from_str=lambda words: words[0],
+        is_instance=lambda value: True, str_from_instance=lambda value: [str(value)],
+    )  # fmt: skip
 
 
 def function_of(command: str) -> Callable[..., int | None]:
@@ -147,14 +146,8 @@ def call(command: str, words: Sequence[str]) -> int | None:
     _check_once(function, words)
     try:
         with contextlib.redirect_stderr(io.StringIO()):  # tyro's own account of a mistake
-            run = tyro.cli(
-                _asked(function),
-                prog=prog,
-                description=f"{about.summary}\n\nExample: {prog} {about.example}",
-                args=list(words),
-                config=CONFIG,
-                registry=_REGISTRY,
-            )
+            told = f"{about.summary}\n\nExample: {prog} {about.example}"
+            run = tyro.cli(_asked(function), prog=prog, description=told, args=[*words], **_TYRO)
     except SystemExit as end:
         if not end.code:
             raise
@@ -167,13 +160,8 @@ def completion(shell: str) -> int:
     shells = ("bash", "zsh", "fish", "tcsh")
     if shell not in shells:
         raise unknown("shell", shell, shells)
-    tyro.extras.subcommand_cli_from_dict(
-        {name: _asked(function_of(name)) for name in COMMANDS},
-        prog="tasklab",
-        args=["--tyro-print-completion", shell],
-        config=CONFIG,
-        registry=_REGISTRY,
-    )
+    commands, words = {name: _asked(function_of(name)) for name in COMMANDS}, [_COMPLETION, shell]
+    tyro.extras.subcommand_cli_from_dict(commands, prog="tasklab", args=words, **_TYRO)
     return 0
 
 

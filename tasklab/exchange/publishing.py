@@ -161,21 +161,17 @@ def transformers_settings(network: nn.Module, image_size: int) -> dict[str, Any]
         "logit_scale_init_value": network.logit_scale.item(),
         "vision_config": {
             **_tower_settings(visual.transformer, visual.proj.shape[1]),
-            "model_type": "clip_vision_model",
-            "image_size": image_size,
+            "model_type": "clip_vision_model", "image_size": image_size,
             "patch_size": visual.conv1.kernel_size[0],
         },
         "text_config": {
             **_tower_settings(network.transformer, network.text_projection.shape[1]),
-            "model_type": "clip_text_model",
-            "vocab_size": words,
+            "model_type": "clip_text_model", "vocab_size": words,
             "max_position_embeddings": network.positional_embedding.shape[0],
             # the last two words of open_clip's vocabularies; a text's feature is taken at its end
-            "bos_token_id": words - 2,
-            "eos_token_id": words - 1,
-            "pad_token_id": words - 1,
+            "bos_token_id": words - 2, "eos_token_id": words - 1, "pad_token_id": words - 1,
         },
-    }
+    }  # fmt: skip
 
 
 def _tower_settings(transformer: nn.Module, features: int) -> dict[str, Any]:

@@ -58,17 +58,9 @@ def tokenize(texts: Sequence[str], name: str = "mini") -> Tensor:
 
 def config(name: str = "mini") -> dict:
     """Return the open_clip configuration of one of the models in `VISION`."""
-    return {
-        "embed_dim": 128,
-        "vision_cfg": VISION[name],
-        "text_cfg": {
-            "context_length": CONTEXT,
-            "vocab_size": tokenizer(world_of(name)).vocab_size,
-            "width": 128,
-            "heads": 4,
-            "layers": 2,
-        },
-    }
+    words = tokenizer(world_of(name)).vocab_size
+    text = {"context_length": CONTEXT, "vocab_size": words, "width": 128, "heads": 4, "layers": 2}
+    return {"embed_dim": 128, "vision_cfg": VISION[name], "text_cfg": text}
 
 
 def build(name: str = "mini", **vision: object) -> torch.nn.Module:

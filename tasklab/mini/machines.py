@@ -115,10 +115,8 @@ def signs(
     """Return the images with a road sign drawn over them.
 
     Args:
-        plate: (n,) index into `PLATES`.
-        rim: (n,) index into `draw.COLOUR_NAMES`.
-        symbol: (n,) index into `SYMBOLS`.
-        font: (n,) index into `shapes.FONTS`.
+        plate, symbol: (n,) indices into `PLATES` and `SYMBOLS`.
+        rim, font: (n,) indices into `draw.COLOUR_NAMES` and `shapes.FONTS`.
     """
     n, (dx, dy, scale, angle) = len(plate), pose
     u, v = local(*pose)

@@ -39,24 +39,18 @@ def draw(seed: int, shard: int, n: int) -> Part:
     drawn = mixture(rng, n, RARE)
     captions = [caption for part in drawn.values() for caption in part.captions]
     chance, stray = rng.uniform(n), rng.integers(n, n)
-    said = [
-        captions[stray[i]]
-        if chance[i] < WRONG_SHARE
-        else rng.choice(GENERIC)
-        if chance[i] < WRONG_SHARE + GENERIC_SHARE
-        else captions[i]
-        for i in range(n)
-    ]
+    said = [*captions]
+    for i in range(n):
+        if chance[i] < WRONG_SHARE:
+            said[i] = captions[stray[i]]
+        elif chance[i] < WRONG_SHARE + GENERIC_SHARE:
+            said[i] = rng.choice(GENERIC)
     order = torch.randperm(n, generator=rng.generator)
     parts = drawn.values()
     kinds = tuple(KINDS)
     kind = torch.cat([torch.full((len(x.noun),), kinds.index(name)) for name, x in drawn.items()])
     form = torch.where(kind == kinds.index("signs"), torch.cat([x.attribute for x in parts]), 0)
-    return Part(
-        torch.cat([x.image for x in parts])[order],
-        [with_articles(said[i]) for i in order.tolist()],
-        kind[order],
-        torch.cat([x.noun for x in parts])[order],
-        form[order],
-        torch.cat([x.tone for x in parts])[order],
-    )
+    whole = (torch.cat([getattr(x, part) for x in parts]) for part in ("image", "noun", "tone"))
+    image, noun, tone = whole
+    texts = [with_articles(said[i]) for i in order.tolist()]
+    return Part(image[order], texts, kind[order], noun[order], form[order], tone[order])

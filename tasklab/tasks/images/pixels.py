@@ -221,19 +221,14 @@ def _finish(
     transform, x = dataclasses.asdict(job.transform), np.load(job.work / "x.npy", mmap_mode="r")
     what = [VERSION, transform, job.rows.tolist(), job.labels.tolist(), hashes]
     manifest = {
-        "folder": folder.name,
-        "version": VERSION,
-        "images": len(job),
-        "shape": [*x.shape],
-        "transform": transform,
-        "digest": _sha256(json.dumps(what).encode()),
-        "seconds": round(seconds, 2),
-        "pillow": PIL.__version__,
+        "folder": folder.name, "version": VERSION, "images": len(job), "shape": [*x.shape],
+        "transform": transform, "digest": _sha256(json.dumps(what).encode()),
+        "seconds": round(seconds, 2), "pillow": PIL.__version__,
         "written": datetime.datetime.now(datetime.UTC).isoformat(timespec="microseconds"),
         "blocks": [_block_sha256(x, n) for n in range(-(-len(job) // BLOCK))],
         "labels": _labels_sha256(job.labels, np.load(job.work / "sizes.npy")),
         **note,
-    }
+    }  # fmt: skip
     manifest = json.loads(json.dumps(manifest))
     manifest["sha256"] = _sha256(json.dumps(manifest).encode())
     atomic.write(job.work / _MANIFEST, json.dumps(manifest, indent=1))
