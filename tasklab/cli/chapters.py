@@ -57,9 +57,7 @@ def record(
     if not chapter and not every:
         raise TasklabError("record takes a CHAPTER, or --all: `tasklab record --help`")
     if every and (part or out is not None):
-        raise TasklabError(
-            "--all records every part in the package's data: leave out --part, --out."
-        )
+        raise TasklabError("--all records every part as package data: leave out --part, --out.")
     if every and add:
         raise TasklabError("--add takes one part: name it by --part.")
     names = (chapter,) if chapter else tuple(chapters.CHAPTERS)

@@ -44,9 +44,7 @@ def of_name(name: str, given: Given) -> tuple[str, str, int]:
     """Return the task, method and seed that TASK@METHOD or TASK@METHOD@SEED stands for."""
     task, method, *seed = name.split("@")
     if ":" in method:
-        raise TasklabError(
-            f"{shown(name)} is no vector: TASK@METHOD:COEFFICIENT takes a number after the colon."
-        )
+        raise TasklabError(f"{shown(name)} is no vector: a number follows TASK@METHOD and a colon.")
     choose("method", method, METHODS)
     if len(seed) > 1:
         raise TasklabError(f"{shown(name)} is not TASK@METHOD or TASK@METHOD@SEED.")

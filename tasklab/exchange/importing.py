@@ -86,9 +86,7 @@ def load(path: Path | str, encoder: Encoder) -> TaskVector:
     """Return a task vector that `tasklab export` wrote, which must start from an encoder."""
     checkpoint = reading.contents(path, encoder.name)
     if checkpoint.vector is None:
-        raise TasklabError(
-            f"{checkpoint.path} is no exported task vector: read it with vector_of()."
-        )
+        raise TasklabError(f"{checkpoint.path} is no exported vector: read it with vector_of().")
     if checkpoint.weights != encoder.weights_hash:
         raise TasklabError(_elsewhere(checkpoint, "the encoder", encoder.weights_hash))
     _tell(path, checkpoint.notes)
@@ -133,9 +131,7 @@ def compare(
         vector, notes = findings.difference(theta, checkpoint.kinds, start, other.kinds)
         checkpoint = dataclasses.replace(checkpoint, notes=(*checkpoint.notes, *notes))
     if not vector.norm():
-        raise TasklabError(
-            f"{checkpoint.path} does not differ from {source}: there is no task vector."
-        )
+        raise TasklabError(f"{checkpoint.path} does not differ from {source}: it has no vector.")
     if weights is not None:
         method = checkpoint.method or (vector.base.method if vector.base else "")
         vector = vector.starting_from(Base(model, checkpoint.init, weights, method))

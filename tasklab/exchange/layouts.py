@@ -123,9 +123,7 @@ def _recognised(
         what = f"no {next(iter(own))!r} under any prefix"
     count, size = (sum(x.numel() for x in some) for some in (tensors.values(), own.values()))
     few = f" They have {count:,} numbers, and the encoder {size:,}." if 2 * count < size else ""
-    raise TasklabError(
-        f"it has {what}, among {len(tensors)} tensors such as {abridged(tensors, 4)}.{few}"
-    )
+    raise TasklabError(f"it has {what}, among {len(tensors)} tensors: {abridged(tensors, 4)}.{few}")
 
 
 def _prefixes(tensors: Tensors, own: Shapes) -> list[str]:

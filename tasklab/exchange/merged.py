@@ -121,9 +121,7 @@ def together(sources: Sequence[Source]) -> str:
     first, *rest = sources
     for one in rest:
         if one.model != first.model:
-            raise TasklabError(
-                f"{first.name} is of model {first.model!r}, and {one.name} of {one.model!r}."
-            )
+            raise TasklabError(f"{first.name} is of {first.model!r}, {one.name} of {one.model!r}.")
         if one.init != first.init:
             raise TasklabError(
                 f"{first.name} starts from {first.init} weights, and {one.name} from {one.init} "

@@ -62,9 +62,7 @@ def unwrapped(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
                 raise TasklabError(f"{abridged([name])} and the like are {what}.")
         short = bare(name)
         if short in plain:
-            raise TasklabError(
-                f"{abridged([short])} is in it twice, once within a wrapper: save one of the two."
-            )
+            raise TasklabError(f"{abridged([short])} is in it twice, once in a wrapper: save one.")
         plain[short] = tensor
     return plain
 

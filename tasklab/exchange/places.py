@@ -57,9 +57,7 @@ def target(place: Path, model: str | None = None) -> Target:
     empty = made.folder and place.is_dir() and not any(place.iterdir())
     for one in (place, *(() if made.folder else made.beside.values())):
         if (one.exists() or one.is_symlink()) and not empty:
-            raise TasklabError(
-                f"{one} is there already: remove it, or choose another place with {OPTION}."
-            )
+            raise TasklabError(f"{one} is there already: remove it, or choose another {OPTION}.")
     _check_parent(place, OPTION)
     return made
 

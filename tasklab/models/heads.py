@@ -213,7 +213,7 @@ def linear_probe(
     check_finite(features, "what a probe is fitted to")
     if labels.min() < 0 or labels.max() >= classes:
         raise TasklabError(
-            f"labels run from {labels.min()} to {labels.max()}, but there are {classes} classes."
+            f"labels run from {labels.min()} to {labels.max()}, of {classes} classes."
         )
     x = features.detach().double()
     scale = x.square().sum(-1).mean().sqrt().clamp_min(1e-12)

@@ -89,9 +89,7 @@ def read_tensors(path: Path | str) -> dict[str, Tensor]:
             f"{str(path)!r} is not a whole safetensors file ({error}). Fetch it again; a pickle "
             "(.pt, .pth, .bin) is never loaded: `tasklab import` reads the tensors of one."
         ) from error
-    raise TasklabError(
-        f"{path} is damaged: its checksum does not match. Export it again, or fetch it again."
-    )
+    raise TasklabError(f"{path} is damaged: its checksum does not match. Export or fetch it again.")
 
 
 class OnDisk(Mapping[str, "Tensor"]):

@@ -172,7 +172,5 @@ def listed(own: Iterable[Task] | Task) -> tuple[Task, ...]:
     listed = tuple(listed)
     for one in listed:
         if not isinstance(one, Task):
-            raise TasklabError(
-                f"own must be tasks such as own.from_folder(...) returns, not {shown(one)}."
-            )
+            raise TasklabError(f"own must be tasks, as own.from_folder returns, not {shown(one)}.")
     return listed

@@ -144,9 +144,7 @@ def checked(task: Task, splits: Mapping[str, Split], folder: Path) -> dict[str, 
     for name, split in ordered.items() if "train" in ordered else ():
         if extra := np.setdiff1d(split.labels, ordered["train"].labels).tolist():
             listed = abridged((repr(task.classes[n]) for n in extra), 4)
-            raise TasklabError(
-                f"{task.name}: of {listed} there are images in {name}, and none in train: {folder}."
-            )
+            raise TasklabError(f"{task.name}: {listed} are in {name} and not in train: {folder}.")
     return ordered
 
 

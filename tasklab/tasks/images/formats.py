@@ -215,9 +215,7 @@ def mat(file: Path) -> Split:
 
 def _check_counts(file: Path, images: int, labels: int) -> None:
     if images != labels:
-        raise TasklabError(
-            f"{file} has {images:,} images, and there are {labels:,} labels. Fetch both again."
-        )
+        raise TasklabError(f"{file} has {images:,} images and {labels:,} labels: fetch both again.")
 
 
 @functools.lru_cache(maxsize=1)
@@ -282,7 +280,7 @@ def _values(file: Path, column: pa.ChunkedArray, label: str) -> np.ndarray:
         return values.astype(str)
     if values.dtype.kind not in "iufb" or not np.array_equal(values, values.astype(np.int64)):
         raise TasklabError(
-            f"{file}: the column {label!r} holds {column.type}; labels are whole numbers or texts."
+            f"{file}: {label!r} holds {column.type}; labels are whole numbers or texts."
         )
     return values.astype(np.int64)
 

@@ -257,9 +257,7 @@ def _column_of_splits(
             return column, words
         if any(words) and _SPLIT.fullmatch(name):
             odd = abridged(sorted({x for x, word in zip(entries, words, strict=True) if not word}))
-            raise TasklabError(
-                f"{file}: in the column of splits, {odd} names none: write train, val or test."
-            )
+            raise TasklabError(f"{file}: as a split, {odd} names none: write train, val or test.")
         if _SPLIT.fullmatch(name) and len(others) > 1:
             some = abridged(sorted({*entries}), 4)
             tell(f"{file}: {some} of the column {name} name no splits, and it is not read.")

@@ -112,9 +112,7 @@ def _check_splits(
     for folder in inside:
         split, place = str(named[folder]), os.path.realpath(folder)
         if split in splits:
-            raise TasklabError(
-                f"{splits[split]} and {folder} are both images of split {split!r}: remove one."
-            )
+            raise TasklabError(f"{splits[split]} and {folder} are both {split!r}: remove one.")
         if place in places:
             raise TasklabError(f"{places[place]} and {folder} are the same folder: remove one.")
         splits[split], places[place] = folder, folder

@@ -297,7 +297,7 @@ def test_splits_do_not_become_classes(tmp_path):
     for split in ("val", "dev"):
         for name in NAMES:
             images(tmp_path / "twice" / split / name)
-    with pytest.raises(TasklabError, match="dev and .*val are both images of split 'val'"):
+    with pytest.raises(TasklabError, match="dev and .*val are both 'val'"):
         layouts.splits_in(tmp_path / "twice")
 
 
