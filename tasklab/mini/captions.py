@@ -60,11 +60,8 @@ _TWO = (
     "a {p} and a {q}", "a {a} {p} left of a {q}",
 )  # fmt: skip
 _SURFACES = (
-    "a {name} pattern",
-    "a {a} and {b} {name} surface",
-    "a {name} texture",
-    "a {b} pattern",
-)
+    "a {name} pattern", "a {a} and {b} {name} surface", "a {name} texture", "a {b} pattern",
+)  # fmt: skip
 _ROAD = (
     "a photo of a {finish}{name}", "a {colour} {name}", "a {finish}{colour} {name}",
     "a {colour} {name} vehicle", "a {finish}vehicle",
@@ -95,6 +92,13 @@ def _background(rng: Rng, colour: Tensor, plain: Tensor) -> Tensor:
     return torch.where(plain[:, None, None, None], *images)
 
 
+def _said(rng: Rng, forms: tuple[str, ...], **words: tuple[tuple[str, ...], Tensor]) -> list[str]:
+    """Return a caption of each picture in one of the forms, with words given by names and index."""
+    listed = ([names[k] for k in index.tolist()] for names, index in words.values())
+    rows = (dict(zip(words, row, strict=True)) for row in zip(*listed, strict=True))
+    return [rng.choice(forms).format(**row) for row in rows]
+
+
 def _one_object(rng: Rng, n: int) -> Drawn:
     behind, kind, surface = rng.integers(n, _COLOURS), rng.integers(n, 20), rng.integers(n, 16)
     ink = _other(rng, behind)
@@ -109,14 +113,9 @@ def _one_object(rng: Rng, n: int) -> Drawn:
 
     captions = []
     for i in range(n):
-        colour, shape, ground = (
-            COLOUR_NAMES[ink[i]],
-            catalog.SHAPES[kind[i]],
-            COLOUR_NAMES[behind[i]],
-        )
-        named = {"colour": colour, "shape": shape, "ground": ground}
+        named = {"colour": COLOUR_NAMES[ink[i]], "ground": COLOUR_NAMES[behind[i]]}
+        named |= {"shape": catalog.SHAPES[kind[i]], "cloth": catalog.TEXTURES[surface[i]]}
         named |= {"size": "big" if size[i] > 0.65 else "small"}
-        named |= {"cloth": catalog.TEXTURES[surface[i]]}
         forms = _THING + _ON_PLAIN * bool(plain[i]) + _OF_CLOTH * bool(patterned[i])
         captions.append(rng.choice(forms).format(**named))
     return Drawn(TIDY(rng, image), captions, kind, ink, ink)
@@ -131,11 +130,9 @@ def _two_objects(rng: Rng, n: int) -> Drawn:
         size = rng.uniform(n, 0.28, 0.45)
         u, v = local(side * x, rng.uniform(n, -0.3, 0.3), size, rng.uniform(n, -0.35, 0.35))
         image = blend(image, palette(rng, ink, 0.05), shape_alpha(kind, u, v, size))
-    captions = []
-    for i in range(n):
-        a, b = (COLOUR_NAMES[ink[i]] for ink in inks)
-        p, q = (catalog.SHAPES[kind[i]] for kind in kinds)
-        captions.append(rng.choice(_TWO).format(a=a, b=b, p=p, q=q))
+    a, b = ((COLOUR_NAMES, ink) for ink in inks)
+    p, q = ((catalog.SHAPES, kind) for kind in kinds)
+    captions = _said(rng, _TWO, a=a, b=b, p=p, q=q)
     return Drawn(TIDY(rng, image), captions, kinds[0], torch.zeros_like(behind), inks[0])
 
 
@@ -146,10 +143,8 @@ def _textures(rng: Rng, n: int) -> Drawn:
     u, v = local(x, y, torch.ones(n), rng.uniform(n, -0.2, 0.2))
     values = texture(rng, kind, u, v, rng.uniform(n, 6, 12))
     image = blend(flat(palette(rng, first)), palette(rng, second), values)
-    captions = []
-    for i in range(n):
-        name, a, b = catalog.TEXTURES[kind[i]], COLOUR_NAMES[first[i]], COLOUR_NAMES[second[i]]
-        captions.append(rng.choice(_SURFACES).format(name=name, a=a, b=b))
+    a, b = ((COLOUR_NAMES, index) for index in (first, second))
+    captions = _said(rng, _SURFACES, name=(catalog.TEXTURES, kind), a=a, b=b)
     return Drawn(TIDY(rng, image), captions, kind, torch.zeros_like(kind), first)
 
 
@@ -217,12 +212,8 @@ def _vehicles(rng: Rng, n: int) -> Drawn:
     captions = []
     for i in range(n):
         finish = "striped " if striped[i] else rng.choice(["plain ", ""])
-        named = {
-            "name": catalog.VEHICLES[kind[i]],
-            "colour": COLOUR_NAMES[ink[i]],
-            "finish": finish,
-        }
-        captions.append(rng.choice(_ROAD).format(**named))
+        named = {"name": catalog.VEHICLES[kind[i]], "colour": COLOUR_NAMES[ink[i]]}
+        captions.append(rng.choice(_ROAD).format(finish=finish, **named))
     return Drawn(Camera(noise=0.04, contrast=0.15)(rng, image), captions, kind, ink, ink)
 
 
@@ -235,14 +226,10 @@ def _signs(rng: Rng, n: int) -> Drawn:
     image = torch.where(rng.chance(n, 0.5)[:, None, None, None], plain, busy)
     pose, font = rng.pose(n, (-0.1, 0.1), (0.7, 0.95), (-0.1, 0.1)), rng.integers(n, len(FONTS))
     image = signs(rng, image, plate, rim, symbol, pose, font)
-    captions = []
-    for i in range(n):
-        colour, outline, mark = (
-            catalog.RIMS[rim_name[i]],
-            catalog.PLATES[plate[i]],
-            catalog.SYMBOLS[symbol[i]],
-        )
-        captions.append(rng.choice(_SIGN).format(colour=colour, outline=outline, mark=mark))
+    colour, outline, mark = (
+        (catalog.RIMS, rim_name), (catalog.PLATES, plate), (catalog.SYMBOLS, symbol)
+    )  # fmt: skip
+    captions = _said(rng, _SIGN, colour=colour, outline=outline, mark=mark)
     return Drawn(Camera(noise=0.04, contrast=0.15)(rng, image), captions, symbol, plate, rim_name)
 
 
