@@ -85,9 +85,8 @@ def what_is_stored(store: Store, parameters: Parameters) -> str:
     groups: dict[tuple[str, int], dict[str, set]] = {}
     for one in store.configs("finetune"):
         if (one["model"], one["init"]) == (model, parameters.init):
-            found = groups.setdefault(
-                (one["method"], one["steps"]), {"tasks": set(), "seeds": set()}
-            )
+            kind = one["method"], one["steps"]
+            found = groups.setdefault(kind, {"tasks": set(), "seeds": set()})
             found["tasks"].add(one["task"])
             found["seeds"].add(one["seed"])
     if not groups:

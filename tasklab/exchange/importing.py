@@ -33,9 +33,7 @@ from tasklab.tuning import finetune
 from tasklab.tuning.methods import METHODS, TABLE
 
 _log = logging.getLogger(__name__)
-_BASES: weakref.WeakValueDictionary[tuple[str, Path, int], Checkpoint] = (
-    weakref.WeakValueDictionary()
-)
+_BASES = weakref.WeakValueDictionary[tuple[str, Path, int], Checkpoint]()
 _CLOSE = 1e-3  # relative distance of two theta_0: half precision rounds by up to 5e-4
 KIND = places.IMPORTED
 AWAY = "norms of theta_0 away"  # in the note of a vector that is too long
@@ -174,9 +172,7 @@ def add(
         )
     notes = list(checkpoint.notes)
     if checkpoint.task is not None and checkpoint.task != task:
-        notes.append(
-            f"it was exported as a vector of {checkpoint.task!r}, and is kept as one of yours"
-        )
+        notes.append(f"it was exported as a vector of {checkpoint.task!r}, and is kept as yours")
     if method == "linearized" and checkpoint.method is None:
         notes.append("nothing in it tells that it is linearized: it is taken for theta_0 + tau")
     told = method or checkpoint.method or _method_of(made.vector, model, checkpoint)

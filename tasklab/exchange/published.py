@@ -128,9 +128,8 @@ def _import(one: Published, store: Store, folder: Path | None, progress: bool) -
                 f"{source} is the same file as {other['name']}, of {other['task']}: one of the two "
                 "is mislabelled."
             )
-    importing.add(
-        store, files[0], one.model, one.task, called=one.method, name=one.name, source=source
-    )
+    about = {"called": one.method, "name": one.name, "source": source}
+    importing.add(store, files[0], one.model, one.task, **about)
 
 
 def imported(store: Store, one: Published) -> bool:
@@ -153,10 +152,8 @@ def _fetched(one: Published, file: str, folder: Path | None, progress: bool) -> 
         try:
             return fetching.fetch(one.repository, file, **more)
         except fetching.UnreachableError as error:
-            place = (
-                _place(file, fetching.listing(one.repository)) if error.code in LACKING else None
-            )
-            if place in (None, file):
+            listed = fetching.listing(one.repository) if error.code in LACKING else {}
+            if (place := _place(file, listed)) in (None, file):
                 raise
             return fetching.fetch(one.repository, place, **more)
     found = _local(one.repository, file, folder)

@@ -96,9 +96,8 @@ def written(
                 write_tensors(tensors, draft, _header(about))
             beside = {"card": card(into, encoder, about, file_sha256(draft))}
             if spec(encoder.name).shipped:
-                beside["settings"] = json.dumps(
-                    shipped.config(spec(encoder.name).shipped_as), indent=1
-                )
+                settings = shipped.config(spec(encoder.name).shipped_as)
+                beside["settings"] = json.dumps(settings, indent=1)
             for what, text in beside.items():
                 one = drafts.enter_context(atomic.replacing(into.beside[what]))
                 one.write_text(text, "utf-8")

@@ -212,7 +212,6 @@ def _pictures(x: np.ndarray) -> UInt8[np.ndarray, "K S S 3"]:
     if x.ndim != 4:
         return np.zeros((0, 1, 1, 3), np.uint8)
     side = min(_LARGEST, max(x.shape[2:]))
-    squares = [
-        np.asarray(Image.fromarray(image.transpose(1, 2, 0)).resize((side, side))) for image in x
-    ]
+    whole = (Image.fromarray(image.transpose(1, 2, 0)) for image in x)
+    squares = [np.asarray(image.resize((side, side))) for image in whole]
     return np.stack(squares) if squares else np.zeros((0, side, side, 3), np.uint8)

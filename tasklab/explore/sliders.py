@@ -197,9 +197,8 @@ def coefficients(
 
 def _chosen(records: pd.DataFrame, method: str) -> float | None:
     rows = records[(records["experiment"] == "addition") & (records["method"] == method)]
-    rows = rows[rows["metric"] == "absolute"].sort_values(
-        ["n_tasks", "seed"], ascending=[False, True]
-    )
+    order = {"by": ["n_tasks", "seed"], "ascending": [False, True]}
+    rows = rows[rows["metric"] == "absolute"].sort_values(**order)
     return None if rows.empty else float(rows["alpha"].iloc[0])
 
 

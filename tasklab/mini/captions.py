@@ -269,6 +269,5 @@ def mixture(rng: Rng, n: int, rare: tuple[Camera, ...] = ()) -> dict[str, Drawn]
         torch.multinomial(weights, n, replacement=True, generator=rng.generator),
         minlength=len(KINDS),
     )
-    return {
-        kind: _draw(kind, int(c), rng, rare) for kind, c in zip(KINDS, counts, strict=True) if c
-    }
+    each = zip(KINDS, counts.tolist(), strict=True)
+    return {kind: _draw(kind, count, rng, rare) for kind, count in each if count}

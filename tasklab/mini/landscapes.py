@@ -98,9 +98,8 @@ def _snowfield(c: Landscape) -> None:
 def _road(c: Landscape) -> None:
     c.backdrop(c.colour(*_SKY), c.colour(*_GRASS))
     c.paint(c.colour(*_STONE) * 0.8, intersection(c.u.abs() - 0.05 - 0.55 * c.v, -c.v))
-    c.paint(
-        c.colour(*_SNOW), (c.u.abs() < 0.02 + 0.04 * c.v) & (c.v > 0) & (fraction(c.v * 5) < 0.5)
-    )
+    dashes = (c.u.abs() < 0.02 + 0.04 * c.v) & (c.v > 0) & (fraction(c.v * 5) < 0.5)
+    c.paint(c.colour(*_SNOW), dashes)
 
 
 def _sunset(c: Landscape) -> None:
@@ -114,10 +113,8 @@ def _night_sky(c: Landscape) -> None:
     dark = c.colour(*_NIGHT)
     c.backdrop(dark, dark * 0.6)
     c.paint(c.colour(*_SNOW), (c.speckle() > 0.94) & (c.v < 0))
-    c.paint(
-        c.colour(*_SAND),
-        intersection(radius(c.u - 0.35, c.v + 0.6) - 0.25, 0.22 - radius(c.u - 0.48, c.v + 0.65)),
-    )
+    disc, shadow = radius(c.u - 0.35, c.v + 0.6) - 0.25, 0.22 - radius(c.u - 0.48, c.v + 0.65)
+    c.paint(c.colour(*_SAND), intersection(disc, shadow))
 
 
 def _canyon(c: Landscape) -> None:
@@ -132,9 +129,8 @@ def _village(c: Landscape) -> None:
     c.backdrop(c.colour(*_SKY), c.colour(*_GRASS))
     middle = (fraction(c.u * 1.5 + c.phase) - 0.5).abs() / 1.5
     c.paint(c.colour(*_SNOW) * 0.9, intersection(middle - 0.2, c.v - 0.12, -0.18 - c.v))
-    c.paint(
-        c.colour(*_RED), intersection(middle - 0.05 - 0.75 * (c.v + 0.45), c.v + 0.15, -0.45 - c.v)
-    )
+    roof = intersection(middle - 0.05 - 0.75 * (c.v + 0.45), c.v + 0.15, -0.45 - c.v)
+    c.paint(c.colour(*_RED), roof)
 
 
 def _lighthouse(c: Landscape) -> None:

@@ -171,9 +171,8 @@ def sample(task: str, split: str, n: int) -> tuple[Tensor, Tensor]:
     labels = torch.arange(n) % classes
     labels = labels[torch.randperm(n, generator=rng.generator)]
     draw = _DRAWERS[task]
-    chunks = [
-        to_uint8(look.camera(rng, draw(rng, part, split, look))) for part in labels.split(1000)
-    ]
+    drawn = (draw(rng, part, split, look) for part in labels.split(1000))
+    chunks = [to_uint8(look.camera(rng, images)) for images in drawn]
     return _corrected(torch.cat(chunks), f"{VERSION}/{task}/{split}/{n}"), labels
 
 

@@ -34,9 +34,8 @@ def _closed(*, probed: float, joint: float) -> Mapping[str, float]:
     that they have in `MINI_LR`.
     """
     scale = probed / MINI_LR["nonlinear"]
-    return MappingProxyType(
-        {method: rate * scale for method, rate in MINI_LR.items()} | {"full": joint}
-    )
+    rates = {method: rate * scale for method, rate in MINI_LR.items()}
+    return MappingProxyType(rates | {"full": joint})
 
 
 _SUP_LR = _closed(probed=3.2e-3, joint=1.6e-3)

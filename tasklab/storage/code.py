@@ -92,9 +92,8 @@ class _Bare(ast.NodeTransformer):
         return None if constant else self.generic_visit(node)
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:  # noqa: N802
-        node.decorator_list = [
-            one for one in node.decorator_list if "experiment(" not in ast.unparse(one)
-        ]
+        kept = [one for one in node.decorator_list if "experiment(" not in ast.unparse(one)]
+        node.decorator_list = kept
         return self.generic_visit(node)
 
     def visit_Import(self, node: ast.Import) -> None:  # noqa: N802

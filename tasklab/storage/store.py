@@ -346,9 +346,8 @@ class Store:
     @contextlib.contextmanager
     def _lock(self, kind: str, key: str) -> Iterator[None]:
         file = self.root / "locks" / f"{kind}-{key}.lock"
-        told = functools.partial(
-            _log.info, "waiting for another process that makes %s/%s", kind, key
-        )
+        text = "waiting for another process that makes %s/%s"
+        told = functools.partial(_log.info, text, kind, key)
         with explained(self.root):
             file.parent.mkdir(parents=True, exist_ok=True)
             held = contextlib.ExitStack()

@@ -49,9 +49,8 @@ def leftovers(store: Store, *, days: float = DAYS) -> Iterator[Leftover]:
     These are drafts of killed writers, also of images and pre-trained models, artifacts set aside
     as damaged, checkpoints of what is finished or rests for so many days, and locks.
     """
-    yield from (
-        _leftover(path, "set aside as damaged") for path in _entries(store.root / "damaged")
-    )
+    for path in _entries(store.root / "damaged"):
+        yield _leftover(path, "set aside as damaged")
     for path in _entries(store.root / "tmp"):
         lock = path / "lock" if path.name.startswith("grid-") else _lock(store, path.name[:-9])
         with _held(lock) as free:

@@ -98,16 +98,14 @@ def by_pillow(
     """Do as `crop` does, one channel of an image after another."""
     height, width = x.shape[-2:]
     pixels = edges * torch.tensor([width, height, width, height], dtype=edges.dtype)
-    out = np.empty((len(x), 3, side, side), np.uint8)
+    out, cubic = np.empty((len(x), 3, side, side), np.uint8), Image.Resampling.BICUBIC
     for image, box, resized in zip(x.numpy(), pixels.double().tolist(), out, strict=True):
         left, top, right, bottom = (round(edge, 6) for edge in box)
         first, above = math.floor(left), math.floor(top)
         cut = image[:, above : math.ceil(bottom), first : math.ceil(right)]  # nothing from outside
         inner = left - first, top - above, right - first, bottom - above
         for channel, target in zip(cut, resized, strict=True):
-            target[:] = Image.fromarray(channel).resize(
-                (side, side), Image.Resampling.BICUBIC, inner
-            )
+            target[:] = Image.fromarray(channel).resize((side, side), cubic, inner)
     return torch.from_numpy(out)
 
 

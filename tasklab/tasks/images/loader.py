@@ -297,11 +297,9 @@ class DecodedImages:
 
     def _kept(self, task: Task, split: str) -> Arrays | None:
         stem = f"{split}-*" if self.side is None else _stem(split, self.transform(task, split))
-        mine = _name(task), list(task.classes)
+        mine = [_name(task), [*task.classes]]
         decoded = map(pixels.opened, self._folder(task).glob(f"{stem}-*"))
-        kept = [
-            x for x in decoded if x and tuple(map(x.manifest.get, ("source", "classes"))) == mine
-        ]
+        kept = [x for x in decoded if x and [*map(x.manifest.get, ("source", "classes"))] == mine]
         return max(kept, key=lambda arrays: arrays.manifest["written"], default=None)
 
 

@@ -235,9 +235,8 @@ def _read(root: Path, classes: Mapping[Path, Sequence[Path]], nested: bool = Fal
     _tell_unread(root, beside, "lie beside the folders of classes and are not read")
     names = sorted(members)
     labels = [label for label, name in enumerate(names) for _ in members[name]]
-    return image_files(
-        [file for name in names for file in sorted(members[name])], labels, names, seen=True
-    )
+    files = [file for name in names for file in sorted(members[name])]
+    return image_files(files, labels, names, seen=True)
 
 
 def _is_image(entry: os.DirEntry[str]) -> bool:
