@@ -93,10 +93,8 @@ def _asked(function: Callable[..., Any]) -> Callable[..., Callable[[], Any]]:
             about["help_behavior_hint"] = ""
         return Annotated[hints[name], tyro.conf.arg(**about)]
 
-    listed = [
-        one.replace(annotation=shown(name, one.default))
-        for name, one in signature.parameters.items()
-    ]
+    own = signature.parameters.items()
+    listed = [one.replace(annotation=shown(name, one.default)) for name, one in own]
     bound.__annotations__ = {one.name: one.annotation for one in listed}
     bound.__signature__ = signature.replace(parameters=listed)  # type: ignore[attr-defined]
     return bound

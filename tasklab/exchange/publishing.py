@@ -139,10 +139,8 @@ def in_transformers(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     renamed = {}
     for name, tensor in tensors.items():
         own = name.removeprefix("visual.")
-        theirs, tower = (
-            layouts.in_transformers(own),
-            "text_model." if own == name else "vision_model.",
-        )
+        theirs = layouts.in_transformers(own)
+        tower = "text_model." if own == name else "vision_model."
         tensor = tensor.mT if own in layouts.LINEAR else tensor
         parts = tensor.chunk(3) if len(theirs) > 1 else (tensor,)
         for one, part in zip(theirs, parts, strict=True):

@@ -141,10 +141,8 @@ class Coefficients:
                 accuracies[task] = value
                 bars[task].value = _bar(value, self.before[task], self.start, COLOURS[self.method])
                 progress.value = "" if linear else f"{len(accuracies)} of {len(bars)} tasks"
-            now, before = (
-                sum(x[task] for task in self.tasks) / len(self.tasks)
-                for x in (accuracies, self.before)
-            )
+            both = (accuracies, self.before)
+            now, before = (sum(map(x.__getitem__, self.tasks)) / len(self.tasks) for x in both)
             progress.value = ""
             mean.value = f"<b>Mean accuracy {percent(now)} %</b> ({self.start} {percent(before)} %)"
 

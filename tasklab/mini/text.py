@@ -13,25 +13,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tasklab.errors import choose
+from tasklab.mini import lexicon
 from tasklab.mini.catalog import with_articles
-from tasklab.mini.lexicon import (
-    ANIMALS,
-    ASPECTS,
-    COLOURS,
-    DEGREES,
-    FOODS,
-    LENGTH,
-    NUMBERS,
-    OPTIONS,
-    PEOPLE,
-    PRODUCTS,
-    SPOTS,
-    STATES,
-    THINGS,
-    TOPICS,
-    VERDICTS,
-    encode,
-)  # fmt: skip
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -44,12 +27,12 @@ TEXT_TASKS: tuple[dict[str, Any], ...] = tuple(
     {"name": name, "classes": tuple(classes), "templates": ("{}",), "stand_in_for": stand_in}
     for name, classes, stand_in in (
         ("Reviews", ("positive", "negative"), "IMDB"),
-        ("Questions", OPTIONS, "QASC"),
-        ("Reading", COLOURS, "SQuAD"),
-        ("Topics", TOPICS, "MultiNews"),
+        ("Questions", lexicon.OPTIONS, "QASC"),
+        ("Reading", lexicon.COLOURS, "SQuAD"),
+        ("Topics", lexicon.TOPICS, "MultiNews"),
         ("Entailment", ("yes", "no", "maybe"), "RTE"),
-        ("Counting", NUMBERS[:5], "DROP"),
-        ("Cloze", ANIMALS, "C4"),
+        ("Counting", lexicon.NUMBERS[:5], "DROP"),
+        ("Cloze", lexicon.ANIMALS, "C4"),
     )
 )
 TEXT_TASKS[-1]["control"] = True
@@ -60,11 +43,11 @@ TEXT_TASKS[-1]["control"] = True
 
 def opinion(rng: Rng) -> tuple[str, float]:
     """Return an adjective phrase such as `not very good` and how good it says a thing is."""
-    word = rng.choice(list(VERDICTS))
-    value: float = VERDICTS[word]
+    word = rng.choice(list(lexicon.VERDICTS))
+    value: float = lexicon.VERDICTS[word]
     if rng.random() < 0.5:
-        degree = rng.choice(list(DEGREES))
-        return f"{degree} {word}", value * DEGREES[degree]
+        degree = rng.choice(list(lexicon.DEGREES))
+        return f"{degree} {word}", value * lexicon.DEGREES[degree]
     return word, value
 
 
@@ -74,7 +57,7 @@ def clauses(rng: Rng, forms: tuple[str, ...], n: int) -> tuple[str, float]:
     What follows `but` counts half more.
     """
     said, total = [], 0.0
-    for i, aspect in enumerate(rng.sample(ASPECTS, n)):
+    for i, aspect in enumerate(rng.sample(lexicon.ASPECTS, n)):
         phrase, value = opinion(rng)
         link = rng.choice(("but", "and", ".", ".")) if i else ""
         said.append(f"{link} {rng.choice(forms).format(aspect, phrase)}".strip())
@@ -84,25 +67,26 @@ def clauses(rng: Rng, forms: tuple[str, ...], n: int) -> tuple[str, float]:
 
 def owned(rng: Rng, n: int) -> list[tuple[str, str, str, str]]:
     """Return n (person, colour, thing, place), each part different in each."""
-    parts = (rng.sample(x, n) for x in (PEOPLE, COLOURS, THINGS, SPOTS))
-    return list(zip(*parts, strict=True))
+    words = lexicon.PEOPLE, lexicon.COLOURS, lexicon.THINGS, lexicon.SPOTS
+    return list(zip(*(rng.sample(one, n) for one in words), strict=True))
 
 
 def paragraph(rng: Rng, topic: str, forms: tuple[str, ...], stray: float, n: int) -> str:
     """Return n sentences with nouns of a topic; each noun is of any topic with chance `stray`."""
 
     def noun() -> str:
-        return rng.choice(TOPICS[rng.choice(list(TOPICS)) if rng.random() < stray else topic])
+        of = rng.choice(list(lexicon.TOPICS)) if rng.random() < stray else topic
+        return rng.choice(lexicon.TOPICS[of])
 
     return " ".join(rng.choice(forms).format(noun(), noun()) for _ in range(n))
 
 
 def clues(rng: Rng, animal: str, forms: tuple[tuple[str, ...], ...], n: int) -> list[str]:
     """Return n traits of an animal in words, enough of them to know it from the others."""
-    traits = ANIMALS[animal]
+    traits = lexicon.ANIMALS[animal]
     while True:
         shown = rng.sample(range(len(traits)), n)
-        if sum(all(t[i] == traits[i] for i in shown) for t in ANIMALS.values()) == 1:
+        if sum(all(t[i] == traits[i] for i in shown) for t in lexicon.ANIMALS.values()) == 1:
             return [rng.choice(forms[i]).format(traits[i]) for i in shown]
         n = min(n + (rng.random() < 0.3), len(traits))
 
@@ -114,7 +98,7 @@ def choices(rng: Rng, right: str, pool: tuple[str, ...], at: int, n: int, near: 
     others += rng.sample(rest, n - 1 - len(others))
     rng.shuffle(others)
     others.insert(at, right)
-    return " ".join(f"{letter} {x}" for letter, x in zip(OPTIONS, others, strict=False))
+    return " ".join(f"{letter} {x}" for letter, x in zip(lexicon.OPTIONS, others, strict=False))
 
 
 def shuffled(rng: Rng, items: list[str]) -> list[str]:
@@ -130,22 +114,22 @@ def _reviews(rng: Rng, label: int) -> str:
     while True:
         text, total = clauses(rng, forms, rng.choice((3, 4, 4)))
         if abs(total) > 0.7 and (total < 0) == bool(label):
-            return f"review of a {rng.choice(PRODUCTS)} : {text} . sentiment ?"
+            return f"review of a {rng.choice(lexicon.PRODUCTS)} : {text} . sentiment ?"
 
 
 def _questions(rng: Rng, label: int) -> str:
     if rng.random() < 0.3:  # what an animal eats: half of the time it has to be known
-        person, animal = rng.choice(PEOPLE), rng.choice(list(ANIMALS))
-        food = ANIMALS[animal][2]
+        person, animal = rng.choice(lexicon.PEOPLE), rng.choice(list(lexicon.ANIMALS))
+        food = lexicon.ANIMALS[animal][2]
         facts = [f"{person} keeps a {animal} .", rng.choice(("", f"the {animal} eats {food} ."))]
-        ask, options = f"what should {person} buy ?", choices(rng, food, FOODS, label, 8)
+        ask, options = f"what should {person} buy ?", choices(rng, food, lexicon.FOODS, label, 8)
     else:  # where a person's thing is: two facts in one answer
         chains = owned(rng, rng.choice((1, 2)))
         person, _, _, spot = chains[0]
         facts = [f"{p} has the {t} ." for p, _, t, _ in chains]
         facts += [f"the {t} is in the {s} ." for _, _, t, s in chains]
         near = tuple(s for *_, s in chains)
-        ask, options = f"where is {person} ?", choices(rng, spot, SPOTS, label, 8, near)
+        ask, options = f"where is {person} ?", choices(rng, spot, lexicon.SPOTS, label, 8, near)
     return f"{' '.join(shuffled(rng, facts))} {ask} {options}"
 
 
@@ -153,9 +137,9 @@ def _reading(rng: Rng, label: int) -> str:
     rows = owned(rng, 4)
     ask = rng.randrange(4)
     colours = [row[1] for row in rows]
-    if COLOURS[label] in colours:
-        ask = colours.index(COLOURS[label])
-    colours[ask] = COLOURS[label]
+    if lexicon.COLOURS[label] in colours:
+        ask = colours.index(lexicon.COLOURS[label])
+    colours[ask] = lexicon.COLOURS[label]
     facts = []
     for (person, _, thing, spot), colour in zip(rows, colours, strict=True):
         form = rng.choice(("{0} has a {1} {2} .", "a {1} {2} is near the {3} ."))
@@ -168,7 +152,8 @@ def _topics(rng: Rng, label: int) -> str:
         "the {} was near the {} .", "{} and {} were in the news .", "they saw the {} and a {} .",
         "this {} has no {} .",
     )  # fmt: skip
-    return f"subject ? {paragraph(rng, list(TOPICS)[label], forms, 0.45, rng.choice((3, 4)))}"
+    topic = list(lexicon.TOPICS)[label]
+    return f"subject ? {paragraph(rng, topic, forms, 0.45, rng.choice((3, 4)))}"
 
 
 def _entailment(rng: Rng, label: int) -> str:
@@ -176,13 +161,13 @@ def _entailment(rng: Rng, label: int) -> str:
     stated = [rng.random() < 0.7 for _ in rows]
     stated[ask] = label != 2
     facts = [
-        f"{p} has a {c} {t} ." if known else f"{p} has a {rng.choice(STATES)} {t} ."
+        f"{p} has a {c} {t} ." if known else f"{p} has a {rng.choice(lexicon.STATES)} {t} ."
         for (p, c, t, _), known in zip(rows, stated, strict=True)
     ]
     _, colour, thing, _ = rows[ask]
     if label == 1:  # half of the wrong colours are another thing's
         others = [row[1] for row, known in zip(rows, stated, strict=True) if known]
-        pool = others if len(others) > 1 and rng.random() < 0.5 else COLOURS
+        pool = others if len(others) > 1 and rng.random() < 0.5 else lexicon.COLOURS
         colour = rng.choice([c for c in pool if c != colour])
     elif label == 2 and rng.random() < 0.5:
         colour = rng.choice(rows)[1]
@@ -190,10 +175,10 @@ def _entailment(rng: Rng, label: int) -> str:
 
 
 def _counting(rng: Rng, label: int) -> str:
-    kind, *others = rng.sample(THINGS, 4)
+    kind, *others = rng.sample(lexicon.THINGS, 4)
     size = rng.randint(max(label + 1, 4), 8)
     items = [kind] * (label + 1) + [rng.choice(others) for _ in range(size - label - 1)]
-    said = [f"a {rng.choice(COLOURS)} {x}" for x in shuffled(rng, items)]
+    said = [f"a {rng.choice(lexicon.COLOURS)} {x}" for x in shuffled(rng, items)]
     return f"how many things named {kind} are here ? {' , '.join(said)}"
 
 
@@ -203,8 +188,8 @@ def _cloze(rng: Rng, label: int) -> str:
         ("eats {}", "likes {}"), ("{}", "often {}"), ("has {}", "is covered with {}"),
         ("is {}", "is quite {}"),
     )  # fmt: skip
-    hints = clues(rng, list(ANIMALS)[label], forms, 3)
-    text = f"{rng.choice(PEOPLE)} saw a ___ . it {' and it '.join(hints)}"
+    hints = clues(rng, list(lexicon.ANIMALS)[label], forms, 3)
+    text = f"{rng.choice(lexicon.PEOPLE)} saw a ___ . it {' and it '.join(hints)}"
     return f"which word is missing ? {text} ."
 
 
@@ -240,9 +225,9 @@ def sample_text(task: str, split: str, n: int) -> tuple[Tensor, Tensor]:
     import torch
 
     texts, labels = write(task, split, n)
-    ids = torch.zeros(n, LENGTH, dtype=torch.int64)
+    ids = torch.zeros(n, lexicon.LENGTH, dtype=torch.int64)
     for row, text in zip(ids, texts, strict=True):
-        tokens = encode(text)
+        tokens = lexicon.encode(text)
         row[: len(tokens)] = torch.tensor(tokens)
     return ids, torch.tensor(labels)
 

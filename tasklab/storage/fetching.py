@@ -82,10 +82,8 @@ def listing(repository: str, revision: str | None = None, kind: str = "model") -
     try:
         about = {"repo_type": kind, "revision": revision, "files_metadata": True}
         found = HfApi(endpoint=constants.ENDPOINT).repo_info(repository, **about)
-        return {
-            one.rfilename: Remote(one.size or 0, one.lfs.sha256 if one.lfs else None)
-            for one in found.siblings or ()
-        }
+        files = found.siblings or ()
+        return {x.rfilename: Remote(x.size or 0, x.lfs.sha256 if x.lfs else None) for x in files}
     except TasklabError:
         raise
     except Exception as error:  # the client's errors have no common base

@@ -87,10 +87,9 @@ def collect(store: Store, *, days: float = DAYS, dry_run: bool = False) -> list[
 
 def sizes(root: Path) -> dict[str, tuple[int, int]]:
     """Return the entries of each folder in a folder, and their bytes, largest first."""
-    counted = {
-        path.name: (len(_entries(path)) if path.is_dir() else 1, _size(path))
-        for path in _entries(root)
-    }
+    counted = {}
+    for path in _entries(root):
+        counted[path.name] = len(_entries(path)) if path.is_dir() else 1, _size(path)
     return dict(sorted(counted.items(), key=lambda item: -item[1][1]))
 
 

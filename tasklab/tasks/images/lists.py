@@ -216,10 +216,8 @@ def _read(root: Path, file: Path, there: dict[str, list[Path]]) -> _List | None:
             f"{file} has {len(empty):,} rows without a class, the first in line "
             f"{empty[0] + 1 + headed}: write them, or remove these rows."
         )
-    read = [
-        (images_of(row[column]), row[label].strip(), word)
-        for row, word in zip(rows, words, strict=True)
-    ]
+    both = zip(rows, words, strict=True)
+    read = [(images_of(row[column]), row[label].strip(), word) for row, word in both]
     return _List(file, split, read, named)
 
 
