@@ -102,7 +102,7 @@ def test_probe_separates_what_a_plane_separates_at_any_scale_and_keeps_the_type(
 
 def test_probe_refuses_labels_that_are_no_class():
     x = torch.randn(4, 3)
-    refuses("from 0 to 3, but there are 3", lambda: linear_probe(x, torch.arange(4), classes=3))
+    refuses("from 0 to 3, of 3 classes", lambda: linear_probe(x, torch.arange(4), classes=3))
     refuses("at least one image", lambda: linear_probe(x[:0], torch.arange(0), classes=3))
 
 

@@ -145,7 +145,7 @@ def test_matlab_files_of_other_variables_or_without_classes(tmp_path):
 @pytest.mark.parametrize("name", ["MNIST", "SVHN"])
 def test_as_many_images_as_labels(name, tmp_path):
     getattr(made_by, name.lower())(tmp_path, SIZES, 3, images=COUNT - 2)
-    refuses("has 4 images, and there are 6 labels", layouts.splits_in, tmp_path, name)
+    refuses("has 4 images and 6 labels", layouts.splits_in, tmp_path, name)
 
 
 @pytest.mark.parametrize("made", ["mnist", "packed", "svhn", "hub"])
