@@ -136,7 +136,7 @@ class Job:
             return False
 
     def begin(self) -> None:
-        """Make the folder and its files."""
+        """Create the folder and its files."""
         self.work.mkdir()
         for name, (shape, dtype) in self.arrays.items():
             np.lib.format.open_memmap(self.work / f"{name}.npy", "w+", dtype, shape).flush()

@@ -280,7 +280,7 @@ def _values(file: Path, column: pa.ChunkedArray, label: str) -> np.ndarray:
         return values.astype(str)
     if values.dtype.kind not in "iufb" or not np.array_equal(values, values.astype(np.int64)):
         raise TasklabError(
-            f"{file}: {label!r} holds {column.type}; labels are whole numbers or texts."
+            f"{file}: column {label!r} holds {column.type}, not whole numbers or texts."
         )
     return values.astype(np.int64)
 

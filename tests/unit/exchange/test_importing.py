@@ -571,8 +571,8 @@ BROKEN = {
     "q of another shape": ({f"{HUB}.q_proj.weight": torch.zeros(2, 3)}, "have the shapes"),
     "scalars": ({f"{HUB}.{i}_proj.weight": torch.zeros(()) for i in "qkv"}, "have the shapes"),
     "digits": ({f"params{i}.{NINES}": torch.zeros(2) for i in ("", "0")}, "no 'class_embedding'"),
-    "escapes": ({"a\nb\x1b[31m": torch.zeros(2)}, r"such as 'a\\nb\\x1b\[31m'"),
-    "long": ({"a" * 1_000_000: torch.zeros(2)}, "such as 'aaa"),
+    "escapes": ({"a\nb\x1b[31m": torch.zeros(2)}, r"tensors: 'a\\nb\\x1b\[31m'"),
+    "long": ({"a" * 1_000_000: torch.zeros(2)}, "tensors: 'aaa"),
     "long among others": (
         {"class_embedding": X[0].clone(), "a" * 1_000_000: X},
         "unexpected: 'aaa",
@@ -979,7 +979,7 @@ def test_a_flipped_bit_in_an_export_is_refused(store, run_of, tmp_path):
             lambda: importing.vector_of(folder, "mini_xs"),
             lambda: importing.add(store, folder, "mini_xs", "Signs"),
         ):
-            refuses(r"is damaged: .*Export it again", use)
+            refuses(r"is damaged: .*fetch it again", use)
     vector.write_bytes(whole)
     for text in (about[:-9], "[]", "\xff", "[" * 100_000):
         config.write_text(text, "latin-1")
