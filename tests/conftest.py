@@ -169,6 +169,14 @@ def typed_results() -> Callable[[str], list[str]]:
 
 
 @pytest.fixture
+def store(tmp_path):
+    """Return a store of a test's own."""
+    from tasklab.storage.store import Store  # here: most tests of records need none
+
+    return Store(tmp_path / "store")
+
+
+@pytest.fixture
 def script(monkeypatch):
     """Return a function that imports a script of `benchmarks/`; after the test they are unknown."""
     import torch  # here: most tests of records need none

@@ -82,9 +82,8 @@ class Memory:
         if not self._holders[place]:
             if self.now + size > self.total:
                 del self._holders[place]
-                raise torch.OutOfMemoryError(
-                    f"CUDA out of memory. Tried to allocate {size / 2**20:.2f} MiB."
-                )
+                told = f"CUDA out of memory. Tried to allocate {size / 2**20:.2f} MiB."
+                raise torch.OutOfMemoryError(told)
             self._sizes[place] = size
             self.now += size
             self.peak = max(self.peak, self.now)
@@ -113,13 +112,9 @@ class Device(Tensor):
         """Return a CPU tensor as one of the device; both share their memory."""
         place = _memory.take(here)
         out = torch.Tensor._make_wrapper_subclass(
-            cls,
-            here.size(),
-            strides=here.stride(),
-            storage_offset=here.storage_offset(),
-            dtype=here.dtype,
-            device=CPU,
-        )
+            cls, here.size(), strides=here.stride(), storage_offset=here.storage_offset(),
+            dtype=here.dtype, device=CPU,
+        )  # fmt: skip
         out.here, out.held = here, (_memory, place)
         return out
 
@@ -147,9 +142,7 @@ class Device(Tensor):
         return self.here.tolist()
 
     def pin_memory(self, *args: Any) -> None:
-        raise RuntimeError(
-            "cannot pin 'torch.cuda.FloatTensor' only dense CPU tensors can be pinned"
-        )
+        raise RuntimeError("cannot pin 'torch.cuda.FloatTensor'")
 
     def __repr__(self, **named: Any) -> str:
         return f"Device({self.here!r})"
@@ -181,8 +174,6 @@ def is_cuda(device: object) -> bool:
 
 
 # --- Operations ----------------------------------------------------------------------------------
-
-
 def _tensors(tree: Any) -> Iterator[Tensor]:
     for x in tree:
         if isinstance(x, Tensor):
@@ -260,10 +251,8 @@ def _check(name: str, args: tuple, tensors: list[Tensor], written: list[Tensor])
     own = [x for x in tensors if not isinstance(x, Device)]
     if not own:
         return
-    if name in _INDEXED and isinstance(args[0], Device):
-        own = [
-            x for x in _tensors(args[2:]) if not isinstance(x, Device)
-        ]  # indices may be the CPU's
+    if name in _INDEXED and isinstance(args[0], Device):  # indices may be the CPU's
+        own = [x for x in _tensors(args[2:]) if not isinstance(x, Device)]
     numbers = name not in _NO_NUMBERS
     for x in own:
         passes = numbers and x.dim() == 0 and not any(x is target for target in written)
@@ -290,8 +279,6 @@ def _check_generator(generator: torch.Generator | None, *, cuda: bool) -> None:
 
 
 # --- Moves ---------------------------------------------------------------------------------------
-
-
 class _Move(torch.autograd.Function):
     """A copy on the other device; so are gradients and tangents."""
 
@@ -419,8 +406,6 @@ def _one_hot(usual: Callable) -> Callable[..., Tensor]:
 
 
 # --- The device ----------------------------------------------------------------------------------
-
-
 class _Autocast(torch.autocast):
     """Products in bfloat16 for the device, too."""
 

@@ -42,10 +42,7 @@ def found(name, effect, half=1.0, seeds=1, tasks=1):
     """Return a verdict on a claim by its effect and half the width of its interval."""
     outcome = "undecided" if not abs(effect) > half else "holds" if effect > 0 else "does not hold"
     return Verdict(
-        claim=next(claim for claim in CLAIMS if claim.id == name),
-        outcome=outcome,
+        claim=next(claim for claim in CLAIMS if claim.id == name), outcome=outcome, p=0.01,
         interval=Interval(effect, effect - half, effect + half),
-        by_seed=dict.fromkeys(range(seeds), effect),
-        by_task=dict.fromkeys("xy"[:tasks], effect),
-        p=0.01,
-    )
+        by_seed=dict.fromkeys(range(seeds), effect), by_task=dict.fromkeys("xy"[:tasks], effect),
+    )  # fmt: skip

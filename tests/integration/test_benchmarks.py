@@ -40,18 +40,13 @@ def test_every_figure_agrees_and_is_a_row(scripts, tmp_path):
     assert all("difference" in row for row in rows if "bfloat16" in row["figure"])
     step = compared.Bench("mini_xs", size).step(2)
     assert step["ratio"] == pytest.approx(step["papers_s"] / step["ours_s"])
-
-
-def test_a_disagreement_is_an_error(scripts):
     bench, compared, _ = scripts
     wrong = compared.Figure(name="x", ours=lambda: 1, theirs=lambda: 2, check=int.__eq__)
     with pytest.raises(SystemExit, match="disagree"):
         bench.measured(wrong, 1, bench.time.process_time)
 
 
-def test_a_whole_measurement_replaces_a_models_rows_and_a_part_only_its_own(
-    scripts, tmp_path, monkeypatch
-):
+def test_measurements_replace_their_own_rows(scripts, tmp_path, monkeypatch):
     bench, compared, _ = scripts
     out = tmp_path / "bench.json"
     old = [{"model": "mini", "figure": "gone"}, {"model": "vitb32", "figure": "stays"}]
@@ -126,9 +121,7 @@ def test_a_sample_belongs_to_the_innermost_frame_that_a_rule_knows(script):
     assert phases.phase([("cell", "<module>")]) == "the rest"
 
 
-def test_a_sampler_shares_the_clock_out_and_reads_what_the_driver_prints(
-    script, monkeypatch, tmp_path
-):
+def test_a_sampler_shares_the_clock_out(script, monkeypatch, tmp_path):
     phases = script("phases")
     printing = "import time\nfor n in (100, 50, 0): print(n, flush=True)\ntime.sleep(60)"
     monkeypatch.setattr(phases, "DRIVER", (sys.executable, "-c", printing))
@@ -161,9 +154,7 @@ def test_a_chapter_is_stopped_after_its_minutes_and_says_what_it_did(script, tmp
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
-def test_steps_on_a_gpu_are_measured_beside_open_clips_by_the_same_path(
-    script, tmp_path, monkeypatch, capsys
-):
+def test_steps_on_a_gpu_are_measured_beside_open_clips(script, tmp_path, monkeypatch, capsys):
     gpu, out = script("gpu"), tmp_path / "gpu.json"
     monkeypatch.setenv(gpu.compiled.SETTING, "")
     monkeypatch.setattr(gpu.compiled, "_backend", "eager")

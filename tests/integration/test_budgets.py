@@ -18,7 +18,7 @@ def lab(tmp_path_factory):
     return experiments.Lab(parameters, progress=False, tasks=["Signs", "Textures"])
 
 
-def test_every_rate_and_length_is_measured_once(lab):
+def test_every_rate_and_length_is_measured_once_on_validation_images(lab):
     methods = ("nonlinear", "posthoc", "linearized")
     table = experiments.budgets(lab, methods, rates=(1e-4, 4e-4), lengths=(1, 2))
     usual = {m: lab.run("Signs", m, 0).lr for m in methods}
@@ -33,9 +33,9 @@ def test_every_rate_and_length_is_measured_once(lab):
             ("absolute", "validation"),
             ("target", "test"), ("control", "test"), ("norm", "test"),
         }  # fmt: skip
-
-
-def test_a_longer_run_goes_further_and_a_post_hoc_one_as_far(lab):
+    table = experiments.rate_search(lab, ["nonlinear"], (1e-4, 2e-4), prolong=False)
+    assert set(table["split"]) == {"validation"} and set(table["metric"]) == {"single"}
+    assert len(table) == 2 * 2 and set(table["lr"]) == {1e-4, 2e-4}
     table = experiments.budgets(lab, ("nonlinear", "posthoc"), rates=(8e-4,), lengths=(1, 2))
     norms = table[table["metric"] == "norm"].set_index(["method", "lr", "task", "steps"])["value"]
     for task in lab.suite.names:
@@ -45,12 +45,6 @@ def test_a_longer_run_goes_further_and_a_post_hoc_one_as_far(lab):
     usual = usual[usual["method"] == "nonlinear"].set_index("task")["value"]
     alone = table.query("metric == 'single' and split == 'test' and method == 'nonlinear'")
     assert (alone[alone["steps"] == 2].set_index("task")["value"] == usual).all()
-
-
-def test_the_search_looks_at_validation_images_alone(lab):
-    table = experiments.rate_search(lab, ["nonlinear"], (1e-4, 2e-4), prolong=False)
-    assert set(table["split"]) == {"validation"} and set(table["metric"]) == {"single"}
-    assert len(table) == 2 * 2 and set(table["lr"]) == {1e-4, 2e-4}
 
 
 def test_the_search_goes_on_beyond_a_best_end(lab, monkeypatch):

@@ -13,14 +13,10 @@ HUB = {  # of openai/clip-vit-*, as their config.json gives them
     "vitb32": {"hidden_size": 768, "intermediate_size": 3072, "patch_size": 32},
     "vitb16": {"hidden_size": 768, "intermediate_size": 3072, "patch_size": 16},
     "vitl14": {
-        "hidden_size": 1024,
-        "intermediate_size": 4096,
-        "patch_size": 14,
-        "num_hidden_layers": 24,
-        "num_attention_heads": 16,
-        "projection_dim": 768,
+        "hidden_size": 1024, "intermediate_size": 4096, "patch_size": 14, "projection_dim": 768,
+        "num_hidden_layers": 24, "num_attention_heads": 16,
     },
-}
+}  # fmt: skip
 COUNTS = {"vitb32": 152, "vitb16": 152, "vitl14": 296}
 
 

@@ -45,14 +45,11 @@ def rows(df, **chosen):
     return df
 
 
-def test_schemes_are_labs_with_probes(main, labs):
+def test_schemes_are_labs_whose_probing_is_the_probe(main, labs, sums):
     assert [lab.parameters.model for lab in labs] == ["mini_sup_few", "mini_xs"]
     assert {lab.parameters.vocabulary for lab in labs} == {"closed"}
     assert all(lab.suite.names == TASKS for lab in labs)
     refuses("role", experiments.schemes, main, ["sup_fwe"])
-
-
-def test_probing_is_the_probe_on_pretrained_features(labs, sums):
     lab, task = labs[0], TASKS[1]
     images = lab.evaluator.images(task, "test")
     how = lab.run(task, "nonlinear", 0).probe
@@ -93,27 +90,27 @@ def test_the_sum_is_chosen_on_validation_and_each_head_is_plugged_in(labs, sums)
                 assert found.tolist() == pytest.approx([expected])
 
 
-def test_full_heads_differ_from_probes(labs):
+def test_schemes_have_heads_of_their_own(labs):
     for lab in labs:
         probe = lab.tune(TASKS[0], "nonlinear", 0).head
         together = lab.tune(TASKS[0], "full", 0).head
         assert not together.normalise and together.weight.shape == probe.weight.shape
         assert (together.weight - probe.weight).norm() > 0.1
-
-
-def test_finer_coefficients_are_recorded_beside_the_papers(labs):
     grid = (0.0, 0.03, 0.05, 1.0)
     table = experiments.closed_addition(labs[1], ["nonlinear"], lambdas=grid)
     assert set(rows(table, experiment="sweep")["alpha"]) == set(grid)
     assert set(rows(table, experiment="addition")["alpha"]) <= set(evaluation.ALPHAS)
     assert rows(table, experiment="addition_fine")["alpha"].nunique() == 1
-
-
-def test_tangent_and_attention_vectors_after_probing(labs):
     table = experiments.closed_addition(labs[1], ["linearized", "attention", "posthoc"])
     assert set(table["method"]) == {"linearized", "attention", "posthoc"}
     start = rows(table, experiment="sweep", metric="absolute", alpha=0.0)
     assert start.groupby("task")["value"].nunique().eq(1).all()  # the same probes in all
+    lab = labs[1].sibling(tasks=TASKS[:2], seeds=(0, 1))
+    table = experiments.subsets(lab, ["full"], most=99)
+    probed = rows(table, method="probe", metric="absolute")
+    assert sorted(probed["seed"]) == [0, 0, 0, 1, 1, 1]  # two tasks and their sum
+    assert (probed.groupby("subset")["value"].nunique() == 1).all()
+    refuses("take a model with text", lambda: experiments.negation(labs[0], ["nonlinear"]))
 
 
 def test_costs_are_what_was_recorded(labs):
@@ -163,18 +160,6 @@ def test_every_subset(labs, method):
         assert row["value"] == pytest.approx(np.mean(values), abs=1e-6)
     probed = rows(table, method="probe", metric="absolute")
     assert set(probed["alpha"]) == {0.0} and len(probed) == 7
-
-
-def test_probes_of_subsets_are_those_of_every_seed(labs):
-    lab = labs[1].sibling(tasks=TASKS[:2], seeds=(0, 1))
-    table = experiments.subsets(lab, ["full"], most=99)
-    probed = rows(table, method="probe", metric="absolute")
-    assert sorted(probed["seed"]) == [0, 0, 0, 1, 1, 1]  # two tasks and their sum
-    assert (probed.groupby("subset")["value"].nunique() == 1).all()
-
-
-def test_without_a_text_tower_the_control_task_is_not_judged(labs):
-    refuses("take a model with text", lambda: experiments.negation(labs[0], ["nonlinear"]))
 
 
 def test_open_vocabulary(main):

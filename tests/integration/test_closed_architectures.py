@@ -106,9 +106,15 @@ def check(encoder, reference):
     assert len(trainable(encoder.params, "attention_mlp_bias", encoder.name)) == 8 * blocks
 
 
-def test_all_closed_models_are_checked_here():
+def test_names_of_transformers_and_of_others(tmp_path):
     assert set(FULL_SIZE) | set(zoo.FAMILIES[0].values()) >= set(zoo.CLOSED_MODELS)
     assert set(FULL_SIZE) <= set(zoo.CLOSED_MODELS)
+    tensors = {"vit.encoder.layer.0.attention.attention.query.weight": torch.zeros(2, 2)}
+    save_file(tensors, tmp_path / "odd.safetensors")
+    (tmp_path / "odd.pt").write_bytes(b"no checkpoint")
+    refuses("not a checkpoint of tensors", weights.read, tmp_path / "odd.pt")
+    with pytest.raises(TasklabError, match=r"1 unexpected: blocks\.0\.attn\.q\.weight"):
+        loading.load("dino_b16", weights=tmp_path / "odd.safetensors")
 
 
 @pytest.mark.parametrize("name", ["vitb16_in1k", "vitb16_in21k"])
@@ -204,12 +210,3 @@ def test_both_generations_of_transformers_names_are_known(generation, tmp_path):
     with torch.no_grad():
         theirs = small.eval()(pixel_values=x).last_hidden_state[:, 0]
         torch.testing.assert_close(ours(x), theirs, rtol=1e-4, atol=1e-5)
-
-
-def test_names_that_are_not_a_vision_transformers_are_told(tmp_path):
-    tensors = {"vit.encoder.layer.0.attention.attention.query.weight": torch.zeros(2, 2)}
-    save_file(tensors, tmp_path / "odd.safetensors")
-    (tmp_path / "odd.pt").write_bytes(b"no checkpoint")
-    refuses("not a checkpoint of tensors", weights.read, tmp_path / "odd.pt")
-    with pytest.raises(TasklabError, match=r"1 unexpected: blocks\.0\.attn\.q\.weight"):
-        loading.load("dino_b16", weights=tmp_path / "odd.safetensors")

@@ -193,7 +193,7 @@ def test_bad_input_is_one_sentence_and_writes_nothing(at, words, expected, capsy
     assert sorted(path.name for path in at.iterdir()) == before
 
 
-def test_intervals_are_those_of_paired_answers():
+def test_intervals_and_gains_are_paired():
     right = {"a": np.array([1, 1, 0, 1], bool), "b": np.array([1, 0], bool)}
     wrong = {"a": np.array([1, 0, 0, 0], bool), "b": np.array([1, 1], bool)}
     one = Entry(name="ties", title="TIES", answers=right, validation=1.0)
@@ -203,6 +203,11 @@ def test_intervals_are_those_of_paired_answers():
     variance = 100**2 * (np.var([0, 1, 0, 1], ddof=1) / 4 + np.var([0, -1], ddof=1) / 2) / 4
     assert half == pytest.approx(1.96 * variance**0.5)
     assert one.mean[0] == pytest.approx((75 + 50) / 2)
+    rows = results.recorded("merging")[0].query("metric == 'absolute' and model == 'mini'")
+    means = rows.groupby("merge")["value"].mean()
+    expected = report.expected_gains(8)
+    assert expected["regmean"] == pytest.approx(means["regmean"] - means["arithmetic"])
+    assert expected["arithmetic"] == 0 and report.expected_gains(3) == report.expected_gains(4)
 
 
 def test_the_page_warns_where_every_merge_does_harm():
@@ -238,11 +243,3 @@ def test_a_linear_vector_is_compared_in_the_tangent_model(tmp_path):
     for task in TASKS[:2]:
         expected = lab.evaluator.evaluate(tau, task, "test", linear=True)
         assert best.accuracy(task) == pytest.approx(expected)
-
-
-def test_what_is_expected_is_the_recorded_gain_over_the_plain_sum():
-    rows = results.recorded("merging")[0].query("metric == 'absolute' and model == 'mini'")
-    means = rows.groupby("merge")["value"].mean()
-    expected = report.expected_gains(8)
-    assert expected["regmean"] == pytest.approx(means["regmean"] - means["arithmetic"])
-    assert expected["arithmetic"] == 0 and report.expected_gains(3) == report.expected_gains(4)

@@ -76,9 +76,7 @@ def near(run, expected):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_compiled_run_is_the_same_and_compiles_one_block(
-    clip, tmp_path, traced, monkeypatch, method
-):
+def test_a_compiled_run_is_the_same(clip, tmp_path, traced, monkeypatch, method):
     config = dataclasses.replace(RUN, method=method)
     run = train(config, clip, tmp_path / "compiled")
     assert counters["stats"]["unique_graphs"] == 1  # of three blocks and steps
@@ -91,9 +89,7 @@ def test_a_compiled_run_is_the_same_and_compiles_one_block(
 
 
 @pytest.mark.parametrize("method", ["nonlinear", "linearized"])
-def test_compiled_blocks_are_recomputed_where_memory_runs_out(
-    clip, tmp_path, traced, monkeypatch, method
-):
+def test_compiled_blocks_are_recomputed(clip, tmp_path, traced, monkeypatch, method):
     monkeypatch.setattr(compiled, "_backend", "eager")  # traced alone, for time
     config = dataclasses.replace(RUN, method=method, steps=2)
     monkeypatch.setattr(steps.footprint, "plans", lambda *args: [Plan(5, True)])
@@ -130,9 +126,7 @@ def test_a_step_and_its_tensors_go_when_the_run_ends(clip, monkeypatch):
 
 
 @pytest.mark.parametrize("method", ["nonlinear", "linearized"])
-def test_without_a_compiler_the_run_goes_on_and_says_so_once(
-    clip, tmp_path, monkeypatch, caplog, method
-):
+def test_without_a_compiler_the_run_goes_on(clip, tmp_path, monkeypatch, caplog, method):
     config = dataclasses.replace(RUN, method=method)
     usual = train(config, clip, tmp_path / "usual")
 
@@ -172,14 +166,11 @@ def test_another_network_is_not_compiled(clip, tmp_path, traced):
 @pytest.mark.parametrize(
     ("setting", "gpu", "count", "size", "expected"),
     [
-        ("", True, 100, 30_000_000, True),
-        ("", True, 99, 30_000_000, False),
-        ("", True, 100, 3_000_000, False),
-        ("", False, 100, 30_000_000, False),
-        ("1", False, 1, 3_000_000, True),
-        ("0", True, 100, 30_000_000, False),
+        ("", True, 100, 30_000_000, True), ("", True, 99, 30_000_000, False),
+        ("", True, 100, 3_000_000, False), ("", False, 100, 30_000_000, False),
+        ("1", False, 1, 3_000_000, True), ("0", True, 100, 30_000_000, False),
     ],
-)
+)  # fmt: skip
 def test_where_blocks_are_compiled(clip, monkeypatch, setting, gpu, count, size, expected):
     monkeypatch.setenv(compiled.SETTING, setting)
     monkeypatch.setattr(compiled, "_on_gpu", lambda encoder: gpu)
@@ -203,8 +194,6 @@ def test_which_steps_are_recorded(clip, monkeypatch):
 
 
 # --- Recorded steps, with a recorder that computes into the same tensors again -------------------
-
-
 def pretended_graph(run):
     kept = run()
 

@@ -69,7 +69,7 @@ def test_addition_and_negation_are_middles_of_the_right_models(lab):
     assert rows[rows["block"].isna()]["value"].item() == pytest.approx(expected, abs=2e-6)
 
 
-def test_the_sum_of_k_vectors(lab):
+def test_averages_and_sums_of_groups(lab):
     table = experiments.cross_task_sum(lab, ["nonlinear"], sizes=(2, 3), coefficient=1.0)
     assert sorted(set(table["n_tasks"])) == [2, 3]
     encoder, theta, k = lab.clip.encoder, lab.clip.encoder.params, 3
@@ -81,6 +81,17 @@ def test_the_sum_of_k_vectors(lab):
     expected = (u * v).sum(1) / v.square().sum(1)
     rows = table[(table["n_tasks"] == k) & (table["metric"] == "coef") & table["block"].isna()]
     assert rows["value"].item() == pytest.approx(float(expected.mean()), abs=2e-5)
+    table = experiments.averaging(lab)
+    accuracies, features = (
+        table[table["experiment"] == name] for name in ("averaging", "ctl_average")
+    )
+    count = (accuracies["metric"] == "alone").sum()
+    groups = list(itertools.combinations(range(count), 3))
+    assert (accuracies["metric"] == "averaged").sum() == len(groups)
+    assert (accuracies["metric"] == "ensemble").sum() == len(groups)
+    assert accuracies["value"].between(0, 100).all()
+    assert set(features["metric"]) == set(cross_task.METRICS)
+    assert set(features["n"]) == {lab.scale.images}
 
 
 def test_stitched_fronts_and_depth(lab):
@@ -125,17 +136,3 @@ def test_many_images_are_stitched_in_parts(lab, monkeypatch):
     parts = experiments.stitched_negation(lab, ["nonlinear"], n_tasks=1, coefficients=(0.0, 1.0))
     assert set(whole["n"]) == {2 * lab.scale.images}
     pd.testing.assert_frame_equal(whole, parts)
-
-
-def test_averages_of_all_groups(lab):
-    table = experiments.averaging(lab)
-    accuracies, features = (
-        table[table["experiment"] == name] for name in ("averaging", "ctl_average")
-    )
-    count = (accuracies["metric"] == "alone").sum()
-    groups = list(itertools.combinations(range(count), 3))
-    assert (accuracies["metric"] == "averaged").sum() == len(groups)
-    assert (accuracies["metric"] == "ensemble").sum() == len(groups)
-    assert accuracies["value"].between(0, 100).all()
-    assert set(features["metric"]) == set(cross_task.METRICS)
-    assert set(features["n"]) == {lab.scale.images}

@@ -42,14 +42,9 @@ pixels.decode(Path({out!r}), split, rows, Transform("centre", {side}), jobs={job
 
 def script(root, *, pause, count=30, side=SIDE, jobs=1):
     return SLOWLY.format(
-        here=str(Path(pixels.__file__).parents[3]),
-        data=str(root / "data"),
-        out=str(root / "out"),
-        pause=pause,
-        count=count,
-        side=side,
-        jobs=jobs,
-    )
+        here=str(Path(pixels.__file__).parents[3]), data=str(root / "data"), out=str(root / "out"),
+        pause=pause, count=count, side=side, jobs=jobs,
+    )  # fmt: skip
 
 
 def test_a_killed_decoding_goes_on_where_it_was(split, tmp_path, monkeypatch):

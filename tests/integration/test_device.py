@@ -63,7 +63,7 @@ def refuses(call, error, message):
         call()
 
 
-def test_a_pretended_device_refuses_what_a_real_one_refuses(card):
+def test_a_pretended_device_refuses_and_does_what_a_real_one_does(card):
     there, here = torch.ones(3, 3, device="cuda"), torch.ones(3, 3)
     mixed = (
         lambda: there + here,
@@ -88,9 +88,6 @@ def test_a_pretended_device_refuses_what_a_real_one_refuses(card):
     refuses(lambda: there.long() @ there.long(), RuntimeError, "not implemented")
     with torch.inference_mode():
         refuses(lambda: there @ here, RuntimeError, "same device|Expected all tensors")
-
-
-def test_a_pretended_device_does_what_a_real_one_does(card):
     x = torch.arange(6.0).view(2, 3).to("cuda")
     assert x[torch.tensor([1])].tolist() == [[3, 4, 5]] and float(x.sum() + torch.tensor(1.0)) == 16
     module = nn.Linear(3, 2).to("cuda")

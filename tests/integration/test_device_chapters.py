@@ -58,9 +58,7 @@ def half_full(monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("chapter", CHAPTERS)
-def test_every_cell_runs_on_a_device(
-    chapter, store, shell, device, half_full, few_pictures, monkeypatch
-):
+def test_every_cell_runs(chapter, store, shell, device, half_full, few_pictures, monkeypatch):
     monkeypatch.setattr(pictures, "png", lambda figure: "")
     monkeypatch.setattr(Parameters, "light", property(lambda self: self.rehearsal))
     monkeypatch.setattr(small_networks, "seconds_a_step", lambda *args: 0.0)

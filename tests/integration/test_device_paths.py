@@ -69,8 +69,6 @@ def same(one, two, **limits):
 
 
 # --- Merges --------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", METHODS)
 def test_a_merge_is_the_same_wherever_its_vectors_are(name, device):
     there, here = (loading.load(MODEL, device=one).encoder for one in ("cuda", "cpu"))
@@ -142,9 +140,7 @@ def test_the_best_merge_is_solved_for_vectors_from_anywhere(lab):
 
 
 # --- By hand -------------------------------------------------------------------------------------
-
-
-def test_vectors_of_two_devices_are_compared_and_taken(lab):
+def test_vectors_from_anywhere_are_compared_and_measured(lab):
     encoder = lab.clip.encoder
     here, other = vectors(encoder)
     there = here.to("cuda")
@@ -155,9 +151,6 @@ def test_vectors_of_two_devices_are_compared_and_taken(lab):
         taken = TaskVector.between(encoder.params, end)
         assert taken.device.type == "cuda"
         same(taken, here, rtol=1e-4, atol=1e-5)
-
-
-def test_layers_are_measured_for_vectors_from_anywhere(lab):
     encoder, given = lab.clip.encoder, vectors(lab.clip.encoder)
     images = lab.evaluator.images(TASKS[0], "test").x[:2].cpu()
     params = {name: x.cpu() for name, x in encoder.params.items()}
@@ -170,9 +163,6 @@ def test_layers_are_measured_for_vectors_from_anywhere(lab):
     for one, two, three in zip(*tables, strict=True):
         for other in (two, three):
             np.testing.assert_allclose(other["value"], one["value"], rtol=1e-5, atol=1e-7)
-
-
-def test_curvature_is_measured_for_vectors_from_anywhere(lab):
     encoder = lab.clip.encoder
     names = [name for name in encoder.params if "ln" in name][:2]
     given = [TaskVector({name: tau[name] for name in names}) for tau in vectors(encoder)]
@@ -186,6 +176,12 @@ def test_curvature_is_measured_for_vectors_from_anywhere(lab):
         table = curvature.pairs(f, encoder.params, each, curvature=top, names=names)
         values.append(table[["value", "distance", "second_order"]].to_numpy())
     np.testing.assert_allclose(values[1:], [values[0]] * 2, rtol=1e-3, atol=1e-7)
+    sums = experiments.addition(lab, ["nonlinear", "linearized"])
+    shown = explore.editor(lab, beside=sums, images=4, pictures=1)
+    assert set(shown.payload.accuracies({TASKS[0]: 1.0})) > set(TASKS)
+    for method in ("nonlinear", "linearized"):
+        at = explore.coefficients(lab, method, records=sums).at
+        assert all(0 <= value <= 100 for _, value in at({TASKS[0]: 0.5, TASKS[1]: 0.5}))
 
 
 def test_what_is_small_is_computed_where_its_tensors_are(device):
@@ -260,18 +256,7 @@ def test_an_experiment_runs_beside_a_full_device(name, device, full, store):
 # --- Editors -------------------------------------------------------------------------------------
 
 
-def test_editors_show_what_is_on_a_device(lab):
-    sums = experiments.addition(lab, ["nonlinear", "linearized"])
-    shown = explore.editor(lab, beside=sums, images=4, pictures=1)
-    assert set(shown.payload.accuracies({TASKS[0]: 1.0})) > set(TASKS)
-    for method in ("nonlinear", "linearized"):
-        at = explore.coefficients(lab, method, records=sums).at
-        assert all(0 <= value <= 100 for _, value in at({TASKS[0]: 0.5, TASKS[1]: 0.5}))
-
-
 # --- Command lines -------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def told(device, store, monkeypatch, tmp_path, capsys):
     monkeypatch.chdir(tmp_path)

@@ -90,14 +90,9 @@ def test_nothing_heavy_is_imported(tmp_path):
         f"print([m for m in {HEAVY!r} if m in sys.modules], file=sys.stderr); sys.exit(status)"
     )
     places = {"HF_HUB_OFFLINE": "1", "HF_HUB_CACHE": str(tmp_path), "TASKLAB_DATA": str(tmp_path)}
-    result = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=600,
-        env={**os.environ, **places, "TASKLAB_STORE": str(tmp_path)},
-    )
+    env = {**os.environ, **places, "TASKLAB_STORE": str(tmp_path)}
+    how = {"capture_output": True, "text": True, "check": False, "timeout": 600, "env": env}
+    result = subprocess.run([sys.executable, "-c", code], **how)
     assert "Traceback" not in result.stderr
     assert result.stderr.splitlines()[-1] == "[]", result.stderr
     assert set(json.loads(result.stdout)["weights"]) == set(REGISTRY)

@@ -42,34 +42,25 @@ def _numbers(text):
     return [float(number.replace(",", "")) for number in NUMBER.findall(text)]
 
 
-def test_two_skills_add(run):
+def test_two_skills_add_and_one_is_forgotten(run):
     rows = {row["task"]: row for row in run("add_two_skills", progress=False).rows}
     assert all(rows[task]["gain"] > 0 for task in PAIR)
-
-
-def test_one_is_forgotten(run):
     # Near the threshold another machine may choose the next coefficient.
     rows = {row["task"]: row for row in run("forget_one", near=30, progress=False).rows}
     assert rows["Signs"]["gain"] < 0
 
 
-def test_merges_are_compared(run):
+def test_merges_are_compared_and_go_back_to_open_clip(run):
     assert "TSV-M" in run("compare_merges", progress=False).read_text("utf-8")
-
-
-def test_a_network_of_ones_own_is_linearized(run):
-    losses = run("linearize_your_network", near=0.1)
-    assert losses[-1] < 0.75 * losses[0]
-
-
-def test_interference_is_measured(run):
-    found = run("interference_of_a_pair", progress=False)
-    assert len(found) == 4 and all(0 <= value <= 100 for value in found.values())
-
-
-def test_a_merged_model_goes_back_to_open_clip(run):
     features = run("back_to_open_clip", progress=False)
     assert features.shape[0] == 1 and features.isfinite().all()
+
+
+def test_networks_of_ones_own_and_interference(run):
+    losses = run("linearize_your_network", near=0.1)
+    assert losses[-1] < 0.75 * losses[0]
+    found = run("interference_of_a_pair", progress=False)
+    assert len(found) == 4 and all(0 <= value <= 100 for value in found.values())
 
 
 def test_every_example_is_shown_and_tested(root):

@@ -68,7 +68,7 @@ def test_records_tell_which_images_were_answered_and_claims_compare_them(tables,
         assert (found.here.low < found.here.high) == differ
 
 
-def test_the_chosen_alpha_has_the_best_normalised_validation_accuracy(tables):
+def test_the_chosen_alpha_and_both_models(tables, lab):
     table = tables["addition"]
     for method in METHODS:
         rows = table[(table["method"] == method) & (table["metric"] == "normalised")]
@@ -77,9 +77,6 @@ def test_the_chosen_alpha_has_the_best_normalised_validation_accuracy(tables):
         chosen = rows[rows["experiment"] == "addition"]["alpha"].unique()
         assert len(chosen) == 1
         assert curve[chosen[0]] == curve.max()
-
-
-def test_a_model_is_evaluated_by_the_sum_of_its_features_or_with_edited_weights(lab):
     encoder, evaluator = lab.clip.encoder, lab.evaluator
     vector = lab.vectors("linearized", 0, ["Signs"])["Signs"] * 20  # two steps move little
     images = evaluator.images("Signs", "test")
@@ -92,14 +89,12 @@ def test_a_model_is_evaluated_by_the_sum_of_its_features_or_with_edited_weights(
     features = encoder(params, encoder.preprocess(images.x))
     expected = 100 * heads.accuracy(evaluator.head("Signs")(features), images.y)
     assert evaluator.evaluate(vector, "Signs", "test", 0.5, linear=False) == pytest.approx(expected)
-
-
-def test_both_models_agree_where_nothing_was_added(lab):
     at = [
         lab.evaluator.evaluate(TaskVector({}), "Scenes", "val", 0.0, linear=linear)
         for linear in (True, False)
     ]
     assert at[0] == at[1]
+    refuses("rehearsal", recording.study, "tangent", lab.parameters)
 
 
 def test_a_second_lab_reads_the_store(lab, tables, monkeypatch):
@@ -128,9 +123,7 @@ def test_a_study_writes_records_with_their_origin(lab, tables, tmp_path):
     assert origin["machine"]["cores"] >= 1
 
 
-def test_a_study_tells_the_recipe_of_every_run_and_the_seconds_of_training(
-    lab, tables, tmp_path, monkeypatch
-):
+def test_a_study_tells_recipes_and_seconds(lab, tables, tmp_path, monkeypatch):
     works = (
         Work(("nonlinear", "linearized", "posthoc"), {"single": {}}, seeds=1),
         Work(("nonlinear",), {"rate_search": {"rates": (1e-4, 2e-4), "prolong": False}}),
@@ -151,10 +144,6 @@ def test_a_study_tells_the_recipe_of_every_run_and_the_seconds_of_training(
         for t in lab.suite.names
     )
     assert origin["fine_tuning"]["seconds"] > spent > 0
-
-
-def test_a_rehearsal_is_not_recorded(lab):
-    refuses("rehearsal", recording.study, "tangent", lab.parameters)
 
 
 def test_full_size_architecture_runs_the_same_code(tmp_path):

@@ -30,7 +30,7 @@ def editor(lab, addition):
     return explore.editor(lab, "linearized", beside=addition, pictures=3)
 
 
-def test_the_editor_has_the_evaluators_accuracies_within_one_image(lab, editor):
+def test_the_editor_is_an_output_with_the_evaluators_accuracies(lab, editor):
     vectors = lab.vectors("linearized", 0)
     scores = {t: affine_scores(lab.evaluator, [*vectors.values()], t, "val") for t in vectors}
     rng = np.random.default_rng(0)
@@ -43,6 +43,11 @@ def test_the_editor_has_the_evaluators_accuracies_within_one_image(lab, editor):
     exact = lab.evaluator.evaluate(merged, "Textures", "val", linear=True)
     found = editor.payload.accuracies({"Textures": 1, "Scenes": -0.5})["Textures"]
     assert abs(found - exact) <= 100 / 8 + 1e-9
+    assert editor._repr_html_() == editor._repr_html_()
+    assert "8 task vectors" in repr(editor)
+    refuses("'nonlinear' is not", explore.editor, lab, "nonlinear")
+    refuses("split", explore.editor, lab, split="validaton")
+    refuses("nonlinear", sliders.accuracies, lab, "nonlinaer")
 
 
 def test_the_editor_shows_tasks_control_presets_and_the_recorded_curve(lab, editor, addition):
@@ -53,9 +58,8 @@ def test_the_editor_shows_tasks_control_presets_and_the_recorded_curve(lab, edit
     assert content.images == f"{tasks[0]} validation images of each task" and len({*tasks}) == 1
     assert content.counted == f"{content.images}, {control} of the control"
     chosen = addition[(addition["method"] == "linearized") & (addition["experiment"] == "addition")]
-    assert content.presets[f"all at {chosen['alpha'].iloc[0]:.2f} (chosen)"] == (
-        (chosen["alpha"].iloc[0],) * 8
-    )
+    expected = (chosen["alpha"].iloc[0],) * 8
+    assert content.presets[f"all at {chosen['alpha'].iloc[0]:.2f} (chosen)"] == expected
     (curve,) = content.curves
     rows = addition[(addition["experiment"] == "sweep") & (addition["metric"] == "absolute")]
     rows = rows[(rows["method"] == "nonlinear") & (rows["alpha"] == 0.5)]
@@ -68,12 +72,7 @@ def test_the_editor_shows_tasks_control_presets_and_the_recorded_curve(lab, edit
     assert curve.means[2] == pytest.approx(np.mean(there), abs=1e-3)
 
 
-def test_the_editor_is_a_notebooks_output(editor):
-    assert editor._repr_html_() == editor._repr_html_()
-    assert "8 task vectors" in repr(editor)
-
-
-def test_a_model_that_is_not_linear_is_measured_on_a_grid(lab):
+def test_grids_and_chosen_coefficients(lab):
     two = lab.sibling(tasks=lab.suite.names[:2])
     content = explore.editor(two, "nonlinear", pictures=1).payload
     one, other = two.vectors("nonlinear").values()
@@ -83,11 +82,11 @@ def test_a_model_that_is_not_linear_is_measured_on_a_grid(lab):
             exact = two.evaluator.evaluate(at[0] * one + at[1] * other, name, "val", linear=False)
             assert found[name] == pytest.approx(exact)
     assert content.presets["pre-trained"] == (0.0, 0.0) and len(content.presets) == 5
-
-
-def test_the_editor_takes_linear_models_or_two_vectors(lab):
-    refuses("'nonlinear' is not", explore.editor, lab, "nonlinear")
-    refuses("split", explore.editor, lab, split="validaton")
+    made = sliders.Coefficients(lambda _: iter([("Signs", 50.0)]), ("Signs",), "nonlinear", 0.0)
+    assert "<th>pre-trained, all at 0 (chosen)</th>" in made._table()
+    assert made._table().count("<td>50.0</td>") == 2  # of the task and of the mean, once
+    probed = sliders.Coefficients(made.at, made.tasks, "nonlinear", 0.3, start="probes")
+    assert "<th>probes</th>" in probed._table() and "pre-trained" not in probed._table()
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -135,15 +134,3 @@ def test_without_a_kernel_sliders_are_a_table(lab, addition, monkeypatch, where)
     assert "<th>mean of the tasks</th>" in bundle["text/html"]
     assert f"<th>{lab.suite.control.name} (control)</th>" in bundle["text/html"]
     assert f"all at {made.chosen:g}" in bundle["text/html"]
-
-
-def test_a_chosen_coefficient_of_0_is_no_second_end():
-    made = sliders.Coefficients(lambda _: iter([("Signs", 50.0)]), ("Signs",), "nonlinear", 0.0)
-    assert "<th>pre-trained, all at 0 (chosen)</th>" in made._table()
-    assert made._table().count("<td>50.0</td>") == 2  # of the task and of the mean, once
-    probed = sliders.Coefficients(made.at, made.tasks, "nonlinear", 0.3, start="probes")
-    assert "<th>probes</th>" in probed._table() and "pre-trained" not in probed._table()
-
-
-def test_a_misspelt_method_is_named(lab):
-    refuses("nonlinear", sliders.accuracies, lab, "nonlinaer")

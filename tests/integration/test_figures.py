@@ -28,12 +28,9 @@ def test_maps_and_coefficients(draw):
     readable(draw())
 
 
-def test_kernels():
+def test_kernels_layers_and_curvature(cosines, aligned, interference, pairs, fits, sums):
     readable(kernels.ring(ring.table(60)), least=8.5, apart=False)
     readable(kernels.localization(energies()), least=8.5, apart=False)
-
-
-def test_layers_and_curvature(cosines, aligned, interference, pairs, fits, sums):
     for figure in (
         layers.cosine_matrices(cosines),
         layers.cosine_by_block(cosines),

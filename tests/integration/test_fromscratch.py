@@ -51,7 +51,7 @@ def test_linearity_of_all_pairs_is_that_of_the_trained_models(lab, network):
     assert found == pytest.approx(expected, abs=1e-5)
 
 
-def test_a_segment_ends_at_its_models(lab):
+def test_segments_ratios_and_epochs(lab):
     table = experiments.segments(lab, "mlp", n_tasks=2, points=3)
     assert len(table) == 3 * 3 * 2  # places, data sets, metrics
     net, one = trained(lab, "mlp", 1)
@@ -60,17 +60,11 @@ def test_a_segment_ends_at_its_models(lab):
     end = table[(table["alpha"] == 1) & (table["task"] == name)].set_index("metric")["value"]
     assert end["loss"] == pytest.approx(scratch.loss(net, one, data), rel=1e-5)
     assert end["accuracy"] == pytest.approx(scratch.accuracy(net, one, data))
-
-
-def test_at_ratio_one_the_two_tasks_are_one(lab):
     table = experiments.emergence(lab, "other samples", (0.0, 1.0), network="mlp")
     layer = table[(table["metric"] == "base")].groupby("ratio")["value"].mean()
     # The same samples in another order than the first task's, so nearly the same model.
     assert layer[1.0] < 0.5 * layer[0.0]
     refuses("did you mean|choose", experiments.emergence, lab, "pre-training", (0,))
-
-
-def test_epochs_are_a_column(lab):
     rehearsed = experiments.scratch_linearity(lab, "mlp", n_tasks=2, alphas=(0.5,))
     assert set(rehearsed["pretraining"]) == {1}  # a rehearsal takes one epoch, whatever is asked
     refuses("network", experiments.scratch_linearity, lab, "mlpp")
@@ -83,12 +77,8 @@ def test_networks_of_another_world_have_other_keys(monkeypatch):
 
     before = keys()
     monkeypatch.setattr(mini, "VERSION", "another world")
-    assert [one == two for one, two in zip(before, keys(), strict=True)] == [
-        True,
-        True,
-        False,
-        False,
-    ]
+    expected = [True, True, False, False]
+    assert [one == two for one, two in zip(before, keys(), strict=True)] == expected
 
 
 def test_theorem_has_both_sides_for_every_pair(lab):
@@ -122,17 +112,16 @@ def test_conditions_are_found_again_in_a_table_of_all(lab):
         for what in ("pretraining samples", "other samples")
     }
     usual = small_networks.setting("resnet18")
-    table = pd.concat(made.values()).assign(
-        pretraining=usual.pretraining, finetuning=usual.finetuning
-    )
+    pretraining = usual.pretraining
+    table = pd.concat(made.values()).assign(pretraining=pretraining, finetuning=usual.finetuning)
     for what, rows in made.items():
         found = experiments.varied(table, what)
         assert sorted(found["value"]) == pytest.approx(sorted(rows["value"]))
     refuses("pretraining samples", experiments.varied, table, "pretraining sample")
 
 
-def test_the_mlp_learns_upright_digits_and_then_turned_ones():
-    """Half the digits are enough to tell learning from not, and take a second."""
+def test_pictures_are_reproducible_and_digits_learnt():
+    # Half the digits are enough to tell learning from not, and take a second.
     network = scratch.mlp()
 
     def few(angle):
@@ -144,9 +133,6 @@ def test_the_mlp_learns_upright_digits_and_then_turned_ones():
     assert scratch.accuracy(network, upright, turned) < 40
     theta = scratch.train(network, upright, few(90.0), epochs=20, lr=0.1)
     assert scratch.accuracy(network, theta, turned) > 80
-
-
-def test_pictures_are_reproducible_and_not_in_both_splits():
     first = small.class_split(0, "test")
     small.class_split.cache_clear()
     small._drawn.cache_clear()

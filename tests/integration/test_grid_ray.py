@@ -31,12 +31,9 @@ ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'task
 PATIENCE = 300  # seconds: a busy machine needs long to import torch
 STEPS = 5
 NODE = {
-    "num_cpus": 1,
-    "object_store_memory": 80 * 2**20,
-    "include_dashboard": False,
-    "include_log_monitor": False,
-    "no_monitor": True,
-}
+    "num_cpus": 1, "object_store_memory": 80 * 2**20, "include_dashboard": False,
+    "include_log_monitor": False, "no_monitor": True,
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")

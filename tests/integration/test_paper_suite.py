@@ -230,9 +230,8 @@ def test_a_damaged_manifest_is_no_decoded_image(content, data):
     assert pictures.damaged("DTD") == []
     manifest = next((data.parent / "cache" / "pictures" / "DTD").glob("test-*/manifest.json"))
     manifest.write_bytes(content)
-    assert pictures.damaged("DTD") == [
-        f"{manifest.parent} is damaged: remove it, to have it decoded again."
-    ]
+    expected = [f"{manifest.parent} is damaged: remove it, to have it decoded again."]
+    assert pictures.damaged("DTD") == expected
     again = DecodedImages(suite=suites.suite("paper"), side=32, root=data, progress=False)
     assert again.size("DTD", "test") == len(again.load("DTD", "test").y) == TEST
     assert again.damaged() == []
@@ -276,8 +275,7 @@ def test_the_disk_is_looked_at_once_for_everything(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("jobs", [0, -1])
 def test_at_least_one_process_decodes(jobs):
-    with pytest.raises(TasklabError, match=f"jobs must be at least 1, not {jobs}"):
-        DecodedImages(suite=suites.suite("mini"), jobs=jobs)
+    refuses(f"at least 1, not {jobs}", DecodedImages, suite=suites.suite("mini"), jobs=jobs)
 
 
 def test_the_command_decodes_and_goes_on(data, capsys):

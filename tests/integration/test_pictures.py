@@ -63,7 +63,7 @@ def test_a_picture_says_what_it_shows(monkeypatch):
     assert ElementTree.fromstring(pictures.svg(figure)).find(f"{SVG}desc").text == expected
 
 
-def test_many_dots_are_pixels_and_few_are_shapes():
+def test_dots_legends_and_light_areas():
     for count in (50, 5000):
         figure, axes = plt.subplots()
         axes.scatter(*np.random.default_rng(0).random((2, count)))
@@ -71,6 +71,18 @@ def test_many_dots_are_pixels_and_few_are_shapes():
         text = pictures.svg(figure)
         assert ("<image" in text) == (count > 1000)
         assert len(text) < 100_000  # 5000 shapes would be 300,000
+    assert pictures._columns([35, 13, 34, 13], 52) == 1  # not 35 and 13, but 35 and 34
+    assert pictures._columns([20, 20, 20], 52) == 2
+    assert pictures._columns([10, 10, 10], 52) == 3
+    assert pictures._columns([10] * 7, 60) == 4  # two lines of four and three, not of six and one
+    # As the band of the forest plot, which is nearly white and must not become so.
+    figure, axes = plt.subplots(figsize=(2, 2))
+    axes.axvspan(0, 1, color="#E6E6E6")
+    axes.plot([0, 1], [0, 1], color="#0072B2")
+    axes.plot([0, 1], [1, 0], color="#D55E00")
+    plt.close(figure)
+    light = np.asarray(opened(pictures.png(figure)).convert("RGB")).reshape(-1, 3)
+    assert (np.abs(light.astype(int) - 0xE6).max(1) <= 3).mean() > 0.3
 
 
 @pytest.mark.parametrize("site", [True, False])
@@ -127,13 +139,6 @@ def test_a_picture_in_html_is_taken_from_its_file(extension, tmp_path):
     assert inside["uri"] == "a.svg"
 
 
-def test_columns_of_a_legend_fit_as_matplotlib_divides_them():
-    assert pictures._columns([35, 13, 34, 13], 52) == 1  # not 35 and 13, but 35 and 34
-    assert pictures._columns([20, 20, 20], 52) == 2
-    assert pictures._columns([10, 10, 10], 52) == 3
-    assert pictures._columns([10] * 7, 60) == 4  # two lines of four and three, not of six and one
-
-
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -157,14 +162,3 @@ def test_no_line_breaks_before_a_percent_sign_or_within_an_interval(extension, t
     if "<" not in text:
         assert told[0] == expected
     assert told[1:] == [expected, text, text]
-
-
-def test_a_picture_of_few_colours_keeps_light_areas():
-    """As the band of the forest plot, which is nearly white and must not become so."""
-    figure, axes = plt.subplots(figsize=(2, 2))
-    axes.axvspan(0, 1, color="#E6E6E6")
-    axes.plot([0, 1], [0, 1], color="#0072B2")
-    axes.plot([0, 1], [1, 0], color="#D55E00")
-    plt.close(figure)
-    light = np.asarray(opened(pictures.png(figure)).convert("RGB")).reshape(-1, 3)
-    assert (np.abs(light.astype(int) - 0xE6).max(1) <= 3).mean() > 0.3

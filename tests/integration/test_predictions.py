@@ -38,7 +38,7 @@ def test_what_is_written_down_stays(now, monkeypatch, tmp_path):
     assert written["day"].tolist() == ["2026-01-01", "2026-01-01", "2027-01-01"]
 
 
-def test_a_row_holds_a_comparison_at_all_rates(now):
+def test_records_that_moved_and_rows_of_all_rates(now, monkeypatch):
     table = predictions.by_rate(now)
     assert table.columns[1:].tolist() == ["1.25e-6", "2.5e-6", "5e-6", "1e-5", "2e-5"]
     (first,) = now[(now["claim"] == "tangent-1-absolute") & (now["rate"] == 1e-5)].to_dict(
@@ -46,9 +46,6 @@ def test_a_row_holds_a_comparison_at_all_rates(now):
     )
     assert table["1e-5"][0].startswith(predictions._signed(first["effect"]))
     assert (table["1e-5"] != "").all() and (table.loc[1, "2e-5"], len(table)) == ("", 10)
-
-
-def test_a_record_that_moved_is_told(now, monkeypatch):
     other = now.assign(effect=now["effect"] + (now.index == 3) * 0.5)
     monkeypatch.setattr(predictions, "predicted", lambda: now)
     monkeypatch.setattr(predictions, "frozen", lambda: other.assign(day="2026-01-01"))
@@ -70,14 +67,11 @@ def test_grades_are_of_sign_and_size(monkeypatch):
     assert predictions._signed(-0.14) == "−0.14"
 
 
-def test_printed_effects_are_differences_of_the_papers_tables():
+def test_printed_effects_agree_with_the_papers_tables():
     rows = predictions.printed().set_index(["claim", "model"])["value"]
     assert rows["tangent-1-absolute", "vitb32"] == 5.1  # 76.5 - 71.4
     assert rows["tangent-2-target", "vitl14"] == 10.1  # 18.0 - 7.9
     assert rows["linear-1-absolute-nonlinear", "vitb32"] == 8.37  # 78.37 - 70.00
-
-
-def test_orders_agree_with_themselves_and_with_the_tables():
     table = pd.DataFrame({"here": [1.0, 2, 3, 4], "paper": [10.0, 20, 30, 40]}, index=list("abcd"))
     found = predictions._ranked("sums", "", "", table)
     assert (found["rank"], found["low"], found["n"]) == (1.0, 1.0, 4)

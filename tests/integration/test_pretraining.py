@@ -46,7 +46,7 @@ def test_a_damaged_part_is_noticed_and_drawn_anew(tmp_path, capsys):
         assert ("drawn anew" in capsys.readouterr().err) == (harm is not None)
 
 
-def test_a_round_takes_every_picture_once_in_an_order_of_its_own(tmp_path):
+def test_rounds_and_pools(tmp_path):
     drawn = Pool(tmp_path, seed=0, parts=3, size=16)
     rounds = [[drawn.turn(3 * lap + i)["images"] for i in range(3)] for lap in range(2)]
     keys = [[x.flatten(1).float().mean(1) for x in parts] for parts in rounds]
@@ -54,11 +54,17 @@ def test_a_round_takes_every_picture_once_in_an_order_of_its_own(tmp_path):
     assert not torch.equal(first, second)
     assert torch.equal(first.sort().values, second.sort().values)
     assert torch.equal(drawn.turn(4)["images"], rounds[1][1])
-
-
-def test_the_pools_of_two_seeds_share_no_picture(tmp_path):
     parts = [Pool(tmp_path, seed, 1, 64).part(0)["images"].flatten(1) for seed in (0, 1)]
     assert len(torch.unique(torch.cat(parts), dim=0)) == 128
+    alone = train(TINY, tmp_path / "alone", tmp_path, every=4)
+    torch.manual_seed(5)  # what the run sets anew
+    assert same(alone, train(TINY, tmp_path / "ahead", tmp_path, every=4, workers=2))
+    odd = dataclasses.replace(TINY, batch_size=12)  # two of them in a shard of 32
+    stream = loop.batches(odd, queue.objective("mini_xs", odd, tmp_path), step=1)
+    second, third = next(stream)[0], next(stream)[0]
+    assert len(second) == len(third) == 12
+    again = loop.batches(odd, queue.objective("mini_xs", odd, tmp_path), step=2)
+    assert torch.equal(third, next(again)[0])
 
 
 @pytest.mark.parametrize("name", ["mini_xs", "mini_few", "mini_mae", "mini_dino", "mini_convnext"])
@@ -121,8 +127,7 @@ def test_a_folder_of_another_run_or_a_damaged_one_is_refused(tmp_path):
         damaged = bytearray(whole)
         damaged[at] ^= 4
         last.write_bytes(damaged)
-        with pytest.raises(TasklabError, match="delete it"):
-            train(TINY, tmp_path / "run", tmp_path)
+        refuses("delete it", train, TINY, tmp_path / "run", tmp_path)
 
 
 def test_the_queue_does_each_job_once(tmp_path, monkeypatch, capsys):
@@ -166,9 +171,8 @@ def test_levels_are_those_of_the_edited_models():
     before, after = (found.accuracy(found.at(vector, a), "LandCover") for a in (0.0, 1.0))
     assert after > before + 10
     result = levels.measure(found, lr=1e-3, steps=3, batch=16, step=0.25)
-    assert result["means"]["alone"] == pytest.approx(
-        sum(result["tasks"]["alone"].values()) / 8, abs=0.1
-    )
+    expected = pytest.approx(sum(result["tasks"]["alone"].values()) / 8, abs=0.1)
+    assert result["means"]["alone"] == expected
     assert result["control kept"] >= levels.KEPT * result["control"] - 0.01
 
 
@@ -207,12 +211,6 @@ def test_a_finished_run_is_installed_with_its_card(tmp_path, monkeypatch):
     assert shipped.weights_path("mini_10") == extra and shipped.card("mini_10")["name"] == "mini_10"
 
 
-def test_processes_that_draw_ahead_change_nothing(tmp_path):
-    alone = train(TINY, tmp_path / "alone", tmp_path, every=4)
-    torch.manual_seed(5)  # what the run sets anew
-    assert same(alone, train(TINY, tmp_path / "ahead", tmp_path, every=4, workers=2))
-
-
 @pytest.mark.parametrize("name", ["mini_xs", "mini_few", "mini_mae"])
 def test_on_a_device_a_run_learns_the_same(tmp_path, pretended, name):
     plain = dataclasses.replace(TINY, precision="float32", patch_dropout=0.0)
@@ -223,12 +221,3 @@ def test_on_a_device_a_run_learns_the_same(tmp_path, pretended, name):
     exported = [load_file(tmp_path / run / "step00008.safetensors") for run in ("there", "here")]
     for key, tensor in exported[1].items():
         torch.testing.assert_close(exported[0][key], tensor, rtol=1e-3, atol=1e-3)
-
-
-def test_a_shard_gives_whole_batches_alone(tmp_path):
-    odd = dataclasses.replace(TINY, batch_size=12)  # two of them in a shard of 32
-    stream = loop.batches(odd, queue.objective("mini_xs", odd, tmp_path), step=1)
-    second, third = next(stream)[0], next(stream)[0]
-    assert len(second) == len(third) == 12
-    again = loop.batches(odd, queue.objective("mini_xs", odd, tmp_path), step=2)
-    assert torch.equal(third, next(again)[0])

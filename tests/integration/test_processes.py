@@ -34,16 +34,13 @@ def test_tensors_of_a_large_model_are_given_back_one_by_one(given, held):
     assert float(done.stdout) == pytest.approx(held, abs=20)
 
 
-def test_an_uncaught_end_has_the_status_and_one_sentence():
+def test_an_end_has_the_status_and_one_sentence():
     code = (
         "import os, signal\nfrom tasklab.storage import termination\n"
         "with termination.handled('all is kept'):\n    os.kill(os.getpid(), signal.SIGTERM)\n"
     )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert (ended.returncode, ended.stderr) == (143, "all is kept\n")
-
-
-def test_the_command_line_ends_with_the_status_and_one_sentence():
     code = (
         "import io, os, signal, sys\nfrom tasklab.__main__ import main\n"
         "class Out(io.StringIO):\n"
@@ -52,9 +49,8 @@ def test_the_command_line_ends_with_the_status_and_one_sentence():
     )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert ended.returncode == 143, ended.stderr
-    assert ended.stderr.splitlines() == [
-        "tasklab: asked to end; what is finished is kept, the same command goes on"
-    ]
+    expected = ["tasklab: asked to end; what is finished is kept, the same command goes on"]
+    assert ended.stderr.splitlines() == expected
 
 
 def test_without_vector_instructions_the_bytes_are_the_same():

@@ -197,10 +197,8 @@ def test_a_faulty_transfer_ends_whole_or_in_one_sentence(world, fresh, monkeypat
         world.hub.faults.clear()
     assert fetching.fetch(ORTHOREG, path, progress=False).read_bytes() == content
     if faults == ["break", "break"]:  # each goes on where the last one ended
-        assert (
-            world.hub.sent[path] == sorted(set(world.hub.sent[path]))
-            and len(world.hub.sent[path]) == 3
-        )
+        assert world.hub.sent[path] == sorted(set(world.hub.sent[path]))
+        assert len(world.hub.sent[path]) == 3
 
 
 def test_what_was_left_of_another_file_is_fetched_anew(world, fresh):
@@ -287,29 +285,18 @@ def test_mislabelled_files_are_named(world, fresh, capsys):
         noise[f"model.visual.{name}"] = x - world.vectors["SVHN"][name] * 3
     try:
         hub.put(ORTHOREG, "ViT-tiny/SVHNVal/finetuned.pt", noise)
-        hub.files[ORTHOREG]["ViT-tiny/RESISC45Val/finetuned.pt"] = before[
-            "ViT-tiny/DTDVal/finetuned.pt"
-        ]
-        hub.files[ORTHOREG]["ViT-tiny/CarsVal/linear-2_finetuned.pt"] = before[
-            "ViT-tiny/CarsVal/finetuned.pt"
-        ]
+        dtd, cars = (before[f"ViT-tiny/{task}Val/finetuned.pt"] for task in ("DTD", "Cars"))
+        hub.files[ORTHOREG]["ViT-tiny/RESISC45Val/finetuned.pt"] = dtd
+        hub.files[ORTHOREG]["ViT-tiny/CarsVal/linear-2_finetuned.pt"] = cars
         hub.files[ORTHOREG]["ViT-tiny/DTDVal/linear-2_finetuned.pt"] = b"not a file of torch" * 999
-        given = words(
-            world,
-            fresh,
-            "orthoreg",
-            "--tasks",
-            "Cars,DTD,RESISC45,SVHN",
-            "--method",
-            "nonlinear,attention",
-        )
+        chosen = ["--tasks", "Cars,DTD,RESISC45,SVHN", "--method", "nonlinear,attention"]
+        given = words(world, fresh, "orthoreg", *chosen)
         assert main(given) == 2
     finally:
         hub.files[ORTHOREG] = before
     told, error = capsys.readouterr()
-    assert (
-        "orthoreg_RESISC45_standard" in told and "is the same file as orthoreg_DTD_standard" in told
-    )
+    assert "orthoreg_RESISC45_standard" in told
+    assert "is the same file as orthoreg_DTD_standard" in told
     assert "it does not raise accuracy on SVHN" in told
     assert "is called attention; by what moved in it, it is nonlinear" in told
     assert "4 of 8 vectors have a problem" in error
@@ -414,10 +401,8 @@ def test_published_vectors_are_parameters_like_others(world, fresh, capsys):
     wanted = published.vectors("orthoreg", "tiny", pair, ["nonlinear", "linearized"])
     list(published.fetch(wanted, Store(fresh / "store"), progress=False))
     lab = Lab(full, progress=False, tasks=pair)
-    assert lab.scale.counts == {} and lab.able(["posthoc", "linearized"]) == [
-        "posthoc",
-        "linearized",
-    ]
+    assert lab.scale.counts == {}
+    assert lab.able(["posthoc", "linearized"]) == ["posthoc", "linearized"]
     assert lab.vectors("posthoc")["GTSRB"].method == "posthoc"
     assert lab.able(["nonlinear", "attention"]) == ["nonlinear"]
     assert "attention (not imported)" in capsys.readouterr().err

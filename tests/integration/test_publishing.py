@@ -131,9 +131,7 @@ def test_a_base_is_what_the_merged_model_starts_from(merge, tmp_path):
         (MODEL, ["--model-out", "m.pt", "--base", "other.pt"], "other.pt"),
     ],
 )
-def test_what_cannot_be_written_is_told_before_merging(
-    merge, tmp_path, monkeypatch, capsys, model, words, told
-):
+def test_what_cannot_be_written(merge, tmp_path, monkeypatch, capsys, model, words, told):
     monkeypatch.setattr(merging, "merge", None)
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "notes.txt").write_text("mine")

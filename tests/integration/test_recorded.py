@@ -65,7 +65,7 @@ MIXED = {
 }
 
 
-def test_the_spread_between_makes_is_the_recorded_one():
+def test_spreads_and_precisions_are_those_of_the_sittings():
     amd = results.recorded("tangent", "pretraining")[0]
     tables = {"addition": "linear_layers", "single": "linear_layers", "negation": "tangent"}
     intel = {chapter: results.recorded(chapter)[0] for chapter in set(tables.values())}
@@ -74,10 +74,19 @@ def test_the_spread_between_makes_is_the_recorded_one():
         ("negation", "target"), ("negation", "control"),
     ):  # fmt: skip
         found = machines.spread(machines.runs(intel[tables[experiment]], amd, experiment, metric))
-        assert found == (
-            pytest.approx(machines.SPREAD[metric][0], abs=6e-4),
-            machines.SPREAD[metric][1],
-        )
+        expected = (pytest.approx(machines.SPREAD[metric][0], abs=6e-4), machines.SPREAD[metric][1])
+        assert found == expected
+    for file in sorted(study.results.RECORDED.glob("*.json")):
+        origin = json.loads(file.read_text())
+        told = {one.get("precision") for one in sittings.each_of(origin)} - {None}
+        said = (origin["recipe"] or {}).get("precision")
+        assert all(name in said for name in told), file.name
+        assert told or said is None, file.name
+        if len(told) == 1:
+            assert {said} == told, file.name
+        if "sittings" in origin:
+            assert said == sittings.precision_of(origin)
+            assert not any("precision" in own for own in origin.get("recipes", {}).values())
 
 
 def test_recorded_results_name_commits_that_are_in_the_history(root):
@@ -91,20 +100,6 @@ def test_recorded_results_name_commits_that_are_in_the_history(root):
     answers = git("cat-file", "--batch-check", told="\n".join(commits)).splitlines()
     assert len(commits) > 10
     assert [line for line in answers if " commit " not in line] == []
-
-
-def test_the_recipe_of_recorded_parts_has_the_precision_of_their_sittings():
-    for file in sorted(study.results.RECORDED.glob("*.json")):
-        origin = json.loads(file.read_text())
-        told = {one.get("precision") for one in sittings.each_of(origin)} - {None}
-        said = (origin["recipe"] or {}).get("precision")
-        assert all(name in said for name in told), file.name
-        assert told or said is None, file.name
-        if len(told) == 1:
-            assert {said} == told, file.name
-        if "sittings" in origin:
-            assert said == sittings.precision_of(origin)
-            assert not any("precision" in own for own in origin.get("recipes", {}).values())
 
 
 def test_recommended_values_are_what_validation_chose_in_the_recorded_runs():

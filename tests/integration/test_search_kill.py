@@ -39,9 +39,7 @@ def compare(words, folder):
         sys.exit(main([*words, "--store-root", "store"]))
 
 
-def test_killed_at_random_and_started_again_it_ends_as_if_never_killed(
-    forks, tmp_path, monkeypatch, capsys
-):
+def test_killed_at_random_it_ends_as_if_never_killed(forks, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     encoder, files = loading.load("mini_xs").encoder, []
     for seed, task in enumerate(("Signs", "Textures", "Vehicles")):

@@ -21,13 +21,9 @@ SINGLE = {"single": {}}
 @pytest.fixture(scope="module")
 def small(tmp_path_factory):
     return Parameters(
-        model="mini_xs",
-        preset="full",
-        seeds=[0],
-        steps=2,
-        store_root=tmp_path_factory.mktemp("sittings"),
-        device="cpu",
-    )
+        model="mini_xs", preset="full", seeds=[0], steps=2,
+        store_root=tmp_path_factory.mktemp("sittings"), device="cpu",
+    )  # fmt: skip
 
 
 @pytest.fixture
@@ -121,9 +117,8 @@ def test_a_model_that_a_file_lacks_gets_all_seeds(small, monkeypatch, tmp_path):
     monkeypatch.setitem(CHAPTERS["tangent"].parts, "family", (one, other))
     joined, origin = record(dataclasses.replace(small, seeds=2), path, part="family", add=True)
     tuned = joined[joined["method"] == "nonlinear"]
-    assert set(zip(tuned["model"], tuned["seed"], strict=True)) == {
-        (model, seed) for model in ("mini_xs", "mini_s") for seed in (0, 1)
-    }
+    expected = {(model, seed) for model in ("mini_xs", "mini_s") for seed in (0, 1)}
+    assert set(zip(tuned["model"], tuned["seed"], strict=True)) == expected
     assert origin["seeds"] == [0, 1] and [s["seeds"] for s in origin["sittings"]] == [[0], [0, 1]]
     assert set(origin["recipes"]) == {"mini_xs", "mini_s"}
     assert [s["fine_tuning"]["runs"] for s in origin["sittings"]] == [8, 24]
@@ -209,14 +204,11 @@ def test_one_part_at_a_time(capsys):
     assert "--add takes one part" in capsys.readouterr().err
 
 
-def test_what_a_part_goes_over_may_differ_between_sittings_and_other_choices_may_not():
+def test_parts_choices_and_spreads_of_sittings():
     before = {"recipes": {"tau_jp": {"lr": 0.1, "penalty": [0.1, 0.3]}}}
     sittings._agree(before, {"recipes": {"tau_jp": {"lr": 0.1, "penalty": 0.3}}})
     with pytest.raises(TasklabError, match="lr = 0.1, not 0.2"):
         sittings._agree(before, {"recipes": {"tau_jp": {"lr": 0.2, "penalty": 0.3}}})
-
-
-def test_what_only_one_sittings_runs_share_is_told_of_these():
     before = {"recipe": {"steps": 9}, "recipes": {"mini nonlinear": {"lr": 0.1}}}
     now = {"recipe": {"steps": 9, "method": "nonlinear", "head": "probe", "lr": 0.2},
            "recipes": {"mini_few": {}, "mini_mae": {"lr": 0.3}}}  # fmt: skip

@@ -24,13 +24,10 @@ for words in {words}:
 """
 
 
-def test_the_command_line_waits_for_no_network_and_no_table():
+def test_nothing_waits_for_networks_tables_or_torch():
     first = [["list"], ["--help"], ["train", "--help"]]
     (there,) = imported(MAIN.format(words=first, status=0))
     assert "tasklab.errors" in there and not there & {*TABLES, *NETWORKS}
-
-
-def test_what_is_misspelt_is_told_without_torch():
     words = [
         ["list", "modles"],
         ["train", "--model", "minni"],
@@ -45,9 +42,6 @@ def test_what_is_misspelt_is_told_without_torch():
         word.strip("?.,") for word in there
     }
     assert not there & {*TABLES, "torch"}
-
-
-def test_modules_that_describe_need_no_torch():
     modules = "records.judgement records.papers study.results figures book chapters __main__"
     modules += " tuning.recipe tuning.methods"
     code = "import importlib, sys\n"

@@ -46,10 +46,16 @@ sys.exit(130)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere kernels are processes of their own")
-def test_an_interrupted_command_does_not_wait_for_its_kernels():
+def test_a_command_that_ends_leaves_no_kernel():
     began = time.monotonic()
     assert subprocess.run([sys.executable, "-c", INTERRUPTED], timeout=100).returncode == 130
     assert time.monotonic() - began < 90
+    with subprocess.Popen([sys.executable, "-c", KILLED], stdout=subprocess.PIPE) as process:
+        kernel = Path("/proc", process.stdout.readline().decode().strip())
+        end = time.monotonic() + 60
+        while kernel.exists() and time.monotonic() < end:
+            time.sleep(0.1)
+    assert kernel.name and not kernel.exists()
 
 
 KILLED = """
@@ -59,13 +65,3 @@ warm._server = lambda: multiprocessing.get_context("forkserver")
 print(warm._start(time.sleep, 120).pid, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere kernels are processes of their own")
-def test_a_killed_command_leaves_no_kernel():
-    with subprocess.Popen([sys.executable, "-c", KILLED], stdout=subprocess.PIPE) as process:
-        kernel = Path("/proc", process.stdout.readline().decode().strip())
-        end = time.monotonic() + 60
-        while kernel.exists() and time.monotonic() < end:
-            time.sleep(0.1)
-    assert kernel.name and not kernel.exists()

@@ -31,21 +31,32 @@ def _code(path):
     return [cell for cell in nbformat.read(path, 4).cells if cell.cell_type == "code"]
 
 
-def test_no_outputs(path):
+def test_it_has_no_outputs_and_a_kernel(path):
     for cell in _code(path):
         assert cell.outputs == []
         assert cell.execution_count is None
-
-
-def test_it_names_its_kernel_and_language(path):
     # papermill asks for the language before it passes a parameter; the book's cache for the kernel.
     kernel = nbformat.read(path, 4).metadata["kernelspec"]
     assert (kernel["name"], kernel["language"]) == ("python3", "python")
+    for cell in nbformat.read(path, 4).cells:
+        if cell.cell_type == "markdown":
+            assert not re.search(r"\{[\w:]+\}`|^(```|:::)\{", cell.source, re.M), cell.source
+            assert "$$ (" not in cell.source  # a label that only MyST understands
 
 
-def test_code_cells_are_short(path):
+def test_code_cells_are_short_and_show_their_last_line(path):
     for cell in _code(path):
         assert len(cell.source.splitlines()) <= 30, cell.source.splitlines()[0]
+    # A figure or sentence elsewhere in the cell would be made and not shown.
+    for cell in _code(path):
+        body = ast.parse(cell.source).body
+        shown = [node for part in body for node in ast.walk(part) if isinstance(node, ast.Expr)]
+        shown = [node for node in shown if _root(getattr(node.value, "func", node.value)) in SHOWS]
+        assert [node for node in shown if node is not body[-1]] == []
+    for cell in _code(path):
+        for node in ast.walk(ast.parse(cell.source)):
+            assert not isinstance(node, ast.ClassDef)
+            assert not (isinstance(node, ast.Attribute) and node.attr in {"backward", "step"})
 
 
 def test_jupyterlab_folds_what_the_site_folds(path):
@@ -55,13 +66,6 @@ def test_jupyterlab_folds_what_the_site_folds(path):
         assert bool(folded) == cell.metadata.get("jupyter", {}).get("source_hidden", False)
         if "hide-cell" in folded:
             assert cell.source.count("page.answer(") == 1 and "print(" not in cell.source
-
-
-def test_no_classes_and_no_training_loops(path):
-    for cell in _code(path):
-        for node in ast.walk(ast.parse(cell.source)):
-            assert not isinstance(node, ast.ClassDef)
-            assert not (isinstance(node, ast.Attribute) and node.attr in {"backward", "step"})
 
 
 def test_the_first_code_cell_holds_the_parameters(path):
@@ -109,15 +113,6 @@ def test_what_is_called_exists_and_takes_what_it_is_given(path):
         if called is not None and not any(isinstance(one, ast.Starred) for one in call.args):
             words = {one.arg: None for one in call.keywords if one.arg}
             inspect.signature(called).bind_partial(*call.args, **words)
-
-
-def test_what_a_cell_shows_is_its_last_line(path):
-    """A figure or sentence elsewhere in the cell would be made and not shown."""
-    for cell in _code(path):
-        body = ast.parse(cell.source).body
-        shown = [node for part in body for node in ast.walk(part) if isinstance(node, ast.Expr)]
-        shown = [node for node in shown if _root(getattr(node.value, "func", node.value)) in SHOWS]
-        assert [node for node in shown if node is not body[-1]] == []
 
 
 def _root(node):
@@ -185,13 +180,6 @@ def _draws(source):
         and "figures.book_figure" in map(ast.unparse, node.decorator_list)
     ]
     return name in own or (name.startswith("figures.") and not name.endswith(TABLES))
-
-
-def test_it_reads_without_myst(path):
-    for cell in nbformat.read(path, 4).cells:
-        if cell.cell_type == "markdown":
-            assert not re.search(r"\{[\w:]+\}`|^(```|:::)\{", cell.source, re.M), cell.source
-            assert "$$ (" not in cell.source  # a label that only MyST understands
 
 
 def test_links_lead_somewhere_in_jupyterlab(path):

@@ -22,21 +22,17 @@ def made(seed, images=100):
             slopes[i] += 3 * np.eye(classes)[labels]
         tasks.append(
             ShownTask(
-                name=name,
-                classes=tuple(f"class {c}" for c in range(classes)),
-                labels=labels,
+                name=name, classes=tuple(f"class {c}" for c in range(classes)), labels=labels,
                 scores=payload.quantised(base, slopes),
                 pictures=rng.integers(0, 256, (6, 32, 32, 3)).astype(np.uint8),
             )
-        )
+        )  # fmt: skip
     return Payload(
-        method="linearized",
-        images=f"{images} validation images of each task",
-        vectors=names,
+        method="linearized", images=f"{images} validation images of each task", vectors=names,
         tasks=tuple(tasks),
         presets={"pre-trained": (0.0,) * 8, "all at 0.40": (0.4,) * 8, "negate all": (-1.0,) * 8},
         curves=(Curve(label="non-linear", alphas=(0.0, 0.5, 1.0), means=(20.0, 40.0, 30.0)),),
-    )
+    )  # fmt: skip
 
 
 @pytest.fixture
@@ -70,38 +66,35 @@ def numbers(page, number):
     return [float(text.removesuffix(" %")) for text in rows.all_inner_texts()]
 
 
-def test_the_script_computes_what_python_does(page, contents):
+def test_the_script_computes_and_rounds_as_python_does(page, contents):
     rng = np.random.default_rng(2)
     for number, content in enumerate(contents):
         for alphas in rng.uniform(-1, 1, (50, 8)).tolist():
-            ask = (
-                f"a => document.querySelectorAll('.tasklab-editor')[{number}].tasklab.accuracies(a)"
-            )
-            found = page.evaluate(ask, alphas)
+            editor = f"document.querySelectorAll('.tasklab-editor')[{number}].tasklab"
+            found = page.evaluate(f"a => {editor}.accuracies(a)", alphas)
             assert np.allclose(found, [*content.accuracies(alphas).values()], rtol=0, atol=1e-9)
+    values = [100 * (k / n) for n in (16, 80, 246, 250) for k in range(n + 1)]
+    ask = "all => all.map(v => document.querySelector('.tasklab-editor').tasklab.fixed(v, 1))"
+    assert page.evaluate(ask, values) == [payload.percent(value) for value in values]
+    told = f"{contents[0].images}, 100 of the control."
+    assert told in page.locator(".tl-key").nth(1).inner_text()
 
 
 def test_a_measured_model_is_looked_up_at_its_stops(browser, tmp_path):
     rng, grid = np.random.default_rng(2), (-1.0, -0.5, 0.0, 0.5, 1.0)
     tasks = tuple(
         ShownTask(
-            name=name,
-            classes=("a", "b", "c"),
-            labels=rng.integers(0, 3, 20),
+            name=name, classes=("a", "b", "c"), labels=rng.integers(0, 3, 20),
             scores=rng.integers(0, 3, (5, 5, 20)).astype(np.int16),
             pictures=np.zeros((0, 32, 32, 3), np.uint8),
         )
         for name in ("One", "Two")
-    )
+    )  # fmt: skip
     content = Payload(
-        method="non-linear",
-        images="20 validation images of each task",
-        vectors=("One", "Two"),
-        tasks=tasks,
-        presets={"probes": (0.0, 0.0), "all at 0.50": (0.5, 0.5)},
-        grid=grid,
+        method="non-linear", images="20 validation images of each task", vectors=("One", "Two"),
+        tasks=tasks, presets={"probes": (0.0, 0.0), "all at 0.50": (0.5, 0.5)}, grid=grid,
         start="probes",
-    )
+    )  # fmt: skip
     (tmp_path / "measured.html").write_text("<!doctype html>" + content.document(), "utf-8")
     page = browser.new_page(reduced_motion="reduce")
     page.goto((tmp_path / "measured.html").as_uri())
@@ -119,17 +112,6 @@ def test_a_measured_model_is_looked_up_at_its_stops(browser, tmp_path):
     assert page.locator("output:not([aria-live=off])").count() == 0  # the sliders say their own
     assert f"{np.mean([*told.values()]):.1f} % (probes " in status
     page.close()
-
-
-def test_the_script_rounds_as_python_does(page):
-    values = [100 * (k / n) for n in (16, 80, 246, 250) for k in range(n + 1)]
-    ask = "all => all.map(v => document.querySelector('.tasklab-editor').tasklab.fixed(v, 1))"
-    assert page.evaluate(ask, values) == [payload.percent(value) for value in values]
-
-
-def test_it_says_which_images_are_counted(page, contents):
-    told = f"{contents[0].images}, 100 of the control."
-    assert told in page.locator(".tl-key").nth(1).inner_text()
 
 
 def test_what_is_shown_follows_a_preset(page, contents):
@@ -257,14 +239,12 @@ def test_tasks_whose_names_differ_in_signs_alone_have_sliders_of_their_own(brows
     page.close()
 
 
-def test_nothing_is_asked_for(page):
+def test_it_is_small_fits_a_phone_and_asks_for_nothing(page):
     page.locator("button", has_text="all at 0.40").first.click()
     assert [url for url in page.asked if not url.startswith(("file:", "data:"))] == []
-
-
-def test_it_fits_a_phone(page):
     page.set_viewport_size({"width": 390, "height": 800})
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    assert len(made(0, images=250).document().encode()) < 1.5e6
 
 
 def test_a_table_stands_where_scripts_do_not_run(browser, contents, tmp_path):
@@ -292,7 +272,3 @@ def test_the_landing_page_shows_fewer_pictures(browser, contents, tmp_path):
     page.goto((tmp_path / "few.html").as_uri())
     assert page.locator(".tl-task").count() == 9 and page.locator(".tl-picture").count() == 8
     page.close()
-
-
-def test_it_is_small():
-    assert len(made(0, images=250).document().encode()) < 1.5e6

@@ -53,12 +53,9 @@ def _anchors(path):
     return {tag["id"] for tag in _soup(path).select("[id]")}
 
 
-def test_nothing_is_asked_from_the_web_and_nothing_fails(page):
+def test_a_page_is_small_and_asks_for_nothing(page):
     assert [url for url in page.asked if not url.startswith(("file:", "data:", "blob:"))] == []
     assert page.problems == []
-
-
-def test_a_page_loads_less_than_a_megabyte_and_a_half_besides_its_figures(page):
     _all_loaded(page)
     files = {unquote(urlsplit(url).path) for url in page.asked if url.startswith("file:")}
     weight = sum(Path(file).stat().st_size for file in files if "/_images/" not in file)
@@ -71,10 +68,6 @@ def _all_loaded(page):
         page.evaluate("() => MathJax.startup.promise.then(() => null)")
     page.evaluate("() => new Promise(drawn => requestAnimationFrame(() => setTimeout(drawn)))")
     page.evaluate("() => document.fonts.ready.then(() => null)")
-
-
-def test_nothing_is_wider_than_the_page(page):
-    assert _overflow(page) <= 0
 
 
 def _overflow(page):
@@ -116,14 +109,12 @@ def test_a_phone_shows_it_all_and_breaks_no_word_in_a_table(page):
         page.set_viewport_size({"width": DESKTOP, "height": 900})
 
 
-def test_code_is_not_cut_off(page):
+def test_code_is_not_cut_off_and_no_cell_failed(page):
     assert page.evaluate(SCROLLED, "article div.highlight pre") == []
-
-
-def test_no_cell_failed(page):
     assert page.locator(".output.traceback, .output.stderr, .cell_output .stderr").count() == 0
     text = page.locator("article").inner_text()
     assert "Traceback (most recent call last)" not in text
+    assert _overflow(page) <= 0
 
 
 @pytest.mark.parametrize("name", PAGES)

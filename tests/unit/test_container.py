@@ -4,7 +4,7 @@ import json
 import re
 
 
-def test_its_commands_are_targets_and_its_packages_what_they_need(root):
+def test_the_container_has_what_it_needs_and_no_root(root):
     text = (root / "Dockerfile").read_text()
     targets = set(re.findall(r"^(\w+):", (root / "Makefile").read_text(), re.M))
     called = set(re.findall(r"\bmake (\w+)", text)) - {"git"}  # a package after another
@@ -14,9 +14,6 @@ def test_its_commands_are_targets_and_its_packages_what_they_need(root):
     assert {"make", "git", "chromium", "libatomic1"} <= set(text.split())  # the last: of playwright
     ignored = (root / ".dockerignore").read_text().split()
     assert {".venv", "book/_build"} <= {*ignored} and "tasklab" not in ignored
-
-
-def test_nothing_of_it_runs_as_root(root):
     lines = (root / "Dockerfile").read_text().splitlines()
     user = lines.index("USER tasklab")
     assert [line for line in lines if line.startswith("USER")] == ["USER tasklab"]
@@ -25,10 +22,6 @@ def test_nothing_of_it_runs_as_root(root):
     assert after[0].split()[1] == "--chown=tasklab:tasklab"
     found = json.loads((root / ".devcontainer" / "devcontainer.json").read_text())
     assert found["remoteUser"] == "tasklab"
-
-
-def test_the_devcontainer_builds_it(root):
-    found = json.loads((root / ".devcontainer" / "devcontainer.json").read_text())
     folder = root / ".devcontainer"
     assert (folder / found["build"]["dockerfile"]).resolve() == (root / "Dockerfile").resolve()
     assert found["postCreateCommand"] == "make env"

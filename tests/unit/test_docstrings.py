@@ -1,6 +1,7 @@
 """Docstrings explain parameters that a name and a type do not."""
 
 import ast
+import functools
 import re
 from pathlib import Path
 
@@ -38,9 +39,14 @@ def unclear(node):
     return nothing | {a.arg for a in listed if a.annotation and "Call" in ast.unparse(a.annotation)}
 
 
+@functools.cache
+def parsed(path):
+    return ast.parse(path.read_text("utf-8"))
+
+
 def undocumented(path):
     found = []
-    for name, node, of_class in functions(ast.parse(path.read_text("utf-8"))):
+    for name, node, of_class in functions(parsed(path)):
         last = name.rpartition(".")[2]
         if last.startswith("_") and last != "__init__":
             continue
@@ -49,15 +55,11 @@ def undocumented(path):
         text = of_class if last == "__init__" else ast.get_docstring(node) or ""
         _, _, args = text.partition("Args:")
         elsewhere = re.search(r"\bsee `\w+`", text)  # the protocol that a class keeps lists them
-        if (
-            len([*node.args.args, *node.args.kwonlyargs]) >= 3
-            and not elsewhere
-            and any(
-                f"`{n}`" not in text
-                and not re.search(rf"^\s*(\w+, )*{re.escape(n)}\b.*:", args, re.M)
-                for n in unclear(node) - NAMED
-            )
-        ):
+        if elsewhere or len([*node.args.args, *node.args.kwonlyargs]) < 3:
+            continue
+        line = r"^\s*(\w+, )*{}\b.*:"
+        hidden = [n for n in unclear(node) - NAMED if f"`{n}`" not in text]
+        if not all(re.search(line.format(re.escape(n)), args, re.M) for n in hidden):
             found.append(f"{path.relative_to(PACKAGE.parent)}:{node.lineno} {name}")
     return found
 
@@ -65,16 +67,15 @@ def undocumented(path):
 MODULES = [p for p in sorted(PACKAGE.rglob("*.py")) if not p.name.startswith("_")]
 
 
-def test_parameters_that_a_type_does_not_explain_are_explained():
+def test_names_are_explained_and_used():
     assert len(MODULES) > 200 and [one for path in MODULES for one in undocumented(path)] == []
-
-
-def test_the_page_explains_names_that_are_used():
     texts = " ".join(path.read_text("utf-8") for path in MODULES)
-    assert len(NAMED) > 60 and {n for n in NAMED if not re.search(rf"\b{n}: ", texts)} == set()
+    assert len(NAMED) > 60 and NAMED <= {*re.findall(r"\b(\w+): ", texts)}
+    paths = [p for p in PACKAGE.rglob("*.py") if p.relative_to(PACKAGE).parts[0] not in EXEMPT]
+    assert len(paths) > 60 and [line for path in paths for line in vague(path)] == []
 
 
-def test_every_room_has_a_page_of_reference_opened_by_a_paragraph():
+def test_rooms_and_modules_have_pages():
     files = sources.pages(PACKAGE.parent)
     rooms = {p.parent.name for p in PACKAGE.glob("*/__init__.py")} - {"cli"}
     pages = {Path(file).name for file in files if file.startswith("reference/")}
@@ -83,17 +84,11 @@ def test_every_room_has_a_page_of_reference_opened_by_a_paragraph():
         text = (BOOK / "reference" / f"{name}.md").read_text("utf-8")
         assert f"```{{room}} tasklab{'' if name == 'tasklab' else '.' + name}" in text
         assert len(text.split("```{room}")[0].split()) > 20, name
-
-
-def test_the_page_on_architecture_has_every_room():
     text = (BOOK / "architecture.md").read_text("utf-8")
     rooms = {p.parent.name for p in PACKAGE.glob("*/__init__.py")}
     assert {room for room in rooms if f"`{room}`" not in text} == set()
     picture = re.sub(r"<[^>]*>", " ", text.split("<svg")[1].split("</svg>")[0])
     assert rooms <= {*re.findall(r"\w+", picture)}
-
-
-def test_modules_at_the_top_are_on_the_first_page():
     text = (BOOK / "reference" / "tasklab.md").read_text("utf-8")
     there = {p.stem for p in PACKAGE.glob("[a-z]*.py")}
     assert set(re.findall(r"tasklab\.(\w+)", text.split("```{room}")[1])) == there
@@ -110,13 +105,6 @@ EXEMPT = {"cli", "exchange", "experiments", "study"}
 
 def vague(path):
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Module)
-    nodes = [
-        node for node in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(node, kinds)
-    ]
+    nodes = [node for node in ast.walk(parsed(path)) if isinstance(node, kinds)]
     lines = [(ast.get_docstring(node) or "").split("\n")[0] for node in nodes]
     return [f"{path.relative_to(PACKAGE)}: {line}" for line in lines if VAGUE.match(line)]
-
-
-def test_docstrings_begin_with_what_a_function_does():
-    paths = [p for p in PACKAGE.rglob("*.py") if p.relative_to(PACKAGE).parts[0] not in EXEMPT]
-    assert len(paths) > 60 and [line for path in paths for line in vague(path)] == []

@@ -53,11 +53,24 @@ def test_no_positive_number(value):
     refused(errors.positive, value)
 
 
-def test_whole_numbers():
+def test_numbers_seeds_and_lists_are_converted():
     for value in (3, 3.0, " 3 ", "+3", np.int64(3)):
         assert errors.whole("n", value, 1, 3) == 3
     refused(errors.whole, 4, 1, 3, words="at most 3, not 4")
     assert errors.whole("n", 2**63 - 1, 0) == 2**63 - 1
+    assert errors.real("lr", "1e-3") == 1e-3 and errors.real("lr", np.float32(0.5)) == 0.5
+    assert errors.real("alpha", -2, -math.inf) == -2
+    assert "between" not in refused(errors.real, math.nan, -math.inf)
+    refused(errors.real, 1.5, 0, 1, words="of at least 0 and at most 1, not 1.5")
+    assert errors.seeds("seeds", "2") == (0, 1)
+    assert errors.seeds("seeds", iter([3, "1"])) == (3, 1)
+    for value in (10**9, 0, -1, "x", [], [1, 1], [2**63], [-1], [HUGE], None, range(2000)):
+        refused(errors.seeds, value)
+    refused(errors.seeds, itertools.count())
+    assert errors.texts("tasks", "A") == ("A",) == errors.texts("tasks", iter(["A"]))
+    for value in ([], "", " ", [""], [None], None, 3, b"A", {"a": 1}.values(), [["A"]], HUGE):
+        refused(errors.texts, value)
+    refused(errors.texts, "Signz", ("Signs", "Cars"), words="did you mean 'Signs'")
 
 
 @pytest.mark.parametrize(
@@ -69,46 +82,14 @@ def test_no_real_number(value):
     refused(errors.real, value)
 
 
-def test_real_numbers():
-    assert errors.real("lr", "1e-3") == 1e-3 and errors.real("lr", np.float32(0.5)) == 0.5
-    assert errors.real("alpha", -2, -math.inf) == -2
-    assert "between" not in refused(errors.real, math.nan, -math.inf)
-    refused(errors.real, 1.5, 0, 1, words="of at least 0 and at most 1, not 1.5")
-
-
-def test_seeds():
-    assert errors.seeds("seeds", "2") == (0, 1)
-    assert errors.seeds("seeds", iter([3, "1"])) == (3, 1)
-    for value in (10**9, 0, -1, "x", [], [1, 1], [2**63], [-1], [HUGE], None, range(2000)):
-        refused(errors.seeds, value)
-    refused(errors.seeds, itertools.count())
-
-
-def test_lists_of_names():
-    assert errors.texts("tasks", "A") == ("A",) == errors.texts("tasks", iter(["A"]))
-    for value in ([], "", " ", [""], [None], None, 3, b"A", {"a": 1}.values(), [["A"]], HUGE):
-        refused(errors.texts, value)
-    refused(errors.texts, "Signz", ("Signs", "Cars"), words="did you mean 'Signs'")
-
-
 @pytest.mark.parametrize(
     "value",
     [
-        "",
-        " ",
-        "~nosuchuser/x",
-        "a\0b",
-        "x" * 300,
-        "y/" * 5000,
-        "\ud800",
-        None,
-        3,
-        b"a",
-        ["a"],
+        "", " ", "~nosuchuser/x", "a\0b", "x" * 300, "y/" * 5000, "\ud800", None, 3, b"a", ["a"],
         HUGE,
     ],
     ids=short,
-)
+)  # fmt: skip
 @pytest.mark.parametrize("kind", [None, "file", "folder"])
 def test_no_path(value, kind):
     refused(errors.path, value, kind)

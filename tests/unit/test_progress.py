@@ -81,19 +81,17 @@ def run(seconds, steps=100, initial=0):
     return out.getvalue()
 
 
-def test_few_plain_lines():
+def test_few_plain_lines_and_none_for_no_time():
     text = run(35.0)
     lines = text.splitlines()
     assert "\r" not in text and len(lines) == 5
     assert lines[1].startswith("Cars: step 33 of 100, about 24 s left, loss 0.5")
     assert lines[-1] == "Cars: 100 steps in 35 s, loss 0.5"
-
-
-def test_a_resumed_run_counts_its_own_time_only():
     assert run(15.0, initial=50).splitlines()[1].startswith("Cars: step 89 of 100, about 4 s")
+    assert run(0.5) == ""
 
 
-def test_a_slow_first_step_does_not_count_for_the_time_left():
+def test_paces_follow_the_steps_and_shares():
     clock, screen = Clock(), Seen()
     with progress.Bar(400, "train", screen=screen, clock=clock) as shown:
         for seconds in (40, 10, 10):  # the first imports
@@ -102,9 +100,6 @@ def test_a_slow_first_step_does_not_count_for_the_time_left():
     texts = [text for text, _ in screen.lines]
     assert texts[0] == "train: step 2 of 400"
     assert texts[-1] == "train: step 4 of 400, about 66 min left"
-
-
-def test_a_share_that_falls_begins_the_pace_anew():
     clock, screen = Clock(), Seen()
     with progress.Bar(2, "compare", screen=screen, clock=clock):
         for _ in range(2):  # parts of the first step
@@ -113,10 +108,9 @@ def test_a_share_that_falls_begins_the_pace_anew():
                     clock.now += 10
                     part.update()
     assert screen.lines[-1][0] == "compare: step 1 of 2, about 3 min left, features: step 5 of 10"
-
-
-def test_nothing_for_what_takes_no_time():
-    assert run(0.5) == ""
+    with pytest.raises(ValueError), progress.Bar(2, "a", screen=Seen()):
+        progress.Bar(2, "b", screen=Seen())
+        raise ValueError
 
 
 def test_what_is_inside_is_told_in_one_line_and_counts_for_the_time_left():
@@ -150,12 +144,6 @@ def test_what_takes_long_is_said_before_it_begins():
         clock.now = 1.0
         inner.update()
     assert screen.lines[1:] == []  # not again within its ten seconds
-
-
-def test_an_error_inside_leaves_no_bar_open():
-    with pytest.raises(ValueError), progress.Bar(2, "a", screen=Seen()):
-        progress.Bar(2, "b", screen=Seen())
-        raise ValueError
 
 
 def test_bars_that_a_failed_cell_left_open_do_not_hold_those_of_the_next(monkeypatch):

@@ -4,7 +4,6 @@ import json
 import os
 import re
 import shutil
-import stat
 import subprocess
 import sys
 import tomllib
@@ -44,6 +43,18 @@ def _needs(root, *extras):
         for need in map(Requirement, listed)
         if need.name != project["name"]
     }
+
+
+def _installed(root, venv, scripts, **environment):
+    """Run `.ci/install` with scripts in place of programs; return what it says."""
+    (venv / "bin").mkdir(parents=True)
+    for name, script in scripts.items():
+        (venv / "bin" / name).write_text(f"#!/bin/bash\n{script}exit 0\n")
+        (venv / "bin" / name).chmod(0o755)
+    env = {k: v for k, v in os.environ.items() if k != "UV_TORCH_BACKEND"} | environment
+    command = [shutil.which("bash"), ".ci/install", venv, "requirements.txt"]
+    how = {"check": True, "capture_output": True, "text": True}
+    return subprocess.run(command, cwd=root, env=env, **how).stderr
 
 
 def test_one_version_stands_everywhere(root):
@@ -90,9 +101,8 @@ def test_every_python_has_one_pin_of_every_need(root, python):
     assert len(able) == len({*able})
     marked = {pin.name: str(pin.marker) for pin in pins if pin.marker}
     newer = {name for name, at in marked.items() if "n >=" in at and "platform" not in at}
-    assert newer and newer <= {
-        *able
-    }  # what newer Pythons have in one version, older have in another
+    # what newer Pythons have in one version, older have in another
+    assert newer and newer <= {*able}
     assert _needs(root, "book", "dev").keys() <= {*able}
 
 
@@ -110,28 +120,15 @@ def test_reading_needs_neither_tests_nor_clusters(root):
 
 @pytest.mark.skipif(os.name == "nt", reason="a script of bash")
 def test_another_build_of_torch_comes_first_and_without_the_libraries_of_this_one(root, tmp_path):
-    tool, told = tmp_path / "venv" / "bin" / "uv", tmp_path / "told"
-    tool.parent.mkdir(parents=True)
-    tool.write_text(
-        f'#!/bin/bash\necho "$@" >> {told}\n'
-        f'while [ $# -gt 0 ]; do [ "$1" = -r ] && cat "$2" >> {told}; shift; done\nexit 0\n'
-    )
-    tool.with_name("python").write_text("#!/bin/bash\nexit 0\n")  # the pair works
-    for file in (tool, tool.with_name("python")):
-        file.chmod(file.stat().st_mode | stat.S_IXUSR)
-    bash = shutil.which("bash")
     for backend in ("", "cpu"):
-        told.unlink(missing_ok=True)
-        subprocess.run(
-            [bash, ".ci/install", tmp_path / "venv", "requirements.txt"],
-            cwd=root,
-            env=os.environ | {"PYTHON": sys.executable, "UV_TORCH_BACKEND": backend},
-            check=True,
-        )
+        told = tmp_path / f"told-{backend}"
+        tool = f'echo "$@" >> {told}\n'
+        tool += f'while [ $# -gt 0 ]; do [ "$1" = -r ] && cat "$2" >> {told}; shift; done\n'
+        venv, environment = tmp_path / f"venv-{backend}", {"UV_TORCH_BACKEND": backend}
+        _installed(root, venv, {"uv": tool, "python": ""}, PYTHON=sys.executable, **environment)
         calls = [line for line in told.read_text().splitlines() if line.startswith("pip install")]
-        assert sum(" torch==" in line and " torchvision==" in line for line in calls) == bool(
-            backend
-        )
+        expected = bool(backend)
+        assert sum(" torch==" in line and " torchvision==" in line for line in calls) == expected
         pinned = {*re.findall(r"^([\w.-]+)==", told.read_text(), re.M)}
         other = {name for name in pinned if name.startswith(("nvidia-", "cuda-"))}
         assert "numpy" in pinned and bool(other) == ("torch" in pinned) == (not backend)
@@ -141,47 +138,25 @@ def test_another_build_of_torch_comes_first_and_without_the_libraries_of_this_on
 @pytest.mark.skipif(bool(shutil.which("nvidia-smi")), reason="this machine has a driver")
 @pytest.mark.parametrize("reached", [True, False])
 def test_without_a_driver_torch_comes_without_its_libraries_if_it_can(root, tmp_path, reached):
-    binaries, told = tmp_path / "venv" / "bin", tmp_path / "told"
-    binaries.mkdir(parents=True)
+    venv, told = tmp_path / "venv", tmp_path / "told"
     asks = f'case "$*" in *urlopen*) exit {int(not reached)};; esac\n'
     scripts = {"uv": f'echo "$UV_TORCH_BACKEND: $@" >> {told}\n', "python": asks}
-    for name, script in scripts.items():
-        (binaries / name).write_text(f"#!/bin/bash\n{script}exit 0\n")
-        (binaries / name).chmod(0o755)
-    environment = {k: v for k, v in os.environ.items() if k != "UV_TORCH_BACKEND"}
-    done = subprocess.run(
-        [shutil.which("bash"), ".ci/install", tmp_path / "venv", "requirements.txt"],
-        cwd=root,
-        env=environment | {"PYTHON": str(binaries / "python")},
-        check=True,
-        capture_output=True,
-        text=True,
-    )
+    said = _installed(root, venv, scripts, PYTHON=str(venv / "bin" / "python"))
     assert ("cpu: pip install" in told.read_text()) == reached
-    assert "no NVIDIA driver" in done.stderr and ("out of reach" in done.stderr) == (not reached)
+    assert "no NVIDIA driver" in said and ("out of reach" in said) == (not reached)
 
 
 @pytest.mark.skipif(os.name == "nt", reason="a script of bash")
 @pytest.mark.parametrize("uv", [True, False], ids=["uv", "pip"])
 def test_whatever_is_installed_has_a_checksum_and_jupyter_asks_for_no_news(root, tmp_path, uv):
     """Also what installs, and torch and torchvision once more if they are no pair."""
-    binaries, told = tmp_path / "venv" / "bin", tmp_path / "told"
-    binaries.mkdir(parents=True)
+    venv, told = tmp_path / "venv", tmp_path / "told"
     files = f'while [ $# -gt 0 ]; do [ "$1" = -r ] && cat "$2" >> {told}; shift; done\n'
     log = f'echo "$@" >> {told}\n{files}'
     works = f'case "$*" in *UserWarning*) [ -e {told}.again ]; exit;; esac\n'
     again = f'case "$*" in *force-reinstall*) touch {told}.again;; esac\n'
     scripts = {"python": works + again + log} | ({"uv": log} if uv else {})
-    for name, script in scripts.items():
-        (binaries / name).write_text(f"#!/bin/bash\n{script}exit 0\n")
-        (binaries / name).chmod(0o755)
-    subprocess.run(
-        [shutil.which("bash"), ".ci/install", tmp_path / "venv", "requirements.txt"],
-        cwd=root,
-        env=os.environ | {"PYTHON": sys.executable, "UV_TORCH_BACKEND": ""},
-        check=True,
-        capture_output=True,
-    )
+    _installed(root, venv, scripts, PYTHON=sys.executable, UV_TORCH_BACKEND="")
     lines = told.read_text().splitlines()
     calls = [line.partition("install ")[2] for line in lines if "pip install" in line]
     own = [call for call in calls if call.endswith("-e .")]
@@ -192,13 +167,10 @@ def test_whatever_is_installed_has_a_checksum_and_jupyter_asks_for_no_news(root,
     assert {*re.findall(r"^([\w.-]+)==", last, re.M)} == {"torch", "torchvision"}
     assert last.count("--hash=sha256:") > 2
     assert ("uv==" in told.read_text()) == (not uv)
-    venv = tmp_path / "venv"
     settings = venv / "share" / "jupyter" / "lab" / "settings" / "overrides.json"
     (asked,) = json.loads(settings.read_text()).values()
     assert asked == {"fetchNews": "false", "checkForUpdates": False}
-    lab = json.loads(
-        (tmp_path / "venv" / "etc" / "jupyter" / "jupyter_lab_config.json").read_text()
-    )
+    lab = json.loads((venv / "etc" / "jupyter" / "jupyter_lab_config.json").read_text())
     assert lab["LabApp"]["news_url"] is None
     assert lab["LabApp"]["check_for_updates_class"] == "jupyterlab.NeverCheckForUpdate"
 

@@ -6,11 +6,8 @@ FIXED = {"protocol.md"}  # thresholds written down before any result, and the le
 
 
 def test_numbers_of_results_are_computed_in_pages_too(root, typed_results):
-    assert typed_results("It reaches 57.83, in 12.5 % or 3 points.") == [
-        "57.83",
-        "12.5 %",
-        "3 points",
-    ]
+    expected = ["57.83", "12.5 %", "3 points"]
+    assert typed_results("It reaches 57.83, in 12.5 % or 3 points.") == expected
     typed = "The mean of two seeds averaged is three or four points lower."
     assert typed_results(typed) == ["two seeds averaged", "three or four points"]
     assert not typed_results("At $0.123$, `0.123`, 95 % and in steps of 0.05.")

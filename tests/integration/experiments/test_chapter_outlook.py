@@ -45,9 +45,17 @@ def test_relatives_are_those_of_the_notebook(chapter):
     assert asked - {""} == used
 
 
-def test_rates_are_those_of_the_notebook():
+def test_rates_and_products_are_those_of_the_notebook():
     (told,) = re.findall(r'\["probe", "nonlinear"\], rates=\(([^)]*)\)', code("closed_vocab_more"))
     assert tuple(map(float, told.split(","))) == RATES
+    pace = estimate.Pace(step=1.0, passed=0.5)
+    work = outlook.Outlook(
+        estimate.Plan(equivalent=2.0), {"mini": estimate.Plan(equivalent=3.0, passed=4)}
+    )
+    ratio = spec("mini").tower.products / spec("mini_s").tower.products
+    assert work.seconds(pace, "mini_s") == pytest.approx(2 + ratio * (3 + 2))
+    same = outlook.Outlook(work.own, {"mini_s (random)": work.others["mini"]})
+    assert same.seconds(pace, "mini_s") == 2 + 3 + 2
 
 
 def test_what_cross_task_linearity_takes_is_what_is_then_run(lab):
@@ -76,17 +84,13 @@ def test_what_cross_task_linearity_takes_is_what_is_then_run(lab):
         (
             "tangent_more",
             {
-                "small": ("nonlinear",),
-                "medium": ("nonlinear",),
-                "large": ("nonlinear",),
-                "random": ("nonlinear", "linearized"),
-                "convnext": ("nonlinear", "linearized"),
-                "closed": ("nonlinear",),
-                "text": ("nonlinear", "linearized"),
+                "small": ("nonlinear",), "medium": ("nonlinear",), "large": ("nonlinear",),
+                "random": ("nonlinear", "linearized"), "convnext": ("nonlinear", "linearized"),
+                "closed": ("nonlinear",), "text": ("nonlinear", "linearized"),
             },
         ),
     ],
-)
+)  # fmt: skip
 def test_runs_of_relatives_are_recognised_in_the_store(lab, chapter, asked):
     expected = outlook.outlook(lab, chapter)
     for role, methods in asked.items():
@@ -95,9 +99,8 @@ def test_runs_of_relatives_are_recognised_in_the_store(lab, chapter, asked):
     after = outlook.outlook(lab, chapter)  # mini_xs is the small one of its family
     assert after.own.kept == len(lab.relative("small").suite.names)
     assert runs(lab) == sum(one.runs for one in expected.others.values()) + after.own.kept
-    assert {name: one.kept for name, one in after.others.items()} == {
-        name: one.runs for name, one in expected.others.items()
-    }
+    found = {name: one.kept for name, one in after.others.items()}
+    assert found == {name: one.runs for name, one in expected.others.items()}
     assert not any(one.runs for one in after.others.values())
 
 
@@ -121,9 +124,8 @@ def test_the_example_trains_one_scheme(tmp_path):
     assert lab.parameters.live == "example"
     (one,) = experiments.schemes(lab, ["clip_more"])
     work = outlook.outlook(lab, "closed_vocab")
-    assert {name: plan.runs for name, plan in work.others.items()} == {
-        one.parameters.model: len(lab.suite.names)
-    }
+    expected = {one.parameters.model: len(lab.suite.names)}
+    assert {name: plan.runs for name, plan in work.others.items()} == expected
     assert outlook.outlook(lab, "closed_vocab_more") == outlook.Outlook(estimate.Plan(), {})
 
 
@@ -168,17 +170,6 @@ def test_steps_of_a_network_are_those_that_are_taken(lab, monkeypatch):
         chosen = small_networks.chosen_setting(lab, network, 0, {})
         small_networks.trained(lab, chosen, 1)
         assert taken[-2:] == [small_networks.steps_of(chosen, index) for index in (0, 1)]
-
-
-def test_time_goes_with_the_matrix_products():
-    pace = estimate.Pace(step=1.0, passed=0.5)
-    work = outlook.Outlook(
-        estimate.Plan(equivalent=2.0), {"mini": estimate.Plan(equivalent=3.0, passed=4)}
-    )
-    ratio = spec("mini").tower.products / spec("mini_s").tower.products
-    assert work.seconds(pace, "mini_s") == pytest.approx(2 + ratio * (3 + 2))
-    same = outlook.Outlook(work.own, {"mini_s (random)": work.others["mini"]})
-    assert same.seconds(pace, "mini_s") == 2 + 3 + 2
 
 
 def test_the_sentence_tells_both(lab):

@@ -42,7 +42,7 @@ def value(table, **of):
     return table["value"].item()
 
 
-def test_every_metric_is_there_for_every_task_and_pair(table):
+def test_every_metric_is_there_for_every_task_and_pair(table, lab):
     for method in METHODS:
         rows = table[table["method"] == method]
         alone, together = rows[rows["n_tasks"] == 1], rows[rows["n_tasks"] == 2]
@@ -51,6 +51,13 @@ def test_every_metric_is_there_for_every_task_and_pair(table):
         assert (together.groupby("metric").size() == 6).all()
     start = table[table["method"] == "pretrained"]
     assert {"single", "target", "control", "share"} == set(start["metric"])
+    alone = experiments.single(lab, METHODS)
+    merged = experiments.merging(lab, METHODS, ["ties", "best_span"], n_tasks=[4])
+    for method, task, merge in itertools.product(METHODS, TASKS, ("ties", "best_span")):
+        same = {"method": method, "task": task}
+        reached = value(merged, metric="absolute", merge=merge, **same)
+        lost = value(table, metric=f"lost_{merge}", **same)
+        assert lost == pytest.approx(value(alone, **same) - reached)
 
 
 def test_numbers_are_those_of_the_chapters(lab, table):
@@ -64,13 +71,9 @@ def test_numbers_are_those_of_the_chapters(lab, table):
     vectors = {task: lab.vectors("nonlinear", 0)[task] for task in (one, other)}
     for method, linear in (("nonlinear", False), ("posthoc", True)):
         cell = disentanglement.error_map(
-            lab.evaluator,
-            vectors,
-            linear=linear,
-            alphas=[-0.5, 0.0, 0.5],
-            images=lab.scale.map_images,
-            progress=False,
-        )
+            lab.evaluator, vectors, linear=linear, alphas=[-0.5, 0.0, 0.5],
+            images=lab.scale.map_images, progress=False,
+        )  # fmt: skip
         found = value(table, method=method, metric="xi_representation", task=pair)
         assert found == pytest.approx(cell.representation[2, 2], rel=1e-4)
     alone, sums = experiments.single(lab, METHODS), experiments.addition(lab, METHODS)
@@ -80,25 +83,19 @@ def test_numbers_are_those_of_the_chapters(lab, table):
         assert value(table, metric="lost_sum", **same) == pytest.approx(lost)
 
 
-def test_what_a_merge_loses_is_taken_from_its_records(lab, table):
-    alone = experiments.single(lab, METHODS)
-    merged = experiments.merging(lab, METHODS, ["ties", "best_span"], n_tasks=[4])
-    for method, task, merge in itertools.product(METHODS, TASKS, ("ties", "best_span")):
-        same = {"method": method, "task": task}
-        reached = value(merged, metric="absolute", merge=merge, **same)
-        lost = value(table, metric=f"lost_{merge}", **same)
-        assert lost == pytest.approx(value(alone, **same) - reached)
-
-
-def test_without_merges_or_with_penalties(lab):
+def test_without_merges_with_penalties_or_too_few_tasks(lab):
     few = crossing(lab, ["tau_jp", "ortho_reg"], kernels=False, merges=())
     assert not few["metric"].str.match("lost_(?!sum)").any() and "share" not in set(few["metric"])
     for method in ("tau_jp", "ortho_reg"):
         metrics = set(few[few["method"] == method]["metric"])
         assert metrics == {m for m in OF_TASKS | OF_PAIRS if not re.match("lost_(?!sum)", m)}
+    with pytest.raises(TasklabError, match="at least three tasks, not 2"):
+        crossing(Lab(model="mini_xs", steps=1, tasks=TASKS[:2], progress=False), METHODS)
+    refuses("did you mean 'posthoc'", crossing, lab, ["posthok"])
+    refuses("merge.*did you mean 'ties'", crossing, lab, METHODS, merges=["tie"])
 
 
-def test_a_pair_in_the_linearized_model(lab, table):
+def test_a_pair_in_the_linearized_model_and_what_foretells_in_it(lab, table):
     one, other = TASKS[:2]
     vectors, evaluator, n = lab.vectors("nonlinear", 0), lab.evaluator, 4 * lab.scale.images
     changed = []
@@ -110,16 +107,6 @@ def test_a_pair_in_the_linearized_model(lab, table):
         changed.append((classes[0] != classes[1]).double().mean().item())
     found = value(table, method="posthoc", metric="xi_pair", task=f"{one}+{other}")
     assert found == pytest.approx(50 * sum(changed))
-
-
-def test_what_foretells_is_looked_at_in_it(table):
     found = foretelling(table, "xi_pair", by=("method",))
     assert set(found["method"]) == set(METHODS) and {"cosine", "norm"} <= set(found["metric"])
     assert (found["units"] == 6).all()
-
-
-def test_too_few_tasks(lab):
-    with pytest.raises(TasklabError, match="at least three tasks, not 2"):
-        crossing(Lab(model="mini_xs", steps=1, tasks=TASKS[:2], progress=False), METHODS)
-    refuses("did you mean 'posthoc'", crossing, lab, ["posthok"])
-    refuses("merge.*did you mean 'ties'", crossing, lab, METHODS, merges=["tie"])

@@ -44,14 +44,11 @@ def test_the_loss_is_the_least_of_all_options_and_coefficients(lab, table):
         assert row["value"] == evaluator.evaluate(tau, row["task"], "test", linear=True)
 
 
-def test_a_minimum_is_recorded_step_by_step_and_loses_less_than_any_sum(lab, table):
+def test_the_choice_and_minimum_are_of_least_loss(lab, table):
     steps = table[table["step"].notna()].set_index(["metric", "step"])["value"]
     assert steps["solved", 1] < steps["solved", 0] < 1 and steps["residual", 0] == 1
     lost = table[table["metric"] == "relative_loss"].set_index(["merge", "chosen_by"])["value"]
     assert lost["least_logits", "logits"] < lost["arithmetic", "logits"]
-
-
-def test_the_choice_is_that_of_least_loss(lab, table):
     both = combine(table, merging(lab, ["linearized"], FEW[:2]))
     chosen = figures.merge_choice_table(both).set_index("chosen by")
     lost = table[table["metric"] == "relative_loss"].set_index(["merge", "chosen_by"])["value"]

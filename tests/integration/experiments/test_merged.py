@@ -23,7 +23,7 @@ def table(lab):
     return merged(lab, ["nonlinear", "posthoc"], FEW)
 
 
-def test_every_merge_is_in_both_models(table):
+def test_every_merge_is_in_both_models(table, tmp_path):
     counts = table.groupby(["method", "merge", "edited"], dropna=False)["metric"].value_counts()
     by = counts.unstack(fill_value=0)
     inside = by.loc[by.index.get_level_values("edited").notna()]
@@ -33,9 +33,17 @@ def test_every_merge_is_in_both_models(table):
     whole = table[table["task"] == "all"]
     assert set(whole["metric"]) == {"norm", "objective", "excess"}
     assert len(whole) == 3 * 2 * len(FEW)
+    excess = table[table["metric"] == "excess"].set_index(["method", "merge"])["value"]
+    for method in ("nonlinear", "posthoc"):
+        assert excess[method, "average"] >= -1e-6 and excess[method, "arithmetic"] >= -1e-6
+    objective = table[table["metric"] == "objective"].set_index(["method", "merge"])["value"]
+    span = objective - excess
+    assert span.groupby("method").std().max() < 1e-6  # what it is compared with is one number
+    path = write(tmp_path / "merged.csv.xz", table, {})
+    assert len(read(path)[0]) == len(table)
 
 
-def test_the_edited_model_has_the_accuracies_that_merging_tells(lab, table):
+def test_the_edited_model_and_the_same_vector_in_the_other(lab, table):
     keys = ["method", "merge", "task"]
     there = merging(lab, ["nonlinear", "posthoc"], FEW)
     there = there[there["metric"] == "absolute"].set_index(keys)
@@ -46,9 +54,6 @@ def test_the_edited_model_has_the_accuracies_that_merging_tells(lab, table):
         assert len(here) == 2 * len(FEW)
         assert here["value"].tolist() == pytest.approx(chosen["value"].tolist())
         assert here["alpha"].tolist() == chosen["alpha"].tolist()
-
-
-def test_the_same_vector_in_the_other_model(lab, table):
     from tasklab.analyses import merging as methods
 
     rows = table[(table["merge"] == "average") & (table["method"] == "nonlinear")]
@@ -64,16 +69,7 @@ def test_the_same_vector_in_the_other_model(lab, table):
     assert length == pytest.approx(row["alpha"] * mean.norm() * 2 / sum(lengths))
 
 
-def test_nothing_on_the_span_is_below_its_best_merge(table):
-    excess = table[table["metric"] == "excess"].set_index(["method", "merge"])["value"]
-    for method in ("nonlinear", "posthoc"):
-        assert excess[method, "average"] >= -1e-6 and excess[method, "arithmetic"] >= -1e-6
-    objective = table[table["metric"] == "objective"].set_index(["method", "merge"])["value"]
-    span = objective - excess
-    assert span.groupby("method").std().max() < 1e-6  # what it is compared with is one number
-
-
-def test_costs(lab):
+def test_costs_groups_and_names(lab):
     table = merging_cost(lab, ["nonlinear"], FEW[:-1]).set_index(["merge", "metric"])["value"]
     assert (table >= 0).all() and (table.xs("seconds", level="metric") > 0).all()
     assert table["average", "passed"] == table["ties", "passed"] == 0
@@ -83,14 +79,6 @@ def test_costs(lab):
     images = sum(lab.evaluator.count(task, "val") for task in TASKS)
     assert table["average", "searched"] == table["ties", "searched"] == REHEARSAL["looks"] * images
     assert FULL.keys() == REHEARSAL.keys()
-
-
-def test_records_can_be_written_and_read(table, tmp_path):
-    path = write(tmp_path / "merged.csv.xz", table, {})
-    assert len(read(path)[0]) == len(table)
-
-
-def test_groups_and_names(lab):
     names = (*suite("mini").names[:2], *TASKS)
     small = Lab(model="mini_xs", steps=1, tasks=tuple(dict.fromkeys(names)), progress=False)
     table = merged(small, ["nonlinear"], ["average"], n_tasks=[2])

@@ -35,7 +35,7 @@ def tangent(lab):
     return experiment(lab, ["linearized", "posthoc"], FEW)
 
 
-def test_every_merge_is_measured_on_every_task(table):
+def test_every_merge_is_measured_by_name_and_group(table, lab):
     assert set(table["merge"]) == set(MERGES) and set(table["method"]) == {"nonlinear"}
     assert (table["n_tasks"] == 2).all()
     for name, rows in table.groupby("merge"):
@@ -50,6 +50,12 @@ def test_every_merge_is_measured_on_every_task(table):
     assert (told["task"] == "all").all() and (told["split"] == "validation").all()
     rest = table[table["metric"] != "objective"]
     assert set(rest["task"]) == set(TASKS) and (rest["split"] == "test").all()
+    four = suite("mini").names[:2] + TASKS
+    small = Lab(model="mini_xs", steps=1, tasks=dict.fromkeys(four), progress=False)
+    table = experiment(small, ["nonlinear"], ["ties"], n_tasks=[2])
+    assert table["subset"].nunique() == len(small.suite.names) // 2
+    refuses("did you mean 'ties'", experiment, lab, ["nonlinear"], ["tie"])
+    refuses("did you mean 'nonlinear'", experiment, lab, ["nonlinaer"])
 
 
 def test_a_rehearsal_at_full_size_tries_one_option(lab, monkeypatch):
@@ -94,7 +100,7 @@ def test_a_bench_lets_its_vectors_go(lab):
         gc.enable()
 
 
-def test_no_merge_on_the_span_is_better_than_the_best_one_there(table, tangent):
+def test_no_loss_or_merge_on_the_span_is_better_than_the_best(table, tangent, lab):
     told = pd.concat([table[table["merge"].isin(FEW)], tangent])
     told = told[told["metric"] == "objective"].pivot(
         index="method", columns="merge", values="value"
@@ -103,9 +109,6 @@ def test_no_merge_on_the_span_is_better_than_the_best_one_there(table, tangent):
     assert (told["best_span"] <= told["average"] + 1e-6).all()
     within = (told > 0) & (told <= 1 + 1e-6)  # at 0 it is 1
     assert (within | told.isna()).all(axis=None)  # of one method only some are measured
-
-
-def test_the_least_loss_on_the_span_is_no_larger_than_that_of_the_best_merge_there(lab):
     trial = next(runner.grid(lab, "merging", ["linearized"], over=[list(TASKS)]))
     bench = Bench(trial)
 
@@ -156,15 +159,6 @@ def test_what_is_kept_is_not_measured_again(lab, table, monkeypatch):
 
     monkeypatch.setattr(editing, "single_task", never)
     assert experiment(lab, ["nonlinear"]).equals(table)
-
-
-def test_merges_by_name_and_groups_of_tasks(lab):
-    four = suite("mini").names[:2] + TASKS
-    small = Lab(model="mini_xs", steps=1, tasks=dict.fromkeys(four), progress=False)
-    table = experiment(small, ["nonlinear"], ["ties"], n_tasks=[2])
-    assert table["subset"].nunique() == len(small.suite.names) // 2
-    refuses("did you mean 'ties'", experiment, lab, ["nonlinear"], ["tie"])
-    refuses("did you mean 'nonlinear'", experiment, lab, ["nonlinaer"])
 
 
 def test_what_another_process_merges_comes_last_and_stands_in_its_place(lab, table, monkeypatch):

@@ -12,13 +12,10 @@ def lab():
     return Lab(model="mini_xs", steps=1, tasks=("Signs", "Places"), progress=False)
 
 
-def test_rates_above_its_own_are_left_out(lab):
+def test_rates_have_accuracies_alone_and_of_merges_of_fewer_tasks(lab):
     usual = lab.run("Signs", "nonlinear", 0)
     found = list(below(lab, "nonlinear", (usual.lr / 4, usual.lr * 2, usual.lr)))
     assert found == [(usual.lr / 4, usual.steps), (usual.lr, usual.steps)]
-
-
-def test_every_rate_has_its_accuracy_alone_and_that_of_every_merge(lab):
     usual = lab.run("Signs", "nonlinear", 0).lr
     table = merging_rates(lab, ["nonlinear"], ["arithmetic", "ties"], rates=(usual / 2,))
     assert set(table["lr"]) == {usual / 2, usual} and set(table["experiment"]) == {"merging_rates"}
@@ -26,9 +23,6 @@ def test_every_rate_has_its_accuracy_alone_and_that_of_every_merge(lab):
     assert (counts["single"] == 2).all() and (counts["absolute"] == 4).all()
     assert set(table["merge"].dropna()) == {"arithmetic", "ties"}
     refuses("did you mean 'ties'", merging_rates, lab, ["nonlinear"], ["tie"], rates=())
-
-
-def test_groups_of_fewer_tasks_are_merged_at_every_rate(lab):
     four = lab.sibling(tasks=("Signs", "Places", "Vehicles", "Scenes"))
     table = merging_rates(four, ["nonlinear"], ["average"], rates=(1.0,), n_tasks=(2, 4))
     merged = table[table["metric"] == "absolute"]

@@ -2,7 +2,6 @@
 
 import pytest
 
-from tasklab.errors import TasklabError
 from tasklab.experiments import Lab, addition, penalty_strengths
 from tasklab.experiments.registry import find
 from tasklab.tuning.finetune import DivergedError
@@ -28,6 +27,8 @@ def test_no_strength_is_the_way_without_and_one_is_the_usual_run(lab):
     assert runs[0].identity == lab.identity("Signs", "nonlinear", 0)
     assert runs[2].identity == lab.identity("Signs", "ortho_reg", 0)
     assert runs[4].recipe.penalty == 50 * WEIGHT and runs[4].identity != runs[2].identity
+    refuses("nonlinear.* tau_jp", penalty_strengths, lab, ["nonlinear"])
+    refuses("each of factors must be above 0", penalty_strengths, lab, ["ortho_reg"], [0])
 
 
 def test_every_strength_has_accuracies_alone_and_of_the_sum_on_both_splits(lab):
@@ -44,12 +45,6 @@ def test_every_strength_has_accuracies_alone_and_of_the_sum_on_both_splits(lab):
     none = none[none["metric"] == "absolute"]
     assert none["value"].tolist() == usual["value"].tolist()
     assert none["alpha"].tolist() == usual["alpha"].tolist()
-
-
-def test_what_has_no_penalty_is_refused(lab):
-    with pytest.raises(TasklabError, match="'nonlinear' has no penalty; those that do are tau_jp"):
-        penalty_strengths(lab, ["nonlinear"])
-    refuses("each of factors must be above 0", penalty_strengths, lab, ["ortho_reg"], [0])
 
 
 def test_a_strength_at_which_a_run_diverges_is_told_and_the_others_are_measured(monkeypatch):

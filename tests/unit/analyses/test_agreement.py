@@ -7,6 +7,7 @@ from tasklab.analyses import agreement, disentanglement
 from tasklab.errors import TasklabError
 from tasklab.experiments import Lab
 from tasklab.taskvector import TaskVector
+from tests.helpers import refuses
 
 TASKS = ("Signs", "Places")
 
@@ -20,16 +21,9 @@ def lab():
 def vectors(lab):
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        return {
-            task: TaskVector(
-                {
-                    name: 0.02 * torch.randn_like(x)
-                    for name, x in lab.clip.encoder.params.items()
-                    if x.dim() == 2
-                }
-            )
-            for task in TASKS
-        }
+        params = {n: x for n, x in lab.clip.encoder.params.items() if x.dim() == 2}
+        changes = [{n: 0.02 * torch.randn_like(x) for n, x in params.items()} for _ in TASKS]
+        return dict(zip(TASKS, map(TaskVector, changes), strict=True))
 
 
 def told(lab, vector, vectors, linear, count=4):
@@ -57,7 +51,7 @@ def test_the_sum_of_two_has_the_papers_xi(lab, vectors, linear):
         assert total > 0
 
 
-def test_the_mean_is_linear_in_the_tangent_model_and_not_in_the_network(lab, vectors):
+def test_means_are_of_slow_passes_and_own_vectors_do_not_err(lab, vectors):
     mean = TaskVector.sum(vectors.values()) / 2
     for task in TASKS:
         tangent, network = (told(lab, mean, vectors, linear) for linear in (True, False))
@@ -65,9 +59,6 @@ def test_the_mean_is_linear_in_the_tangent_model_and_not_in_the_network(lab, vec
         assert tangent[task, "coef"]["value"] == pytest.approx(1, abs=1e-4)
         assert network[task, "distance"]["value"] > 1e-4
         assert tangent[task, "distance"]["n"] == 4 < tangent[task, "xi_classifier"]["n"]
-
-
-def test_the_mean_of_the_models_features_is_that_of_slow_passes(lab, vectors):
     alone = agreement.singles(lab.evaluator, vectors, 4, linear=False)
     theta = lab.clip.encoder.params
     for task in TASKS:
@@ -75,19 +66,12 @@ def test_the_mean_of_the_models_features_is_that_of_slow_passes(lab, vectors):
         with torch.no_grad():
             each = [lab.clip.encoder(v.apply(theta), x) for v in vectors.values()]
         torch.testing.assert_close(alone.mean[task], sum(each) / 2, rtol=1e-4, atol=1e-5)
-
-
-def test_a_tasks_own_vector_does_not_err_on_it(lab, vectors):
     rows = told(lab, vectors["Signs"], vectors, False)
     assert rows["Signs", "xi_classifier"]["value"] == 0
     assert rows["Signs", "xi_representation"]["value"] == pytest.approx(0, abs=1e-9)
     assert rows["Places", "xi_representation"]["value"] > 0
-
-
-def test_odd_input(lab, vectors):
     with pytest.raises(TasklabError, match="at least two tasks"):
         agreement.singles(lab.evaluator, {"Signs": vectors["Signs"]}, 8, linear=False)
     alone = agreement.singles(lab.evaluator, vectors, 4, linear=False)
     few = {task: features[:1] for task, features in alone.own.items()}
-    with pytest.raises(TasklabError, match="'Signs' are of other images"):
-        list(agreement.agreement(lab.evaluator, few, alone))
+    refuses("'Signs'", lambda: list(agreement.agreement(lab.evaluator, few, alone)))

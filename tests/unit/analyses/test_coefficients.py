@@ -83,9 +83,8 @@ def test_rows_of_exact_addition_hold_the_curves():
     rows = [row for row in found.rows("linearized", 3) if row["split"] == "validation"]
     exact = [r for r in rows if r["metric"] == "normalised_exact" and r["task"] == "a"]
     assert [r["alpha"] for r in exact] == found.validation[0].knots[:-1].tolist()
-    assert exact[-1]["value"] == pytest.approx(
-        100 * found.validation[0].between[-1] / found.single["validation"][0]
-    )
+    expected = pytest.approx(100 * found.validation[0].between[-1] / found.single["validation"][0])
+    assert exact[-1]["value"] == expected
     chosen = [r for r in rows if r["metric"] == "chosen_exact"]
     assert np.mean([r["value"] for r in chosen]) == pytest.approx(found.best.value)
     assert {r["alpha"] for r in chosen} == {found.best.alpha}
@@ -117,15 +116,12 @@ def test_own_coefficients_against_evaluations_of_the_edited_model(linear):
         assert found.shared == pytest.approx(exact.best.alpha)
 
 
-def test_what_a_search_of_own_coefficients_passes_is_counted():
+def test_what_a_search_of_own_coefficients_passes_and_records():
     evaluator = Toy()
     coefficients.per_task(evaluator, evaluator.vectors, linear=False)
     searched = 21 * 2 + 2 * (2 * 2 + 1)
     # and both tasks alone, and both choices at the end
     assert evaluator.evaluations == searched + 2 + 4
-
-
-def test_rows_of_own_coefficients_hold_both_choices():
     evaluator = Toy()
     found = coefficients.per_task(evaluator, evaluator.vectors, linear=True)
     rows = found.rows("posthoc", 1)

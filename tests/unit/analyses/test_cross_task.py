@@ -185,7 +185,7 @@ def test_the_metrics_are_those_of_stored_features(kind):
                 assert found.loc[metric, "value"] == pytest.approx(float(values.mean()), abs=1e-6)
 
 
-def test_sequence_first_and_batch_first_give_the_same_table():
+def test_affine_models_are_linear_in_any_order_of_axes():
     torch.manual_seed(0)
     x = torch.randn(8, 3, 8, 8)  # as many images as tokens
     tables = []
@@ -194,9 +194,6 @@ def test_sequence_first_and_batch_first_give_the_same_table():
         merge = Merge("m", {"a": 0.5, "b": 0.5}, ("x",))
         tables.append(measure(encoder, thetas, [merge], {"x": x}))
     np.testing.assert_allclose(*(table["value"] for table in tables), atol=1e-6)
-
-
-def test_a_model_affine_in_its_weights_is_linear_across_tasks():
     torch.manual_seed(0)
     encoder = plain(nn.Sequential(nn.Flatten(), nn.Linear(192, 5)), ("1",))
     thetas = {name: near(encoder.params, seed, 2.0) for seed, name in enumerate("ab")}

@@ -52,7 +52,7 @@ def valley(request):
     return quadratic([request.param, *torch.linspace(-3, 5, 29)])
 
 
-def test_the_largest_eigenvalue_of_a_quadratic_with_its_sign(valley):
+def test_quadratics_have_their_eigenvalue_and_second_order(valley):
     f, H, _ = valley
     found = sharpness.largest_curvature(f, drawn(SIZES, 1), tol=1e-8)
     values = torch.linalg.eigvalsh(H)
@@ -60,17 +60,6 @@ def test_the_largest_eigenvalue_of_a_quadratic_with_its_sign(valley):
     assert found.size == abs(found.value) == pytest.approx(7)
     assert found.residual < 1e-6
     assert 10 < found.products < 400
-
-
-def test_few_parameters_take_the_whole_matrix():
-    f, _, _ = quadratic([1.0, -6.0, 2.0])
-    found = sharpness.largest_curvature(f, drawn({"w": (3,)}, 0))
-    assert found.value == pytest.approx(-6, rel=1e-12)
-    assert found.products == 3 + 1
-    assert sharpness.largest_curvature(f, drawn({"w": (3,)}, 5)).value == pytest.approx(-6)
-
-
-def test_delta_of_a_quadratic_is_its_second_order(valley):
     f, H, Q = valley
     two = drawn(SIZES, 1)
     for alpha in (0.1, 0.5, 0.8):
@@ -86,15 +75,29 @@ def test_delta_of_a_quadratic_is_its_second_order(valley):
         assert delta == pytest.approx(sharpness.bound(7.0, 0.09, alpha), rel=1e-9)
 
 
+def test_eigenvalues_of_few_parameters_and_of_no_curvature():
+    f, _, _ = quadratic([1.0, -6.0, 2.0])
+    found = sharpness.largest_curvature(f, drawn({"w": (3,)}, 0))
+    assert found.value == pytest.approx(-6, rel=1e-12)
+    assert found.products == 3 + 1
+    assert sharpness.largest_curvature(f, drawn({"w": (3,)}, 5)).value == pytest.approx(-6)
+    flat_f = lambda p: p["a"].sum() + 2 * p["b"].sum()  # noqa: E731
+    assert sharpness.largest_curvature(flat_f, drawn(SIZES, 0)) == (0.0, 0.0, 1)
+    partly = lambda p: p["b"].sum() + 2 * p["a"].square().sum()  # noqa: E731
+    assert sharpness.largest_curvature(partly, drawn(SIZES, 0)).value == pytest.approx(4)
+    one, two = drawn(SIZES, 0), drawn({"a": (4, 5)}, 0)
+    refuses("b", sharpness.interpolation_gap, lambda p: p["a"].sum(), one, two)
+    refuses("alpha", sharpness.bound, 1.0, 1.0, 1.5)
+
+
 def test_pairs_are_the_single_measurements(valley):
     f, _, Q = valley
     theta0 = drawn(SIZES, 1)
     vectors = {name: TaskVector(drawn(SIZES, i, 0.1)) for i, name in enumerate("xyz", 5)}
     vectors["top"] = vectors["x"] + TaskVector(unflat(0.2 * Q[:, 0], SIZES))
     df = sharpness.pairs(f, theta0, vectors, 0.3)
-    assert list(zip(df["one"], df["other"], strict=True)) == [
-        *itertools.combinations(["x", "y", "z", "top"], 2)
-    ]
+    expected = [*itertools.combinations(["x", "y", "z", "top"], 2)]
+    assert list(zip(df["one"], df["other"], strict=True)) == expected
     for row in df.itertuples():
         one, two = (vectors[name].apply(theta0) for name in (row.one, row.other))
         assert row.value == pytest.approx(sharpness.interpolation_gap(f, one, two, 0.3))
@@ -156,7 +159,7 @@ def dense(f, params):
     return torch.cat(rows)
 
 
-def test_a_network_against_its_dense_hessian(network):
+def test_a_network_against_its_dense_hessian_and_a_block_of_it(network):
     call, head, x, y, params = network
     f = sharpness.loss(call, head, x, y)
     assert float(f(params)) == pytest.approx(float(F.cross_entropy(head(call(params, x)), y)))
@@ -171,9 +174,6 @@ def test_a_network_against_its_dense_hessian(network):
     found = sharpness.largest_curvature(f, params, tol=1e-8)
     values = torch.linalg.eigvalsh(H)
     assert found.value == pytest.approx(float(values[values.abs().argmax()]), rel=1e-7)
-
-
-def test_the_hessian_of_some_parameters_is_a_block_of_it(network):
     call, head, x, y, params = network
     f, names = sharpness.loss(call, head, x, y), ["out.weight", "out.bias"]
     H = dense(lambda p: f({**params, **p}), {name: params[name] for name in names})
@@ -181,6 +181,11 @@ def test_the_hessian_of_some_parameters_is_a_block_of_it(network):
     found = sharpness.largest_curvature(f, params, names=names)
     assert found.value == pytest.approx(float(values[values.abs().argmax()]))
     assert set(sharpness.hessian_product(f, params, names)({})) == set(names)
+    call, head, x, y, params = network
+    f = sharpness.loss(call, head, x, y)
+    single = sharpness.loss(call, Head(head.weight.float()), x.float(), y)
+    found = sharpness.largest_curvature(single, {n: x.float() for n, x in params.items()})
+    assert found.value == pytest.approx(sharpness.largest_curvature(f, params).value, rel=1e-4)
 
 
 def test_near_theta0_only_the_second_order_is_left(network):
@@ -194,21 +199,6 @@ def test_near_theta0_only_the_second_order_is_left(network):
         assert row["value"] <= 1.01 * row["bound"]
         shares.append(abs(row["value"] / row["second_order"] - 1))
     assert shares[0] < 0.05 and shares[1] < 0.6 * shares[0]
-
-
-def test_single_precision_comes_close(network):
-    call, head, x, y, params = network
-    f = sharpness.loss(call, head, x, y)
-    single = sharpness.loss(call, Head(head.weight.float()), x.float(), y)
-    found = sharpness.largest_curvature(single, {n: x.float() for n, x in params.items()})
-    assert found.value == pytest.approx(sharpness.largest_curvature(f, params).value, rel=1e-4)
-
-
-def test_a_function_without_curvature():
-    flat_f = lambda p: p["a"].sum() + 2 * p["b"].sum()  # noqa: E731
-    assert sharpness.largest_curvature(flat_f, drawn(SIZES, 0)) == (0.0, 0.0, 1)
-    partly = lambda p: p["b"].sum() + 2 * p["a"].square().sum()  # noqa: E731
-    assert sharpness.largest_curvature(partly, drawn(SIZES, 0)).value == pytest.approx(4)
 
 
 @pytest.mark.parametrize(
@@ -227,12 +217,6 @@ def test_what_has_no_eigenvalue_is_said(f, options, told):
     refuses(told, sharpness.largest_curvature, f, params, **options)
 
 
-def test_models_that_do_not_match_are_named():
-    one, two = drawn(SIZES, 0), drawn({"a": (4, 5)}, 0)
-    refuses("b", sharpness.interpolation_gap, lambda p: p["a"].sum(), one, two)
-    refuses("alpha", sharpness.bound, 1.0, 1.0, 1.5)
-
-
 def measured(groups=2, models=6, seed=0):
     rng = np.random.default_rng(seed)
     rows = []
@@ -246,7 +230,7 @@ def measured(groups=2, models=6, seed=0):
     return pd.DataFrame(rows, columns=columns)
 
 
-def test_regressions_are_scipys():
+def test_regressions_are_scipys_and_need_checkpoints():
     df = measured()
     found = sharpness.explained_variance(df).set_index("predictor")
     assert list(found.index) == ["bound", "curvature", "distance"]
@@ -260,14 +244,16 @@ def test_regressions_are_scipys():
     assert found["value"].idxmax() == "bound"
     assert (found[["n_pairs", "n_models", "n_groups"]] == [30, 12, 2]).all(axis=None)
     assert sharpness.explained_variance(df).equals(sharpness.explained_variance(df))
-
-
-def test_one_checkpoint_has_no_r_squared_of_its_curvature():
     found = sharpness.explained_variance(measured(groups=1).drop(columns="group"))
     found = found.set_index("predictor")
     assert found.loc["curvature", ["value", "low", "high", "slope", "rank"]].isna().all()
     for name in ("value", "low", "high"):
         assert found.loc["bound", name] == pytest.approx(found.loc["distance", name])
+    # Twelve models of which six are copies give a wider interval than twelve different ones.
+    twelve = sharpness.explained_variance(measured(1, 12)).set_index("predictor").loc["distance"]
+    four = sharpness.explained_variance(measured(1, 4)).set_index("predictor").loc["distance"]
+    assert twelve["high"] - twelve["low"] < four["high"] - four["low"]
+    refuses("at least four", lambda: sharpness.explained_variance(measured(1, 3)))
 
 
 def test_a_bootstrap_sample_is_a_table_of_repeated_pairs(monkeypatch):
@@ -279,14 +265,3 @@ def test_a_bootstrap_sample_is_a_table_of_repeated_pairs(monkeypatch):
     found = sharpness.explained_variance(df).set_index("predictor").loc["bound"]
     expected = linregress(rows["bound"], rows["value"]).rvalue ** 2
     assert found["low"] == found["high"] == pytest.approx(expected)
-
-
-def test_copies_of_a_model_are_no_new_evidence():
-    """Twelve models of which six are copies give a wider interval than twelve different ones."""
-    twelve = sharpness.explained_variance(measured(1, 12)).set_index("predictor").loc["distance"]
-    four = sharpness.explained_variance(measured(1, 4)).set_index("predictor").loc["distance"]
-    assert twelve["high"] - twelve["low"] < four["high"] - four["low"]
-
-
-def test_three_models_have_no_r_squared():
-    refuses("at least four", lambda: sharpness.explained_variance(measured(1, 3)))

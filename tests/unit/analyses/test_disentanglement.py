@@ -9,7 +9,6 @@ import torch
 
 from tasklab.analyses import disentanglement, evaluation
 from tasklab.analyses.disentanglement import ErrorMap, error_cells, error_map, symmetric_kl
-from tasklab.errors import TasklabError
 from tasklab.models import loading
 from tasklab.models.heads import Head
 from tasklab.records import images
@@ -96,17 +95,13 @@ def slow_map(evaluator, linear, alphas, n):
 
 
 @pytest.mark.parametrize("linear", [True, False])
-def test_map_equals_a_slow_evaluation_of_every_cell(linear):
+def test_maps_equal_a_slow_evaluation(linear):
     evaluator = Toy()
     found = error_map(evaluator, evaluator.vectors, linear=linear, alphas=GRID, progress=False)
     classifier, representation = slow_map(evaluator, linear, GRID, 40)
     assert found.classifier == pytest.approx(classifier)
     assert found.representation == pytest.approx(representation, abs=1e-12)
     assert classifier.max() > 20 and not np.allclose(classifier, classifier.T)  # a case with errors
-
-
-@pytest.mark.parametrize("linear", [True, False])
-def test_map_of_some_images_is_that_of_the_first(linear):
     evaluator = Toy(n=(40, 30))
     some = error_map(
         evaluator, evaluator.vectors, linear=linear, alphas=GRID, images=11, progress=False
@@ -117,6 +112,15 @@ def test_map_of_some_images_is_that_of_the_first(linear):
         evaluator, evaluator.vectors, linear=linear, alphas=GRID, images=None, progress=False
     )
     assert most.n == 30  # as many of either task
+    evaluator, grid = Toy(n=(24, 30)), (-2.0, -1.0, 0.0, 1.0)
+    found = error_map(evaluator, evaluator.vectors, linear=linear, alphas=grid, progress=False)
+    rows = [r for r in found.rows("posthoc", 2) if r["metric"] == "xi_classifier"]
+    assert found.classifier.max() > 0
+    for r in rows:
+        assert ("hits" in r) == (min(r["alpha1"], r["alpha2"]) >= -1)
+        if "hits" in r:
+            changed = images.unpacked(r["hits"], 2 * 24).reshape(2, 24)
+            assert r["value"] == pytest.approx(100 * changed.mean(1).sum())
 
 
 @pytest.mark.parametrize("alphas", [GRID, GRID[:2] + GRID[3:]], ids=["with 0", "without"])
@@ -129,10 +133,16 @@ def test_a_nonlinear_map_evaluates_single_models_once(alphas):
     assert evaluator.encoder.preprocessed == 2 * 24  # decoded once
 
 
-def test_a_linear_map_takes_four_passes():
+def test_a_linear_map_takes_four_passes_and_none_for_empty_vectors():
     evaluator = Toy(n=(24, 24))
     error_map(evaluator, evaluator.vectors, linear=True, alphas=GRID, progress=False)
     assert evaluator.encoder.passes == 4 * 24
+    empty = {task: TaskVector({}) for task in TASKS}
+    refuses("nothing to merge", lambda: error_map(Toy(), empty, linear=False))
+    evaluator = Toy()
+    refuses("not of 1", error_map, evaluator, {"a": evaluator.vectors["a"]}, linear=True)
+    refuses("ascend", error_map, evaluator, evaluator.vectors, linear=True, alphas=(1.0, 0.0))
+    refuses("at least 1", error_map, evaluator, evaluator.vectors, linear=True, images=0)
 
 
 def toy_cells(weight, x1, x2, alphas):
@@ -146,22 +156,17 @@ def toy_cells(weight, x1, x2, alphas):
     )
 
 
-def test_a_block_separable_model_has_no_error():
-    """Task 1's images only meet the first parameter, task 2's the second."""
+def test_toys_have_the_errors_computed_by_hand():
+    # Task 1's images only meet the first parameter, task 2's the second.
     draw = torch.Generator().manual_seed(0)
     weight = torch.randn(2, 3, generator=draw).double()
     x1, x2 = (torch.randn(50, 1, generator=draw).double() for _ in TASKS)
     zero = torch.zeros(50, 1).double()
     cells = toy_cells(weight, torch.cat([x1, zero], 1), torch.cat([zero, x2], 1), GRID)
     assert (cells[0] == 0).all() and (cells[1] == 0).all()
-
-
-def test_an_overlapping_model_has_the_error_computed_by_hand():
-    """Features (a_1, a_2) on every image of task 1, (0, a_2) on those of task 2.
-
-    Task 1 alone is (a_1, 0): at (1, 2) it says class 0, the sum says class 1; at (2, 1) both say 0.
-    Task 2 meets only its own parameter. So xi is 100 % and 0 %.
-    """
+    # Features (a_1, a_2) on every image of task 1, (0, a_2) on those of task 2.
+    # Task 1 alone is (a_1, 0): at (1, 2) it says class 0, the sum class 1; at (2, 1) both say 0.
+    # Task 2 meets only its own parameter. So xi is 100 % and 0 %.
     x1, x2 = torch.tensor([[1.0, 1.0]]), torch.tensor([[0.0, 1.0]])
     classifier, representation, changed = toy_cells(torch.eye(2), x1, x2, (1.0, 2.0))
     assert classifier.tolist() == [[0, 100], [0, 0]]  # (1, 1) and (2, 2) tie: the first class
@@ -170,9 +175,6 @@ def test_an_overlapping_model_has_the_error_computed_by_hand():
     p, q = (1 / (1 + math.exp(-s)) for s in (1, -1))
     kl = p * math.log(p / q) + (1 - p) * math.log((1 - p) / (1 - q))
     assert representation[0, 1] == pytest.approx(kl)  # both directions are equal here
-
-
-def test_prediction_errors_of_both_tasks_add_up():
     flip = error_cells(
         (lambda a: torch.tensor([[1.0, 0.0]]),) * 2,
         lambda a1, a2: (torch.tensor([[0.0, 1.0]]),) * 2,
@@ -198,21 +200,11 @@ def test_symmetric_kl_equals_the_mean_of_both_directions():
     torch.testing.assert_close(symmetric_kl(one + 3, one), torch.zeros(30).double())  # softmax
 
 
-def test_a_map_of_empty_vectors_is_refused():
-    empty = {task: TaskVector({}) for task in TASKS}
-    refuses("nothing to merge", lambda: error_map(Toy(), empty, linear=False))
-
-
-def test_the_papers_grids():
+def test_grids_and_rows_hold_every_cell_once():
     assert (len(disentanglement.GRID_TANGENT), disentanglement.GRID_TANGENT[0]) == (20, -3.0)
-    assert (len(disentanglement.GRID_LINEAR_LAYERS), disentanglement.GRID_LINEAR_LAYERS[-1]) == (
-        15,
-        2.0,
-    )
+    found = (len(disentanglement.GRID_LINEAR_LAYERS), disentanglement.GRID_LINEAR_LAYERS[-1])
+    assert found == (15, 2.0)
     assert 0.0 in disentanglement.GRID_LINEAR_LAYERS
-
-
-def test_rows_hold_every_cell_once():
     values = np.arange(4.0).reshape(2, 2)
     rows = ErrorMap(TASKS, (0.0, 1.0), values, values + 10, 7).rows("posthoc", 2)
     assert len(rows) == 8
@@ -221,27 +213,6 @@ def test_rows_hold_every_cell_once():
     known = {(r["metric"], r["alpha1"], r["alpha2"]): r["value"] for r in rows}
     assert known["xi_classifier", 0.0, 1.0] == 1 and known["xi_representation", 1.0, 0.0] == 12
     assert {(r["method"], r["task"], r["seed"], r["n"]) for r in rows} == {("posthoc", "a+b", 2, 7)}
-
-
-@pytest.mark.parametrize("linear", [True, False])
-def test_rows_of_the_searched_box_tell_which_predictions_changed(linear):
-    evaluator, grid = Toy(n=(24, 30)), (-2.0, -1.0, 0.0, 1.0)
-    found = error_map(evaluator, evaluator.vectors, linear=linear, alphas=grid, progress=False)
-    rows = [r for r in found.rows("posthoc", 2) if r["metric"] == "xi_classifier"]
-    assert found.classifier.max() > 0
-    for r in rows:
-        assert ("hits" in r) == (min(r["alpha1"], r["alpha2"]) >= -1)
-        if "hits" in r:
-            changed = images.unpacked(r["hits"], 2 * 24).reshape(2, 24)
-            assert r["value"] == pytest.approx(100 * changed.mean(1).sum())
-
-
-def test_wrong_requests_are_refused():
-    evaluator = Toy()
-    with pytest.raises(TasklabError, match="two tasks, not of 1"):
-        error_map(evaluator, {"a": evaluator.vectors["a"]}, linear=True)
-    refuses("ascend", error_map, evaluator, evaluator.vectors, linear=True, alphas=(1.0, 0.0))
-    refuses("at least 1", error_map, evaluator, evaluator.vectors, linear=True, images=0)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from tasklab.taskvector import TaskVector, merged
 from tests.helpers import refuses
 
 
-def test_an_edited_model_makes_each_tensor_when_it_is_asked_for():
+def test_lines_and_sweeps_make_each_model():
     theta = {"w": torch.randn(3, 2), "b": torch.randn(2), "fixed": torch.randn(1)}
     vector = TaskVector({"w": torch.randn(3, 2), "b": torch.randn(2)})
     model = Edited(theta, vector, -0.3)
@@ -21,9 +21,6 @@ def test_an_edited_model_makes_each_tensor_when_it_is_asked_for():
     assert list(both) == list(plain) and all(torch.equal(both[name], plain[name]) for name in theta)
     refuses("lack c", lambda: Edited(theta, {"c": torch.ones(1)}))
     refuses("shapes differ", lambda: Edited(theta, {"b": torch.ones(3)}))
-
-
-def test_a_line_gives_the_same_models_from_wherever_it_begins():
     theta = {"w": torch.randn(3, 2), "b": torch.randn(2), "fixed": torch.randn(1)}
     other = {name: tensor + 1 for name, tensor in theta.items()}
     vector = TaskVector({"b": torch.randn(2), "w": torch.randn(3, 2)})

@@ -48,8 +48,8 @@ def test_addition_chooses_alpha_on_validation_and_reports_test():
     assert found.validation.shape == (21, 2)
 
 
-def test_addition_weighs_tasks_by_their_single_accuracy():
-    """Alpha maximises the mean of normalised accuracies, not of accuracies."""
+def test_addition_weighs_and_normalises_by_single_accuracies():
+    # Alpha maximises the mean of normalised accuracies, not of accuracies.
     curves = {"a": (10.0, 5.0, 10.0), "b": (60.0, 70.0, 100.0)}  # at 0, 0.5 and 1
 
     def accuracy(task, split, alpha):
@@ -57,11 +57,7 @@ def test_addition_weighs_tasks_by_their_single_accuracy():
 
     found = editing.addition(Known(accuracy), VECTORS, linear=True, alphas=(0.0, 0.5))
     assert found.alpha == 0.0  # 1.0 + 0.6 against 0.5 + 0.7; unweighted 70 against 75
-
-
-def test_addition_normalises_by_single_accuracies_on_validation_images():
-    """On test images they are the other way around, and so would be the choice."""
-    curves = {"a": (10.0, 5.0, 10.0), "b": (60.0, 70.0, 100.0)}  # at 0, 0.5 and 1
+    # On test images they are the other way around, and so would be the choice.
 
     def accuracy(task, split, alpha):
         if split == "test" and alpha == 1:
@@ -72,7 +68,7 @@ def test_addition_normalises_by_single_accuracies_on_validation_images():
     assert found.alpha == 0.0  # 1.0 + 0.6 against 0.5 + 0.7; with test's 0.1 + 6 against 0.05 + 7
 
 
-def test_negation_keeps_95_percent_of_the_control_on_validation():
+def test_negation_keeps_its_share_of_the_control():
     def accuracy(task, split, alpha):
         if task == "control":
             return 50 - (10 * -alpha if split == "val" else 30 * -alpha)
@@ -82,9 +78,6 @@ def test_negation_keeps_95_percent_of_the_control_on_validation():
     assert found.alpha == 0.25  # 50 - 2.5 = 47.5 = 95 % of 50
     assert found.target == pytest.approx(50)
     assert found.control == pytest.approx(42.5)  # below the line: that was drawn on validation
-
-
-def test_negation_takes_the_rules_choice_beyond_coefficients_that_lose_the_control():
     control = dict(zip((0.0, 0.25, 0.5, 0.75, 1.0), (50, 40, 40, 49, 49), strict=True))
     evaluator = Known(lambda task, split, a: control[-a] if task == "control" else 60 + 40 * a)
     found = editing.negation(evaluator, "a", VECTORS["a"], linear=False, alphas=tuple(control))
@@ -101,6 +94,10 @@ def test_negation_falls_back_to_the_unedited_model():
     control = Known(lambda task, split, a: 50 + 20 * a if task == "control" else 60 + 50 * a)
     found = editing.negation(control, "a", VECTORS["a"], linear=True, alphas=(0.0, 0.5, 1.0))
     assert found.alpha == 0.0 and found.target == 60
+    with pytest.raises(TasklabError, match="alpha = 0"):
+        editing.negation(Known(lambda *_: 50.0), "a", VECTORS["a"], linear=True, alphas=(0.1, 0.2))
+    assert editing.groups("abcd", 4) == [tuple("abcd")]
+    refuses("groups of 3", editing.groups, "abcd", 3)
 
 
 @pytest.mark.parametrize("linear", [True, False])
@@ -122,13 +119,3 @@ def test_negation_chooses_as_a_search_of_the_whole_grid(linear):
 def test_a_grid_out_of_order_is_refused(alphas):
     with pytest.raises(TasklabError, match="alphas"):
         editing.addition(Known(lambda *_: 50.0), VECTORS, linear=False, alphas=alphas)
-
-
-def test_negation_starts_from_the_unedited_model():
-    with pytest.raises(TasklabError, match="alpha = 0"):
-        editing.negation(Known(lambda *_: 50.0), "a", VECTORS["a"], linear=True, alphas=(0.1, 0.2))
-
-
-def test_groups_hold_every_task_once():
-    assert editing.groups("abcd", 4) == [tuple("abcd")]
-    refuses("groups of 3", editing.groups, "abcd", 3)

@@ -10,20 +10,24 @@ from tasklab.tasks.suites import suite
 from tasklab.taskvector import TaskVector
 
 
-def test_fingerprint_sees_names_and_numbers():
-    one = TaskVector({"w": torch.ones(2)})
-    assert one.fingerprint() == TaskVector({"w": torch.ones(2)}).fingerprint()
-    assert one.fingerprint() != TaskVector({"v": torch.ones(2)}).fingerprint()
-    assert one.fingerprint() != (one * 1.5).fingerprint()
-
-
 def test_what_is_kept_serves_training_too():
-    """Heads and images that inference asks for first must not be its own kind of tensors."""
+    # Heads and images that inference asks for first must not be its own kind of tensors.
     evaluator = evaluation.Evaluator(loading.load("mini"), suite("mini"), None, counts={"val": 2})
     with torch.inference_mode():
         evaluator.head("Signs"), evaluator.images("Signs", "val")
     weight, images = evaluator.head("Signs").weight, evaluator.images("Signs", "val")
     assert not any(kept.is_inference() for kept in (weight, images.x, images.y))
+    one = TaskVector({"w": torch.ones(2)})
+    assert one.fingerprint() == TaskVector({"w": torch.ones(2)}).fingerprint()
+    assert one.fingerprint() != TaskVector({"v": torch.ones(2)}).fingerprint()
+    assert one.fingerprint() != (one * 1.5).fingerprint()
+    random = np.random.default_rng(0)
+    for _ in range(500):
+        count = int(random.integers(1, 30))
+        right = random.random(count) < random.random()
+        accuracy = 100 * float(right.mean()) + random.choice([0, 1e-12, -1e-12, 5, -5, 40, -40])
+        parts = np.array_split(right, random.integers(1, count + 1))
+        assert evaluation.settled(parts, count, accuracy) == (100 * right.mean() >= accuracy)
 
 
 def test_whether_an_accuracy_is_reached_is_known_exactly_and_early(monkeypatch):
@@ -79,13 +83,3 @@ def test_the_unedited_model_is_evaluated_once_and_with_its_own_heads(monkeypatch
     head = evaluator.head("Signs")
     others = evaluator.with_heads({"Signs": Head(head.weight.roll(1, 0))})
     assert others.evaluate(vector, "Signs", "val", 0.0, linear=False) < first / 2
-
-
-def test_settled_says_what_the_whole_share_says():
-    random = np.random.default_rng(0)
-    for _ in range(500):
-        count = int(random.integers(1, 30))
-        right = random.random(count) < random.random()
-        accuracy = 100 * float(right.mean()) + random.choice([0, 1e-12, -1e-12, 5, -5, 40, -40])
-        parts = np.array_split(right, random.integers(1, count + 1))
-        assert evaluation.settled(parts, count, accuracy) == (100 * right.mean() >= accuracy)

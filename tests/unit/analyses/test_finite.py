@@ -99,14 +99,33 @@ def test_logits_that_are_not_finite_are_not_scored(toy):
     toy.head = {"a": Head(EYE * 3e38, normalise=False)}.__getitem__
     with pytest.raises(TasklabError, match=r"logits \(task 'a', split 'test', coefficient 1\)"):
         toy.evaluate(toy.vectors["a"], "a", "test", linear=False)
-    with pytest.raises(TasklabError, match="accuracy"):
-        heads.accuracy(torch.full((2, 3), NAN), torch.zeros(2, dtype=torch.long))
+    refuses("accuracy", heads.accuracy, torch.full((2, 3), NAN), torch.zeros(2, dtype=torch.long))
+    toy.head = {"a": Head(EYE), "b": Head(EYE * 3e38, normalise=False)}.__getitem__
+    with pytest.raises(TasklabError, match=r"logits \(task 'b', edited\)"):
+        disentanglement.error_map(toy, toy.vectors, linear=True, alphas=(0.0, 1.0), progress=False)
 
 
 @pytest.mark.parametrize("spoilt", [NAN, INF])
-def test_exact_addition_refuses_scores_that_are_not_finite(toy, spoilt):
+def test_scores_features_and_tables_are_finite(toy, spoilt):
     toy.spoilt["b"] = spoilt
     refuses(r"scores .*task 'b'", coefficients.exact_addition, toy, toy.vectors)
+    spoil_passes(toy, spoilt)
+    accuracies = subsets.passes(toy, toy.vectors, {"val": 4})
+    refuses(r"features \(task 'b', coefficient 0.5\)", accuracies, (1,), 0.5, "val")
+    with pytest.raises(TasklabError, match=r"features \(task 'a', edited\)"):
+        next(pair_errors.pair_errors(toy, toy.vectors, (1.0,), 4))
+    toy.spoilt["b"] = spoilt
+    refuses(r"scores .*task 'b'", subsets.affine, toy, toy.vectors)
+    pairs = [("a", "b"), ("b", "c"), ("a", "c"), ("a", "d"), ("b", "d"), ("c", "d")]
+    table = pd.DataFrame(pairs, columns=["one", "other"]).assign(value=0.1, base=0.5)
+    for column in ("value", "base"):
+        spoiled = table.copy()
+        spoiled.loc[0, column] = spoilt
+        refuses(f"column '{column}'", transitivity.transitivity, spoiled, 0.1)
+    refuses("threshold", transitivity.transitivity, table, spoilt)
+    sides = table.assign(bound=np.arange(6.0), value=np.arange(6.0))
+    sides.loc[3, "bound"] = spoilt
+    refuses("column 'bound'", curvature.explained_variance, sides)
 
 
 def test_tangent_features_that_are_not_finite_are_not_kept():
@@ -182,8 +201,23 @@ def test_tasks_are_names(toy, tasks):
     refuses("tasks", lambda: toy.sweep(toy.vectors["a"], tasks, "val", linear=True))
 
 
-def test_one_task_is_a_list_of_one(toy):
+def test_searches_and_tasks_refuse_what_is_not_finite(toy):
     assert toy.sweep(toy.vectors["a"], "a", "val", linear=True).shape == (21, 1)
+    refuses(r"values at coefficients \[0.5\]", step_curves.climb, lambda alphas: NAN, [0.5])
+    refuses("single-task accuracies", lambda: step_curves.ascend([LINES], np.array([NAN]), [0.5]))
+    refuses("at least one task", lambda: step_curves.ascend([], np.array([]), [0.5]))
+    refuses("as many coefficients", LINES.accuracy, [1.0, 2.0])
+    curve = LINES.along([1.0])
+    for weights in ([NAN], [1.0, 2.0], ["1"]):
+        refuses("weights", step_curves.mean_curve, [curve], weights)
+    refuses("curves", step_curves.mean_curve, [])
+    refuses("coefficients", curve.at, [0.5, NAN])
+    refuses("accuracies.*finite", editing.normalised, np.array([50.0]), np.array([NAN]))
+    encoder = loading.load("mini").encoder
+    models = {"one": encoder.params, "two": {n: p * NAN for n, p in encoder.params.items()}}
+    merge = cross_task.Merge("m", {"one": 1.0, "two": 0.0}, ("a",))
+    images = {"a": torch.zeros(2, 3, 32, 32, dtype=torch.uint8)}
+    refuses("finite", cross_task.measure, encoder, models, [merge], images)
 
 
 WRONG = {
@@ -215,15 +249,12 @@ def test_wrong_types_are_told(toy, call):
         ({"scores": 1.7e308}, "differences of scores"),
         ({"low": NAN}, "lowest alpha must be a finite"),
         ({"high": INF}, "highest alpha must be a finite"),
-        ({"high": "1"}, "highest alpha must be a finite"),
-        ({"high": 0.0}, "must be below"),
-        ({"labels": [0, 2]}, "from 0 to 1"),
-        ({"labels": [0, -1]}, "from 0 to 1"),
-        ({"labels": [0.0, 1.0]}, "whole numbers"),
-        ({"labels": [0]}, r"\(N, C\)"),
+        ({"high": "1"}, "highest alpha must be a finite"), ({"high": 0.0}, "must be below"),
+        ({"labels": [0, 2]}, "from 0 to 1"), ({"labels": [0, -1]}, "from 0 to 1"),
+        ({"labels": [0.0, 1.0]}, "whole numbers"), ({"labels": [0]}, r"\(N, C\)"),
         ({"labels": []}, "at least one image"),
     ],
-)
+)  # fmt: skip
 def test_exact_curves_are_of_finite_scores(change, message):
     scores = np.array([[0.0, 1.0], [1.0, 0.0]])
     case = {"scores": scores.copy(), "slopes": -scores, "labels": np.array([0, 1])}
@@ -235,35 +266,10 @@ def test_exact_curves_are_of_finite_scores(change, message):
     refuses(message, step_curves.exact_curve, **case)
 
 
-def test_searches_refuse_what_is_not_finite():
-    refuses(r"values at coefficients \[0.5\]", step_curves.climb, lambda alphas: NAN, [0.5])
-    refuses("single-task accuracies", lambda: step_curves.ascend([LINES], np.array([NAN]), [0.5]))
-    refuses("at least one task", lambda: step_curves.ascend([], np.array([]), [0.5]))
-    refuses("as many coefficients", LINES.accuracy, [1.0, 2.0])
-    curve = LINES.along([1.0])
-    for weights in ([NAN], [1.0, 2.0], ["1"]):
-        refuses("weights", step_curves.mean_curve, [curve], weights)
-    refuses("curves", step_curves.mean_curve, [])
-    refuses("coefficients", curve.at, [0.5, NAN])
-    with pytest.raises(TasklabError, match="accuracies are not all finite"):
-        editing.normalised(np.array([50.0]), np.array([NAN]))
-
-
 def spoil_passes(toy, spoilt):
     toy.clip.encoder = lambda params, x: x @ params["w"] + spoilt
     toy.clip.encoder.params = {"w": EYE}
     toy.parts = lambda function, x: [function(x)]
-
-
-@pytest.mark.parametrize("spoilt", [NAN, INF])
-def test_subsets_and_pairs_are_of_finite_features(toy, spoilt):
-    spoil_passes(toy, spoilt)
-    accuracies = subsets.passes(toy, toy.vectors, {"val": 4})
-    refuses(r"features \(task 'b', coefficient 0.5\)", accuracies, (1,), 0.5, "val")
-    with pytest.raises(TasklabError, match=r"features \(task 'a', edited\)"):
-        next(pair_errors.pair_errors(toy, toy.vectors, (1.0,), 4))
-    toy.spoilt["b"] = spoilt
-    refuses(r"scores .*task 'b'", subsets.affine, toy, toy.vectors)
 
 
 @pytest.mark.parametrize("coefficients", [[], "1", [NAN], [1e300]])
@@ -274,13 +280,24 @@ def test_pairs_have_finite_coefficients(toy, coefficients):
 
 
 @pytest.mark.parametrize("spoilt", [NAN, INF])
-def test_stitched_features_are_finite(spoilt):
+def test_stitched_features_kernels_and_losses_are_finite(spoilt):
     encoder = loading.load("mini").encoder
     x = encoder.preprocess(torch.zeros(2, 3, 32, 32, dtype=torch.uint8))
     data = type("Images", (), {"x": x, "y": torch.zeros(2, dtype=torch.long)})
     h = stitching.front(encoder, encoder.params, x, 0) + spoilt
     with pytest.raises(TasklabError, match=r"features \(stitched after block 0\)"):
         stitching.accuracy(encoder, Head(torch.ones(2, 1)), data, 0, h)
+    params = {"w": torch.eye(3)}
+    x = torch.ones(2, 3)
+    x[1, 0] = spoilt
+    with pytest.raises(TasklabError, match=r"tangent kernels \(classes \[0\]\)"):
+        kernels.gram(lambda p, x: x @ p["w"], params, Head(torch.ones(1, 3)), x)
+    refuses("kernels.*finite", kernels.localization, torch.full((1, 2, 3), spoilt), 2)
+    one, two = {"w": torch.ones(2)}, {"w": torch.zeros(2)}
+    with pytest.raises(TasklabError, match="losses between two models"):
+        curvature.interpolation_gap(lambda p: p["w"].sum() * spoilt, one, two)
+    refuses("alpha must be", curvature.bound, 1.0, 1.0, spoilt)
+    refuses("curvature must be", curvature.bound, spoilt, 1.0)
 
 
 @LINEAR
@@ -290,20 +307,9 @@ def test_maps_are_of_finite_features(toy, spoilt, linear):
     if not linear:
         spoil_passes(toy, spoilt)
     refuses(
-        r"features \(task . of 2",
-        disentanglement.error_map,
-        toy,
-        toy.vectors,
-        linear=linear,
-        alphas=(0.0, 1.0),
-        progress=False,
-    )
-
-
-def test_maps_classify_finite_logits(toy):
-    toy.head = {"a": Head(EYE), "b": Head(EYE * 3e38, normalise=False)}.__getitem__
-    with pytest.raises(TasklabError, match=r"logits \(task 'b', edited\)"):
-        disentanglement.error_map(toy, toy.vectors, linear=True, alphas=(0.0, 1.0), progress=False)
+        r"features \(task . of 2", disentanglement.error_map, toy, toy.vectors, linear=linear,
+        alphas=(0.0, 1.0), progress=False,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("reach", [NAN, INF, 0, -1, "3"])
@@ -317,48 +323,6 @@ def test_merges_have_finite_weights(weight):
         cross_task.Merge("m", {"one": 1.0, "two": weight}, ("a",))
     for data in ((), "a"):
         refuses("list of data sets", cross_task.Merge, "m", {"one": 0.5, "two": 0.5}, data)
-
-
-def test_merged_features_are_finite():
-    encoder = loading.load("mini").encoder
-    models = {"one": encoder.params, "two": {n: p * NAN for n, p in encoder.params.items()}}
-    merge = cross_task.Merge("m", {"one": 1.0, "two": 0.0}, ("a",))
-    images = {"a": torch.zeros(2, 3, 32, 32, dtype=torch.uint8)}
-    refuses("finite", cross_task.measure, encoder, models, [merge], images)
-
-
-@pytest.mark.parametrize("spoilt", [NAN, INF])
-def test_kernels_are_finite(spoilt):
-    params = {"w": torch.eye(3)}
-    x = torch.ones(2, 3)
-    x[1, 0] = spoilt
-    with pytest.raises(TasklabError, match=r"tangent kernels \(classes \[0\]\)"):
-        kernels.gram(lambda p, x: x @ p["w"], params, Head(torch.ones(1, 3)), x)
-    with pytest.raises(TasklabError, match="kernels are not all finite"):
-        kernels.localization(torch.full((1, 2, 3), spoilt), 2)
-
-
-@pytest.mark.parametrize("spoilt", [NAN, INF])
-def test_tables_are_finite(spoilt):
-    pairs = [("a", "b"), ("b", "c"), ("a", "c"), ("a", "d"), ("b", "d"), ("c", "d")]
-    table = pd.DataFrame(pairs, columns=["one", "other"]).assign(value=0.1, base=0.5)
-    for column in ("value", "base"):
-        spoiled = table.copy()
-        spoiled.loc[0, column] = spoilt
-        refuses(f"column '{column}'", transitivity.transitivity, spoiled, 0.1)
-    refuses("threshold", transitivity.transitivity, table, spoilt)
-    sides = table.assign(bound=np.arange(6.0), value=np.arange(6.0))
-    sides.loc[3, "bound"] = spoilt
-    refuses("column 'bound'", curvature.explained_variance, sides)
-
-
-@pytest.mark.parametrize("spoilt", [NAN, INF])
-def test_gaps_of_losses_are_finite(spoilt):
-    one, two = {"w": torch.ones(2)}, {"w": torch.zeros(2)}
-    with pytest.raises(TasklabError, match="losses between two models"):
-        curvature.interpolation_gap(lambda p: p["w"].sum() * spoilt, one, two)
-    refuses("alpha must be", curvature.bound, 1.0, 1.0, spoilt)
-    refuses("curvature must be", curvature.bound, spoilt, 1.0)
 
 
 @pytest.mark.parametrize("points", ["many", 3.5, None, [4], NAN])

@@ -98,20 +98,19 @@ def test_chunks_and_groups_change_nothing(chunk, memory):
     agree(case.gram(chunk=chunk, memory=memory, classes=[2]), case.full()[2:3])
 
 
-def test_some_parameters_and_classes_in_the_given_order():
+def test_parts_and_square_kernels():
     case = Case("vit")
     names = [name for name in case.params if re.search(r"attn.*weight", name)]
     kernels = case.gram(classes=[3, 1], trainable=names)
     agree(kernels, case.full(names)[[3, 1]])
     assert (kernels - case.full()[[3, 1]]).abs().max() > 1e-3
-
-
-def test_without_control_images_the_kernel_is_square_and_positive():
     case = Case("convnext")
     kernels = gram(case, case.params, case.head, case.x)
     agree(kernels, case.full()[:, :, :3])
     agree(kernels, kernels.mT)
     assert (torch.linalg.eigvalsh(kernels) > 0).all()
+    case = Case("words")
+    refuses("needs images", lambda: gram(case, case.params, case.head, case.x[:0]))
 
 
 def test_linear_model_without_bias_has_the_kernel_of_its_inputs():
@@ -147,7 +146,7 @@ def test_gradients_in_memory_stay_within_the_bound(monkeypatch, chunk):
     assert len(held) > 3 * 3  # it took several groups
 
 
-def test_the_mini_encoder_in_single_precision():
+def test_the_mini_encoder_in_single_precision_is_left_as_it_was():
     encoder = loading.load("mini").encoder
     torch.manual_seed(0)
     x, head = torch.randn(3, 3, 32, 32), Head(torch.randn(2, 128))
@@ -157,9 +156,6 @@ def test_the_mini_encoder_in_single_precision():
     double = Head(head.weight.double())
     slow = gram(encoder, params, double, x[:2].double(), x[2:].double(), trainable=names)
     agree(fast, slow, 1e-4)
-
-
-def test_nothing_is_left_on_the_parameters():
     case = Case("words")
     before = {name: p.clone() for name, p in case.params.items()}
     case.params = {name: p.requires_grad_() for name, p in case.params.items()}
@@ -183,19 +179,12 @@ def test_mistakes_are_told(options, message):
     refuses(message, lambda: Case("words").gram(**options))
 
 
-def test_no_images_is_an_error():
-    case = Case("words")
-    refuses("needs images", lambda: gram(case, case.params, case.head, case.x[:0]))
-
-
 # --- Localization --------------------------------------------------------------------------------
-
-
 def random(*shape):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
 
 
-def test_block_diagonal_kernel_is_localized():
+def test_known_kernels_are_localized_or_flat():
     block = random(3, 5, 8)
     kernels = torch.cat([block @ block.mT, torch.zeros(3, 5, 7)], 2)
     found = localization(kernels, 5)
@@ -203,16 +192,10 @@ def test_block_diagonal_kernel_is_localized():
     torch.testing.assert_close(found.energy[:, 5:], torch.zeros(3, 7).double())
     # as many functions as points: each point is one
     torch.testing.assert_close(found.energy[:, :5], torch.ones(3, 5).double())
-
-
-def test_constant_kernel_is_flat():
     found = localization(torch.full((1, 4, 8), 3.0, dtype=torch.float64), 4)
     torch.testing.assert_close(found.energy, torch.full((1, 8), 1 / 8).double())
     torch.testing.assert_close(found.share, torch.tensor([0.5]).double())
-
-
-def test_shift_invariant_kernel_is_flat():
-    """Fourier atoms of few frequencies, on a ring whose halves are the tasks."""
+    # Fourier atoms of few frequencies, on a ring whose halves are the tasks.
     a = 2 * torch.pi * torch.arange(16, dtype=torch.float64) / 16
     difference = a[:, None] - a
     kernel = 1 + torch.cos(difference) + 0.3 * torch.cos(2 * difference)
@@ -221,22 +204,16 @@ def test_shift_invariant_kernel_is_flat():
     torch.testing.assert_close(found.energy, torch.full((1, 16), 5 / 16).double())
 
 
-def test_energy_is_the_largest_value_of_a_function_of_unit_energy():
+def test_energies_and_shares():
     kernels = random(2, 3, 7)
     energy = localization(kernels, 3).energy
     torch.testing.assert_close(energy.sum(1), torch.tensor([3.0, 3.0]).double())
     for kernel, one in zip(kernels, energy, strict=True):
         hat = kernel.T @ torch.linalg.solve(kernel @ kernel.T, kernel)  # projection
         torch.testing.assert_close(one, hat.diagonal())
-
-
-def test_share_compares_means_not_sums():
     kernels = torch.ones(1, 2, 12, dtype=torch.float64)
     torch.testing.assert_close(localization(kernels, 3).share, torch.tensor([0.5]).double())
-
-
-def test_functions_below_rounding_error_do_not_count():
-    """Two equal images have one function, not two."""
+    # Two equal images have one function, not two.
     kernels = random(1, 3, 6)[:, [0, 1, 1]]
     found = localization(kernels, 3)
     torch.testing.assert_close(found.energy.sum(), torch.tensor(2.0).double())

@@ -72,13 +72,12 @@ def test_cosines_by_hand():
     dot, first, second = 3 - 2 + 4, 9 + 1 + 4, 1 + 25 + 4 + 4
     assert at(df, block=0, projection="all") == pytest.approx(dot / math.sqrt(first * second))
     assert at(df, block=None, projection="output") == pytest.approx(1)  # (2, 1) and (2, 1)
-    assert at(df, block=None, projection="all") == pytest.approx(
-        (dot + 1) / math.sqrt((first + 1 + 16) * (second + 1))
-    )
+    expected = pytest.approx((dot + 1) / math.sqrt((first + 1 + 16) * (second + 1)))
+    assert at(df, block=None, projection="all") == expected
     assert at(df, block=None, projection="all") == pytest.approx(one.cosine(two))
 
 
-def test_cosines_with_a_name_that_one_vector_lacks(vectors):
+def test_cosines_of_parts_of_vectors(vectors):
     part = {
         "a": vectors["a"],
         "b": TaskVector({n: x for n, x in vectors["b"].items() if "attn" in n}),
@@ -86,9 +85,6 @@ def test_cosines_with_a_name_that_one_vector_lacks(vectors):
     df = layers.cosines(part)
     assert at(df, block=None, projection="all") == pytest.approx(part["a"].cosine(part["b"]))
     assert at(df, block=1, projection="MLP input") == 0
-
-
-def test_cosines_of_attention_vectors_have_no_mlp(vectors):
     attention = {
         t: TaskVector(
             {n: x for n, x in v.items() if n.endswith(("in_proj_weight", "out_proj.weight"))}
@@ -100,7 +96,7 @@ def test_cosines_of_attention_vectors_have_no_mlp(vectors):
     assert set(layers.cosines(attention, ())["projection"]) == {layers.ALL}
 
 
-def test_norms_are_relative(encoder):
+def test_norms_are_relative_and_roots_align(encoder, vectors):
     tau = TaskVector({n: 0.25 * x for n, x in encoder.params.items() if "in_proj_weight" in n})
     df = layers.norms({"a": tau, "zero": TaskVector({})}, encoder.params)
     assert at(df, task="a", block=1, projection="k") == pytest.approx(0.25)
@@ -109,6 +105,17 @@ def test_norms_are_relative(encoder):
     whole = TaskVector(encoder.params).norm()
     assert at(df, task="a", block=None, projection="all") == pytest.approx(tau.norm() / whole)
     assert df[df["task"] == "zero"]["value"].eq(0).all()
+    few = {task: images(seed)[:1] for seed, task in enumerate(TASKS)}
+    read = [
+        {task: second_moments(encoder, x, roots=roots) for task, x in few.items()}
+        for roots in (False, True)
+    ]
+    assert any(map(is_root, read[1][TASKS[0]].values()))
+    whole, short = (layers.alignment(vectors, moments, encoder.params) for moments in read)
+    pd.testing.assert_frame_equal(whole, short, rtol=1e-4)
+    mixed = {task: read[i % 2][task] for i, task in enumerate(TASKS)}
+    some = layers.alignment(vectors, mixed, encoder.params)
+    pd.testing.assert_frame_equal(whole, some, rtol=1e-4)
 
 
 def inputs_of(encoder, x):
@@ -165,8 +172,8 @@ def toy():
     return vectors, moments, {name: W}
 
 
-def test_vectors_that_annihilate_the_others_data_are_aligned_by_zero():
-    """Proposition 1 where it holds: the own vector acts, the other's product is exactly 0."""
+def test_alignment_of_annihilating_cancelling_and_random_matrices():
+    # Proposition 1 where it holds: the own vector acts, the other's product is exactly 0.
     df = layers.alignment(*toy())
     assert df[df["part"] != "own"]["value"].eq(0).all()
     assert at(df, task="a", part="own", projection="q", metric="relative") == 0.5  # 1 / 2
@@ -174,18 +181,12 @@ def test_vectors_that_annihilate_the_others_data_are_aligned_by_zero():
     # All of tau's norm lies on the data: sqrt(I) times what a random matrix has there.
     own = df[(df["part"] == "own") & (df["metric"] == "random")]["value"]
     assert own.to_numpy() == pytest.approx(math.sqrt(2))
-
-
-def test_the_sum_of_others_can_cancel():
     vectors, moments, theta0 = toy()
     vectors = {**vectors, "c": -1.0 * vectors["b"]}
     moments = {**moments, "c": moments["a"]}
     df = layers.alignment(vectors, {**moments, "a": moments["b"]}, theta0)
     assert at(df, task="a", part="others", projection="k", metric="relative") == 0
     assert at(df, task="a", part="each", projection="k", metric="relative") == pytest.approx(2 / 3)
-
-
-def test_a_random_matrix_has_alignment_one():
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(50, 30, dtype=torch.float64, generator=generator) * torch.arange(30)
     name = "resblocks.0.attn.out_proj.weight"
@@ -195,26 +196,19 @@ def test_a_random_matrix_has_alignment_one():
     assert df[df["metric"] == "random"]["value"].to_numpy() == pytest.approx(1, abs=0.03)
 
 
-def test_roots_of_second_moments_align_as_they_do(encoder, vectors):
-    few = {task: images(seed)[:1] for seed, task in enumerate(TASKS)}
-    read = [
-        {task: second_moments(encoder, x, roots=roots) for task, x in few.items()}
-        for roots in (False, True)
-    ]
-    assert any(map(is_root, read[1][TASKS[0]].values()))
-    whole, short = (layers.alignment(vectors, moments, encoder.params) for moments in read)
-    pd.testing.assert_frame_equal(whole, short, rtol=1e-4)
-    mixed = {task: read[i % 2][task] for i, task in enumerate(TASKS)}
-    some = layers.alignment(vectors, mixed, encoder.params)
-    pd.testing.assert_frame_equal(whole, some, rtol=1e-4)
-
-
-def test_what_cannot_be_aligned_is_refused(encoder, vectors, moments):
+def test_what_cannot_be_aligned_or_has_no_effect_is_refused(encoder, vectors, moments):
     refuses("at least two", lambda: layers.alignment({"a": vectors["a"]}, moments, encoder.params))
     with pytest.raises(TasklabError, match="no second moments of c"):
         layers.alignment(vectors, {t: moments[t] for t in "ab"}, encoder.params)
     biases = {t: TaskVector({"ln_pre.bias": v["ln_pre.bias"]}) for t, v in vectors.items()}
     refuses("change no projection", layers.alignment, biases, moments, encoder.params)
+    vectors = {"a": TaskVector({"w": torch.tensor([0.0, 0.0, 1.0])})}
+    aligned = pd.DataFrame(
+        {"task": ["a"] * 2, "part": ["own", "others"], "metric": "relative", "value": 1.0}
+    )
+    refuses("changes none", lambda: layers.interference(Plane(), vectors, aligned, linear=False))
+    other = aligned.assign(task="b")
+    refuses("no alignment of a", layers.interference, Plane(), vectors, other, linear=False)
 
 
 class Plane:
@@ -263,13 +257,3 @@ def test_interference_by_hand(linear):
     assert found.loc["b", "change"] == pytest.approx(4.5 / 4)  # the third by 4.5
     assert found.loc["b", "lost"] == 0
     assert (df["n"] == 4).all() and (df["alpha"] == 0.5).all()
-
-
-def test_interference_needs_alignment_and_an_effect():
-    vectors = {"a": TaskVector({"w": torch.tensor([0.0, 0.0, 1.0])})}
-    aligned = pd.DataFrame(
-        {"task": ["a"] * 2, "part": ["own", "others"], "metric": "relative", "value": 1.0}
-    )
-    refuses("changes none", lambda: layers.interference(Plane(), vectors, aligned, linear=False))
-    with pytest.raises(TasklabError, match="no alignment of a"):
-        layers.interference(Plane(), vectors, aligned.assign(task="b"), linear=False)

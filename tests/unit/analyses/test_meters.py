@@ -5,14 +5,11 @@ import torch
 from tasklab.analyses.meters import flops, peak_bytes, turns
 
 
-def test_products_in_place_are_counted():
+def test_what_is_kept_counts_and_what_goes_does_not():
     a, b, c = torch.ones(2, 3), torch.ones(3, 5), torch.zeros(2, 5)
     assert flops(lambda: c.addmm_(a, b)) == 2 * 2 * 3 * 5
     assert flops(lambda: c[None].expand(4, 2, 5).clone().baddbmm_(
         a.expand(4, 2, 3), b.expand(4, 3, 5))) == 4 * 2 * 2 * 3 * 5  # fmt: skip
-
-
-def test_peak_of_a_chain_is_two_tensors():
     x = torch.ones(100)
 
     def chain():
@@ -22,9 +19,6 @@ def test_peak_of_a_chain_is_two_tensors():
         return y
 
     assert peak_bytes(chain) == 2 * 400
-
-
-def test_what_is_kept_adds_up_and_views_do_not():
     x = torch.ones(100)
 
     def step():
@@ -38,10 +32,7 @@ def test_what_is_kept_adds_up_and_views_do_not():
 
     assert peak_bytes(step) == 1200
     assert peak_bytes(step) == 1200
-
-
-def test_peak_of_a_backward_pass():
-    """Of tanh(tanh(x)) both results are kept, and the seed; two gradients come beside them."""
+    # Of tanh(tanh(x)) both results are kept, and the seed; two gradients come beside them.
     x = torch.zeros(1000, requires_grad=True)
 
     def step():
@@ -49,9 +40,6 @@ def test_peak_of_a_backward_pass():
         return torch.autograd.grad(y, x, torch.ones_like(y))
 
     assert peak_bytes(step) == 5 * 4000
-
-
-def test_what_outlives_the_step_does_no_harm():
     kept = []
     assert peak_bytes(lambda: kept.append(torch.ones(10))) == 40
     kept.clear()

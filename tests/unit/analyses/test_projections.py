@@ -113,7 +113,7 @@ def test_second_moments_where_memory_runs_out(encoder, monkeypatch):
         torch.testing.assert_close(found[name], moment)
 
 
-def test_reading_the_inputs_changes_no_feature(encoder):
+def test_reading_the_inputs_changes_nothing_for_other_parameters(encoder):
     x, seen = images(3), []
     names = {n: p for n, p in encoder.params.items() if "attn.out_proj.weight" in n}
     with torch.no_grad():
@@ -122,9 +122,6 @@ def test_reading_the_inputs_changes_no_feature(encoder):
             watched = encoder(encoder.params, x)
     torch.testing.assert_close(watched, plain)
     assert seen == list(names)
-
-
-def test_second_moments_of_other_parameters(encoder):
     theta = {name: 1.1 * x + 0.1 for name, x in encoder.params.items()}
     found = second_moments(encoder, images(0), params=theta)
     with torch.no_grad():
@@ -137,7 +134,7 @@ def test_second_moments_of_other_parameters(encoder):
         torch.testing.assert_close(found[name], rows.T @ rows / len(rows))
 
 
-def test_q_k_and_v_are_thirds_in_this_order():
+def test_pieces_are_all_parameters_once_in_order(encoder):
     params = {
         "m.resblocks.0.attn.in_proj_weight": torch.arange(6.0).view(6, 1),
         "m.resblocks.0.attn.out_proj.weight": torch.ones(2, 2),
@@ -146,6 +143,11 @@ def test_q_k_and_v_are_thirds_in_this_order():
         p.projection: params[p.name][p.rows].flatten().tolist() for p in pieces(params, ATTENTION)
     }
     assert found["q"] == [0, 1] and found["k"] == [2, 3] and found["v"] == [4, 5]
+    count = {name: 0 for name in encoder.params}
+    for piece in pieces(encoder.params):
+        x = encoder.params[piece.name]
+        count[piece.name] += (x[piece.rows] if x.dim() else x).numel()
+    assert count == {name: x.numel() for name, x in encoder.params.items()}
 
 
 @pytest.mark.parametrize(
@@ -168,15 +170,7 @@ def test_other_libraries_names(names):
     assert next(p.name for p in found if p.block == 2).startswith("trunk.blocks.10.")
 
 
-def test_pieces_are_all_parameters_once(encoder):
-    count = {name: 0 for name in encoder.params}
-    for piece in pieces(encoder.params):
-        x = encoder.params[piece.name]
-        count[piece.name] += (x[piece.rows] if x.dim() else x).numel()
-    assert count == {name: x.numel() for name, x in encoder.params.items()}
-
-
-def test_a_projection_that_is_not_there_is_an_error(encoder):
+def test_projections_that_are_not_there_or_cannot_be_read(encoder):
     names = [n for n in encoder.params if "in_proj_weight" in n]
     lacking = {n: x for n, x in encoder.params.items() if n not in names}
     refuses("'q' must be there", pieces, lacking)
@@ -186,8 +180,6 @@ def test_a_projection_that_is_not_there_is_an_error(encoder):
     refuses("projection", pieces, encoder.params, ("query",))
     refuses("5 rows", lambda: pieces({"blocks.0.attn.qkv.weight": torch.zeros(5, 2)}, ()))
 
-
-def test_inputs_that_cannot_be_read_are_an_error(encoder):
     class Odd(nn.Module):
         """Multiplies by hand, out of sight."""
 

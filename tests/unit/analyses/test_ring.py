@@ -51,8 +51,8 @@ def share_on(values):
     return energy[: len(values) // 2].sum(0) / energy.sum(0)
 
 
-def test_arc_cosine_kernels_are_the_expectations_they_stand_for():
-    """By quadrature over the direction of w: |w|² has mean 2, and is independent of it."""
+def test_kernels_have_their_closed_forms():
+    # By quadrature over the direction of w: |w|² has mean 2, and is independent of it.
     turn = 2 * np.pi * (np.arange(20_000) + 0.5) / 20_000
     w = np.stack([np.cos(turn), np.sin(turn)])
     for angle in (0.0, 0.4, 1.7, 3.0, np.pi):
@@ -63,23 +63,9 @@ def test_arc_cosine_kernels_are_the_expectations_they_stand_for():
         relu = np.maximum(both, 0).prod(0).mean()
         np.testing.assert_allclose(ring.kappa1(u), 2 * 2 * relu, atol=1e-6)
         np.testing.assert_allclose(ring.ntk(u), 2 * np.cos(angle) * on + 4 * relu, atol=3e-4)
-
-
-def test_kernel_of_angles_is_the_one_in_the_docstring():
     a = np.linspace(0, np.pi, 50)
     expected = (2 * np.cos(a) * (np.pi - a) + np.sin(a)) / np.pi
     np.testing.assert_allclose(ring.ntk(np.cos(a)), expected, atol=1e-7)
-
-
-def test_kernel_is_circulant_and_fourier_atoms_are_its_eigenfunctions(a, whole):
-    np.testing.assert_allclose(np.roll(whole, (3, 3), (0, 1)), whole, atol=1e-7)
-    eigenvalues = fourier_eigenvalues(whole)
-    for n in (0, 1, 2, 3, 8, 17):
-        for atom in (np.cos(n * a), np.sin(n * a)):
-            np.testing.assert_allclose(whole @ atom / 400, eigenvalues[n] * atom, atol=1e-7)
-
-
-def test_eigenvalues_have_a_closed_form():
     n = np.arange(12)
     with np.errstate(divide="ignore"):
         even = 2 / np.pi**2 * (n**2 + 3) / (n**2 - 1.0) ** 2
@@ -88,6 +74,14 @@ def test_eigenvalues_have_a_closed_form():
     np.testing.assert_allclose(found[:12], expected, atol=1e-6)
     np.testing.assert_allclose(found.sum(), 2)  # k(x, x)
     np.testing.assert_allclose(found[1:], found[:0:-1], atol=1e-9)
+
+
+def test_kernel_is_circulant_and_fourier_atoms_are_its_eigenfunctions(a, whole):
+    np.testing.assert_allclose(np.roll(whole, (3, 3), (0, 1)), whole, atol=1e-7)
+    eigenvalues = fourier_eigenvalues(whole)
+    for n in (0, 1, 2, 3, 8, 17):
+        for atom in (np.cos(n * a), np.sin(n * a)):
+            np.testing.assert_allclose(whole @ atom / 400, eigenvalues[n] * atom, atol=1e-7)
 
 
 def test_wide_networks_have_this_kernel():
@@ -162,14 +156,9 @@ def test_sum_of_tasks_fails_with_the_network_by_the_closed_form():
         half = points // 2
         first, second = found.fits
         beyond = np.cos(2 * a) + 2 * b * np.sin(a)
-        gaps.append(
-            (
-                np.abs(first - beyond)[half:].max(),
-                np.abs(second - np.sin(2 * a))[:half].max(),
-                abs(found.added[0] - 1),
-                abs(found.added[1] - np.sqrt(1 + (2 * b) ** 2 + 16 * b / (3 * np.pi))),
-            )
-        )
+        away = np.abs(first - beyond)[half:].max(), np.abs(second - np.sin(2 * a))[:half].max()
+        length = np.sqrt(1 + (2 * b) ** 2 + 16 * b / (3 * np.pi))
+        gaps.append((*away, abs(found.added[0] - 1), abs(found.added[1] - length)))
         np.testing.assert_allclose(found.alone, 0, atol=1e-9)
     gaps = np.array(gaps)
     assert (gaps[1] < 0.012).all() and (gaps[1] < 0.35 * gaps[0]).all()

@@ -21,10 +21,7 @@ def test_over_tasks_by_hand():
     falling = statistics.over_tasks(df.assign(y=-(df["x"] ** 3)), "x", "y")
     assert falling == pytest.approx((-1, -1, -1))
     refuses("three tasks", lambda: statistics.over_tasks(df[:2], "x", "y"))
-
-
-def test_over_tasks_keeps_a_task_together():
-    """Copies of a task's row are no new evidence: the interval stays as wide."""
+    # Copies of a task's row are no new evidence: the interval stays as wide.
     rng = np.random.default_rng(0)
     df = pd.DataFrame({"task": list("abcdefgh"), "x": rng.normal(size=8), "y": rng.normal(size=8)})
     many = pd.concat([df] * 20)
@@ -42,7 +39,7 @@ def pairs(models, seed=0, groups=("",)):
     return pd.DataFrame(rows)
 
 
-def test_over_pairs_is_spearmans_and_ignores_the_order_of_rows():
+def test_over_pairs_is_spearmans_within_groups():
     df = pairs(6)
     found = statistics.over_pairs(df, "x", "y")
     assert found.value == pytest.approx(spearmanr(df["x"], df["y"]).statistic)
@@ -50,6 +47,14 @@ def test_over_pairs_is_spearmans_and_ignores_the_order_of_rows():
     assert statistics.over_pairs(df.drop(columns="group"), "x", "y") == found
     monotone = statistics.over_pairs(df.assign(y=df["x"] ** 3), "x", "y")
     assert monotone == pytest.approx((1, 1, 1))
+    df = pairs(3, groups=("a", "b"))
+    assert len(statistics.models_of(df)) == 6
+    weights = statistics.drawn_pairs(df, 50, np.random.default_rng(0))
+    assert weights.shape == (50, 6)
+    assert (weights[:, :3] != weights[:, 3:]).any()
+    refuses("four models", lambda: statistics.over_pairs(df[:3], "x", "y"))
+    assert np.isnan(statistics.over_pairs(pairs(5).assign(y=1.0), "x", "y").value)
+    assert np.isnan(statistics.rank_correlation(np.array([]), np.array([])))
 
 
 def test_a_sample_repeats_pairs_as_often_as_both_models_were_drawn(monkeypatch):
@@ -60,17 +65,3 @@ def test_a_sample_repeats_pairs_as_often_as_both_models_were_drawn(monkeypatch):
     found = statistics.over_pairs(df, "x", "y")
     expected = spearmanr(rows["x"], rows["y"]).statistic
     assert found.low == found.high == pytest.approx(expected)
-
-
-def test_groups_have_models_of_their_own():
-    df = pairs(3, groups=("a", "b"))
-    assert len(statistics.models_of(df)) == 6
-    weights = statistics.drawn_pairs(df, 50, np.random.default_rng(0))
-    assert weights.shape == (50, 6)
-    assert (weights[:, :3] != weights[:, 3:]).any()
-    refuses("four models", lambda: statistics.over_pairs(df[:3], "x", "y"))
-
-
-def test_a_constant_column_has_no_correlation():
-    assert np.isnan(statistics.over_pairs(pairs(5).assign(y=1.0), "x", "y").value)
-    assert np.isnan(statistics.rank_correlation(np.array([]), np.array([])))

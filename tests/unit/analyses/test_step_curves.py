@@ -11,7 +11,6 @@ from tasklab.analyses.step_curves import (
     exact_curve,
     mean_curve,
 )
-from tasklab.errors import TasklabError
 from tests.helpers import refuses
 
 
@@ -60,7 +59,7 @@ def test_exact_curve_breaks_ties_as_argmax_does(seed):
 
 
 def test_exact_curve_in_closed_form():
-    """Class 0 is alpha, class 1 is 1/4, class 2 is 3/4 - alpha: right from, within and up to."""
+    # Class 0 is alpha, class 1 is 1/4, class 2 is 3/4 - alpha: right from, within and up to.
     scores, slopes = np.tile([0.0, 0.25, 0.75], (3, 1)), np.tile([1.0, 0.0, -1.0], (3, 1))
     curve = exact_curve(scores, slopes, [0, 1, 2])
     # 2 leads up to 3/8, where 0 overtakes it at 3/8 > 1/4: class 1 never leads
@@ -71,23 +70,14 @@ def test_exact_curve_in_closed_form():
     only_two = exact_curve(scores[:1], slopes[:1], [2])
     assert (only_two.between.tolist(), only_two.points.tolist()) == ([100, 0], [100, 0, 0])
     assert only_zero.best() == (0.375, 1.0, 100.0) and only_zero.best().alpha == 0.6875
-
-
-def test_equal_lines_go_to_the_first_class():
     same = np.zeros((2, 2))
     assert exact_curve(same, same, [0, 0]).between.tolist() == [100]
     assert exact_curve(same, same, [1, 1]).between.tolist() == [0]
-
-
-def test_an_image_right_at_one_point_only_is_seen_there():
-    """Lines -alpha and alpha against 0 (class 0): class 0 leads nowhere but ties at alpha = 0."""
+    # Lines -alpha and alpha against 0 (class 0): class 0 leads nowhere but ties at alpha = 0.
     scores, slopes = np.zeros((1, 3)), np.array([[0.0, -1.0, 1.0]])
     curve = exact_curve(scores, slopes, [0], -1, 1)
     assert curve.at([-0.5, 0.0, 0.5]).tolist() == [0, 100, 0]
     assert curve.best().value == 0  # a point is nothing to choose
-
-
-def test_the_best_interval_is_the_widest_and_joined_over_knots():
     knots = np.array([0, 0.1, 0.3, 0.6, 0.7, 1.0])
     curve = PiecewiseConstant(knots, np.array([9.0, 5, 9, 9, 5]), np.array([9.0, 5, 9, 9, 5, 5]))
     assert curve.best() == (0.3, 0.7, 9.0)
@@ -103,11 +93,7 @@ def test_mean_curve_is_the_weighted_mean_everywhere():
     wanted = sum(w * curve.at(grid) for w, curve in zip(weights, curves, strict=True)) / 3
     assert mean.at(grid) == pytest.approx(wanted)
     assert len(mean.knots) == len(np.unique(np.concatenate([c.knots for c in curves])))
-
-
-def test_curves_that_do_not_fit_are_refused():
-    with pytest.raises(TasklabError, match="same interval"):
-        mean_curve([exact_curve(*drawn(0)), exact_curve(*drawn(0), 0, 2)])
+    refuses("same interval", mean_curve, [exact_curve(*drawn(0)), exact_curve(*drawn(0), 0, 2)])
     refuses("known from 0 to 1", lambda: exact_curve(*drawn(0)).at(1.1))
     refuses("below the highest", lambda: exact_curve(*drawn(0), 1, 1))
     refuses("at least one image", lambda: exact_curve(*drawn(0, n=0)))
@@ -128,13 +114,18 @@ def separable(peaks, n=40, width=0.2):
     return tasks
 
 
-def test_coordinate_ascent_finds_the_optimum_of_a_separable_toy():
+def test_coordinate_ascent_and_lines_of_a_separable_toy():
     peaks = np.array([0.2, 0.5, 0.9])
     found = ascend(separable(peaks), np.full(3, 100.0), np.full(3, 0.45))
     assert found.alphas == pytest.approx(peaks, abs=1e-9)
     assert found.values[-1] == pytest.approx(100)
     assert found.sweeps == 2  # one that moves, one that finds nothing
     assert found.trials == 1 + 2 * 3
+    (task, *_), _ = entangled(0)
+    origin, direction = np.array([0.1, 0.2, 0.3, 0.0]), np.array([0.0, 0.5, 0.0, 1.0])
+    curve = task.along(direction, origin)
+    for alpha in np.linspace(0.01, 0.99, 31):
+        assert curve.at(alpha) == pytest.approx(task.accuracy(origin + alpha * direction))
 
 
 def entangled(seed, tasks=4, n=80, classes=6):
@@ -168,15 +159,7 @@ def test_coordinate_ascent_never_loses_and_ends_where_no_coefficient_helps(seed)
             assert objective(trial) <= found.values[-1] + 1e-9
 
 
-def test_lines_along_a_line_equal_lines_at_its_points():
-    (task, *_), _ = entangled(0)
-    origin, direction = np.array([0.1, 0.2, 0.3, 0.0]), np.array([0.0, 0.5, 0.0, 1.0])
-    curve = task.along(direction, origin)
-    for alpha in np.linspace(0.01, 0.99, 31):
-        assert curve.at(alpha) == pytest.approx(task.accuracy(origin + alpha * direction))
-
-
-def test_climb_stays_within_its_budget_and_repeats_no_trial():
+def test_climb_stays_in_its_box_and_budget():
     asked = []
 
     def objective(alphas):
@@ -192,8 +175,5 @@ def test_climb_stays_within_its_budget_and_repeats_no_trial():
     assert one_sweep.alphas == pytest.approx([0.4, 0.6])
     assert climb(objective, [0.5, 0.5], budget=1).alphas.tolist() == [0.5, 0.5]
     refuses("budget", climb, objective, [0.5, 0.5], budget=0)
-
-
-def test_climb_stays_in_the_box():
     found = climb(lambda alphas: alphas.sum(), [0.95], budget=50)
     assert found.alphas.tolist() == [1.0]

@@ -27,18 +27,15 @@ def test_a_coefficient_is_chosen_on_validation_images_and_test_ones_reported(who
     assert [one.tried for one in sums] == [21] * 3 if whole else max(o.tried for o in sums) < 21
 
 
-def test_a_sample_of_subsets_has_every_size():
+def test_a_sample_of_subsets_has_every_size(monkeypatch):
     chosen = subsets.subsets_of(5, most=3)
     assert [sum(len(one) == size for one in chosen) for size in range(1, 6)] == [5, 3, 3, 3, 1]
     assert len(set(chosen)) == 15 and all(list(one) == sorted(one) for one in chosen)
+    every, some = subsets.subsets_of(8), subsets.subsets_of(8, most=3)
+    assert len(every) == 255 == len(set(every)) and set(some) <= set(every)
+    assert [len(s) for s in every] == sorted(len(s) for s in every)
+    assert some == subsets.subsets_of(8, most=3) != subsets.subsets_of(8, 3, seed=1)
 
-
-@pytest.mark.parametrize(("start", "top"), [(0, 1), (4, 3), (2, 3)])
-def test_climbing_ends_on_a_top(start, top):
-    assert subsets.climb([1, 2, 0, 5, 4].__getitem__, 5, start) == top
-
-
-def test_affine_sums_are_of_the_subset_alone(monkeypatch):
     class Scores:
         def __init__(self, task):
             self.task = task
@@ -52,3 +49,41 @@ def test_affine_sums_are_of_the_subset_alone(monkeypatch):
     )
     sums = subsets.affine(None, dict.fromkeys("ABC"))
     assert sums((0, 2), 0.5, "val").tolist() == [250.0, 2.5]
+
+
+TWO_TOPS, HILLS = [1, 2, 0, 5, 4], [0, 1, 3, 2, 0, 5, 9]
+CLIMBS = [(TWO_TOPS, 0, 1), (TWO_TOPS, 4, 3), (TWO_TOPS, 2, 3), (HILLS, 1, 2), (HILLS, 4, 6)]
+CLIMBS += [([1.0] * 21, 5, 5)]  # a plateau
+CLIMBS += [
+    ([-abs(i - top) for i in range(21)], at, top) for top in (0, 7, 20) for at in (0, 10, 20)
+]
+
+
+@pytest.mark.parametrize(("heights", "start", "top"), CLIMBS)
+def test_climbing_ends_on_a_top(heights, start, top):
+    assert subsets.climb(heights.__getitem__, len(heights), start) == top
+
+
+def quadratic(subset, coefficient, split):
+    return np.array([80.0 - 40 * (coefficient * len(subset) - 1) ** 2 - i for i in subset])
+
+
+def two_hills(subset, coefficient, split):
+    """Best at 0.1, with a lower local maximum at 0.9."""
+    hills = 80 - 400 * (coefficient - 0.1) ** 2, 60 - 400 * (coefficient - 0.9) ** 2
+    return np.full(len(subset), max(*hills, 0.0))
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_each_subset_gets_its_own_coefficient(whole):
+    chosen, single = subsets.subsets_of(4), dict.fromkeys(("val", "test"), 80.0 - np.arange(4))
+    found = subsets.search(quadratic, single, chosen, GRID, whole=whole)
+    assert [f.subset for f in found] == chosen
+    for one in found:
+        nearest = min(GRID, key=lambda x: abs(x - 1 / len(one.subset)))
+        assert one.coefficient == nearest
+        assert one.absolute.tolist() == quadratic(one.subset, nearest, "test").tolist()
+    tried = {f.tried for f in found}
+    assert tried == {21} if whole else max(tried) <= len(subsets.COARSE) + 4
+    (one,) = subsets.search(two_hills, single, [(0, 1, 2)], GRID, whole=whole)
+    assert one.coefficient == 0.1

@@ -35,25 +35,24 @@ def test_triples_by_hand():
     expected = spearmanr(triples["predicted"], triples["value"]).statistic
     assert told["rank"] == pytest.approx(expected)
     assert (triples["excess"] > 1).mean() == pytest.approx(1 / 3)
-
-
-def test_the_interval_of_a_mean_is_the_classical_one():
     x = np.random.default_rng(0).uniform(-0.1, 0.1, size=8)
     found = transitivity._jackknife(x.mean(), [np.delete(x, i).mean() for i in range(8)])
     low, high = t.interval(0.95, 7, loc=x.mean(), scale=x.std(ddof=1) / 8**0.5)
     assert found == pytest.approx((x.mean(), low, high))
 
 
-def test_a_pair_at_the_threshold_satisfies_it():
+def test_thresholds_by_hand():
     (told,) = transitivity.transitivity(pairs_of(BY_HAND), 0.2).summary.to_dict("records")
     assert (told["held"], told["violations"]) == (1, 1)  # a, b, c: 0.1 and 0.2, but 0.4
-
-
-def test_a_threshold_that_all_pairs_satisfy_has_no_violation():
     (told,) = transitivity.transitivity(pairs_of(BY_HAND), 1.0).summary.to_dict("records")
     assert (told["held"], told["violations"], told["unsatisfied"]) == (12, 0, 0)
     (told,) = transitivity.transitivity(pairs_of(BY_HAND), 0.0).summary.to_dict("records")
     assert told["held"] == 0 and np.isnan(told["violations"]) and told["unsatisfied"] == 1
+    pairs = pairs_of(BY_HAND, base=2.0)
+    found = transitivity.transitivity(pairs, (0.1, 0.16)).summary
+    alone = [transitivity.transitivity(pairs, t).summary for t in (0.1, 0.16)]
+    assert found["held"].nunique() == 2
+    pd.testing.assert_frame_equal(found, pd.concat(alone, ignore_index=True))
 
 
 def table_of(V, names):
@@ -68,15 +67,12 @@ def summary_of(V, **options):
     return told
 
 
-def test_two_clusters_are_transitive_by_the_model_in_the_middle():
+def test_clusters_and_bad_models_by_hand():
     side, rng = np.arange(8) % 2, np.random.default_rng(0)
     told = summary_of((side[:, None] != side) + 0.1 * rng.uniform(size=(8, 8)), threshold=0.5)
     assert (told["held"], told["violations"]) == (2 * 4 * 3, 0)
     assert told["violations_unlinked"] > 0.5  # (a, c) and (b, d) hold, (a, b) does not
     assert told["unsatisfied"] == pytest.approx(96 / 168)
-
-
-def test_models_bad_in_all_pairs_correlate_without_a_chain():
     bad = np.exp(np.random.default_rng(0).normal(size=8))
     told = summary_of(bad[:, None] + bad)
     assert told["rank_unlinked"] > 0.3
@@ -84,13 +80,7 @@ def test_models_bad_in_all_pairs_correlate_without_a_chain():
     assert told["low"] < told["rank"] < told["high"]
 
 
-def test_without_four_models_nothing_is_unlinked():
-    told = summary_of(np.ones((3, 3)), threshold=0.5)
-    assert np.isnan(told["rank_unlinked"]) and np.isnan(told["rank"]) and np.isnan(told["low"])
-    assert np.isnan(told["violations_unlinked"]) and told["unsatisfied"] == 1
-
-
-def test_unlinked_is_a_loop_over_four_models():
+def test_unlinked_and_groups_of_pairs():
     V = np.random.default_rng(1).uniform(size=(5, 5))
     V = V + V.T
     told = summary_of(V, threshold=1.0)
@@ -99,9 +89,9 @@ def test_unlinked_is_a_loop_over_four_models():
     y = np.array([V[i, k] for i, _, _, k in fours])
     assert told["rank_unlinked"] == pytest.approx(spearmanr(x, y).statistic)
     assert 0 < told["violations_unlinked"] == pytest.approx((y[x <= 1] > 1).mean())
-
-
-def test_groups_of_pairs_are_taken_by_themselves():
+    told = summary_of(np.ones((3, 3)), threshold=0.5)
+    assert np.isnan(told["rank_unlinked"]) and np.isnan(told["rank"]) and np.isnan(told["low"])
+    assert np.isnan(told["violations_unlinked"]) and told["unsatisfied"] == 1
     one, two = pairs_of(BY_HAND), pairs_of({k: 1 - v for k, v in BY_HAND.items()})
     both = pd.concat([one.assign(layer="one"), two.assign(layer="two")])
     found = transitivity.transitivity(both, 0.5, by=["layer"])
@@ -123,14 +113,6 @@ def test_groups_of_pairs_are_taken_by_themselves():
 )
 def test_what_is_no_table_of_pairs_is_said(table, threshold, told):
     refuses(told, transitivity.transitivity, table, threshold)
-
-
-def test_several_thresholds_are_the_rows_of_each_alone():
-    pairs = pairs_of(BY_HAND, base=2.0)
-    found = transitivity.transitivity(pairs, (0.1, 0.16)).summary
-    alone = [transitivity.transitivity(pairs, t).summary for t in (0.1, 0.16)]
-    assert found["held"].nunique() == 2
-    pd.testing.assert_frame_equal(found, pd.concat(alone, ignore_index=True))
 
 
 def test_pairs_in_records_of_cross_task_linearity():

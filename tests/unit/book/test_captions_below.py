@@ -15,7 +15,7 @@ from tasklab.records.table import nothing
 from tests.rows import single as records
 
 
-def test_a_caption_tells_its_sample():
+def test_a_caption_tells_its_sample_and_spread():
     table = tidy(records())
     text = caption("fig-a", "Accuracy $a$.", table, kind="live").data
     assert text == (
@@ -25,16 +25,13 @@ def test_a_caption_tells_its_sample():
     assert caption("fig-a", "A toy.").data.endswith("**Figure.** A toy.")
     without = caption("fig-a", "A toy.", table, kind="recorded", counts=False).data
     assert without.endswith("A toy. *Recorded.*")
-
-
-def test_a_caption_tells_of_no_spread_where_there_is_none_to_see():
     told = "Dots are seeds, bars their standard deviation, dashed 1; bands are standard deviations."
     one, two = (caption("fig-a", told, tidy(records(range(n)))).data for n in (1, 2))
     assert "Dots are seeds, dashed 1. *one seed, two tasks" in one
     assert f"{told} *two seeds, two tasks" in two
 
 
-def test_a_sample_is_a_range_where_methods_differ_and_the_baseline_has_no_seeds():
+def test_a_sample_names_what_differs():
     table = tidy(
         records(seeds=range(3))
         + records(method="linearized", n=1200)
@@ -44,10 +41,7 @@ def test_a_sample_is_a_range_where_methods_differ_and_the_baseline_has_no_seeds(
     pairs = tidy(records(tasks=["Signs+Scenes", "Signs+Digits"]))
     assert sample(pairs).startswith("one seed, two pairs of tasks")
     assert sample(tidy(records(tasks=["Signs"]))) == "one seed, 500 test images"
-
-
-def test_a_sample_tells_apart_what_has_a_name_of_its_own():
-    """Inits have seeds of their own; models that are compared are no tasks; costs have rounds."""
+    # Inits have seeds of their own; models that are compared are no tasks; costs have rounds.
     inits = tidy(records(range(3)) + [{**r, "init": "random"} for r in records(range(2))])
     assert sample(inits).startswith("two or three seeds, two tasks, ")
     gap = {"experiment": "theorem", "metric": "delta", "one": "short", "other": "long"}
@@ -61,13 +55,12 @@ def test_a_sample_tells_apart_what_has_a_name_of_its_own():
     unseen = tidy({**row, "split": "validation", "n": 80} for row in records())
     assert sample(unseen) == "one seed, two tasks, 80 validation images of each"
     assert sample(pd.concat([unseen, tidy(records())])).endswith("500 test images of each")
-
-
-def test_a_sample_of_what_has_few_columns():
     losses = pd.DataFrame({"method": "nonlinear", "task": ["a", "b"], "seed": [0, 1]})
     assert sample(losses) == "two seeds, two tasks"
     assert sample(pd.DataFrame({"value": [1.0]})) == ""
     assert sample(pd.DataFrame({"task": ["a", "b", "all"]})) == "two tasks"
+    table = tidy(records() + records(tasks=["all"]) + records(tasks=["Signs+Scenes"]))
+    assert sample(table).startswith("one seed, two tasks")
 
 
 @pytest.mark.parametrize(
@@ -79,25 +72,14 @@ def test_a_sample_of_texts_says_so(suites, noun):
     assert sample(rows) == f"30 to 40 test {noun}"
 
 
-def test_a_sample_counts_tasks_and_not_what_is_of_all_of_them():
-    table = tidy(records() + records(tasks=["all"]) + records(tasks=["Signs+Scenes"]))
-    assert sample(table).startswith("one seed, two tasks")
-
-
 def test_what_is_not_drawn_is_awaited():
     told = caption("fig-a", "A.", drawn=False).data
     assert told == "<!-- awaited fig-a -->\n\n*Not recorded yet.*"
-
-
-def test_messages_are_of_recorded_runs_where_a_chapter_computes_its_figures():
     table = tidy(records())
     here = caption("fig-a", "A.", table, kind="live", live=True).data
     assert here.endswith("of each; the first sentence is about recorded runs of mini.*")
     recorded = caption("fig-a", "A.", table, kind="recorded", live=True).data
     assert recorded.endswith("500 test images of each (runs of mini).*")
-
-
-def test_other_experiments_of_a_table_are_not_counted():
     rows = records() + [
         {**row, "experiment": "addition", "metric": "absolute", "n_tasks": 2}
         for row in records(range(3))

@@ -7,16 +7,10 @@ from docutils import nodes
 from tasklab.book import captions, outputs, sources
 
 RUN = {
-    "tasklab": "0.2",
-    "commit": "0123456789abcdef",
-    "python": "3.11.9",
-    "torch": "2.9",
+    "tasklab": "0.2", "commit": "0123456789abcdef", "python": "3.11.9", "torch": "2.9",
     "machine": {"cpu": "a processor", "cores": 2, "ram_gib": 23.6, "gpu": None},
-    "utc": "2026-11-22 07:00:59",
-    "preset": "quick",
-    "model": "mini",
-    "seeds": [0],
-}
+    "utc": "2026-11-22 07:00:59", "preset": "quick", "model": "mini", "seeds": [0],
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -33,9 +27,7 @@ def source(tmp_path):
     return tmp_path / "chapter.ipynb"
 
 
-def test_a_run_is_told_by_what_its_kernel_said_and_its_outputs_come_along(
-    executions, source, tmp_path
-):
+def test_a_run_is_told_by_what_its_kernel_said(executions, source, tmp_path):
     ran = nbformat.read(source, 4)
     new = nbformat.v4.new_output
     ran.cells[1].outputs = [
@@ -46,11 +38,9 @@ def test_a_run_is_told_by_what_its_kernel_said_and_its_outputs_come_along(
     assert notebook.cells[1].outputs[0].data == {"text/plain": "a table"}
     assert run == {**RUN, "seconds": 83.2}
     assert executions.row(run) == [
-        "2026-11-22 07:00 UTC, in 1.4 min",
-        "mini, quick",
-        "a processor, 2 cores, 24 GiB",
+        "2026-11-22 07:00 UTC, in 1.4 min", "mini, quick", "a processor, 2 cores, 24 GiB",
         "tasklab 0.2 (012345678), Python 3.11.9, PyTorch 2.9",
-    ]
+    ]  # fmt: skip
     gpu = RUN | {"machine": RUN["machine"] | {"gpu": "an accelerator"}, "seeds": [0, 1]}
     told = executions.row(gpu | {"seconds": 8})
     assert told[0].endswith("in 8 s") and told[1] == "mini, quick, seeds [0, 1]"

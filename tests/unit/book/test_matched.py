@@ -19,7 +19,4 @@ def test_a_comparison_has_one_row_whatever_its_rates():
     assert len(names) > 3  # several of one rate
     table = figures.matched_table([made(name, 5.0) for name in names])
     assert len(table) == 1 and table["equal accuracy"].item().startswith("confirmed: +5.0")
-
-
-def test_an_empty_sentence_shows_nothing():
     assert say("  ") is None and say("a").data == "a"

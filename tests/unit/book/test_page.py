@@ -33,16 +33,16 @@ def test_source_is_the_functions_own_without_its_docstring(function):
     assert "    return" in text and text.endswith("\n```")
 
 
-def test_order_is_from_the_largest():
+def test_order_signs_and_what_is_awaited():
     assert page.order(pd.Series({"a": 1.0, "b": 2.0})) == "b 2.0, a 1.0"
-
-
-def test_what_is_not_recorded_yet_is_said():
     assert "`python -m tasklab record merging --all`" in page.awaited(nothing(), "merging").data
     assert page.awaited(tidy(records()), "merging") is None
     for given in ([nothing()], [tidy(records()), nothing()]):  # one is enough
         assert page.once_recorded(pytest.fail, *given).data == "*Not recorded yet.*"
     assert page.once_recorded(lambda *given: len(given), tidy(records()), tidy(records())) == 2
+    text = page.say("From -0.5 (-3) to [-1, 2]: 10-20, `-1`, $10^{-5}$, mini-2.").data
+    assert text == "From −0.5 (−3) to [−1, 2]: 10-20, `-1`, $10^{-5}$, mini-2."
+    assert "x = -1" in page.source(with_a_negative_number).data
 
 
 def test_an_answer_is_folded_where_its_cell_is_not(monkeypatch):
@@ -70,12 +70,6 @@ def test_a_chapter_opens_with_what_is_studied_and_a_style_for_dark_themes():
     assert "&lt;mini&gt; on 2 tasks\n" in shown["text/html"]
     style = shown["text/html"].partition("</style>")[0]
     assert '[data-jp-theme-light="false"]' in style and ".tasklab-opened" in style
-
-
-def test_a_number_below_zero_has_a_minus_sign_and_code_its_hyphen():
-    text = page.say("From -0.5 (-3) to [-1, 2]: 10-20, `-1`, $10^{-5}$, mini-2.").data
-    assert text == "From −0.5 (−3) to [−1, 2]: 10-20, `-1`, $10^{-5}$, mini-2."
-    assert "x = -1" in page.source(with_a_negative_number).data
 
 
 def with_a_negative_number():

@@ -24,10 +24,16 @@ def small(tmp_path):
     return Grid(tasks=["Textures", "Scenes"], steps=2, store_root=tmp_path / "store", device="cpu")
 
 
-def test_a_single_name_is_a_list_of_one_and_repeats_count_once():
+def test_runs_are_named_and_counted_once(small):
     one = Grid(models="mini", methods="nonlinear", tasks=["Scenes", "Scenes"])
     assert (one.models, one.methods, one.tasks) == (("mini",), ("nonlinear",), ("Scenes",))
     refuses("methods is empty", Grid, methods=[])
+    both = small.changed(methods=["nonlinear", "full"], head="trained")
+    expected = [("nonlinear", "Textures"), ("nonlinear", "Scenes")]
+    assert [(j.method, j.task) for j in grid.plan(both)] == expected
+    (job, _) = grid.plan(small)
+    seconds, error = grid._work(dataclasses.replace(job, key="0" * 20), None)
+    assert "another version" in error and not job.settings["store_root"].exists()
 
 
 def test_a_grid_is_all_combinations_in_order_under_the_keys_of_a_lab(small):
@@ -44,14 +50,6 @@ def test_a_grid_is_all_combinations_in_order_under_the_keys_of_a_lab(small):
     for job in jobs[::3]:
         run = lab.run(job.task, job.method, job.seed)
         assert job.key == lab.store.key(finetune.identity(run, lab.clip, lab.suite))
-
-
-def test_runs_that_are_the_same_under_two_names_are_one(small):
-    both = small.changed(methods=["nonlinear", "full"], head="trained")
-    assert [(j.method, j.task) for j in grid.plan(both)] == [
-        ("nonlinear", "Textures"),
-        ("nonlinear", "Scenes"),
-    ]
 
 
 def test_all_that_is_wrong_is_told_before_any_work(small, monkeypatch, tmp_path):
@@ -84,16 +82,9 @@ def test_all_that_is_wrong_is_told_before_any_work(small, monkeypatch, tmp_path)
 
 def test_missing_images_are_told_before_any_work(small, tmp_path):
     (tmp_path / "empty").mkdir()
-    wrong = small.changed(
-        suite="paper", tasks="Cars", data_root=tmp_path / "empty", methods=["atention"]
-    )
+    data_root = tmp_path / "empty"
+    wrong = small.changed(suite="paper", tasks="Cars", data_root=data_root, methods=["atention"])
     refuses("(?s)did you mean 'attention'.*Cars", grid.plan, wrong)
-
-
-def test_a_machine_that_would_compute_something_else_does_not(small):
-    (job, _) = grid.plan(small)
-    seconds, error = grid._work(dataclasses.replace(job, key="0" * 20), None)
-    assert "another version" in error and not job.settings["store_root"].exists()
 
 
 def test_the_command_lists_runs_and_fails_if_one_does(small, monkeypatch, capsys):
@@ -131,9 +122,8 @@ def test_a_cluster_has_one_precision_and_not_the_planning_machine(small, monkeyp
     join = contextlib.nullcontext(cluster)
     monkeypatch.setattr(ray_cluster, "join", lambda address, gpus: join)
     monkeypatch.setattr(machine, "fast_in_bfloat16", lambda: True)
-    timm = small.changed(
-        models="timm/test_vit.r160_in1k", init="random", device=None, precision=asked
-    )
+    models = "timm/test_vit.r160_in1k"
+    timm = small.changed(models=models, init="random", device=None, precision=asked)
     for job in grid.plan(timm, "auto"):
         parameters = Parameters(**job.settings)
         run = parameters.recipe(job.task, job.method, job.seed)

@@ -70,10 +70,8 @@ def test_only_what_is_missing_is_submitted_and_once(small, cluster, tmp_path, ca
     assert "--array=0,2-3" in directives(made.array)
     assert slurm.submit(made) == ("7", "7")
     scripts = [f"{made.folder}/{name}.sh" for name in ("array", "summary")]
-    assert [call.split()[1:] for call in cluster() if call.startswith("sbatch")] == [
-        ["--parsable", scripts[0]],
-        ["--parsable", "--dependency=afterany:7", scripts[1]],
-    ]
+    expected = [["--parsable", scripts[0]], ["--parsable", "--dependency=afterany:7", scripts[1]]]
+    assert [call.split()[1:] for call in cluster() if call.startswith("sbatch")] == expected
     (tmp_path / "queue").write_text("7\n7\n")
     refuses("scancel 7", slurm.submit, made)
     words = slurm._words(slurm.elsewhere(small))
@@ -103,7 +101,7 @@ def test_without_slurm_only_the_dry_run_works(small, monkeypatch, capsys, tmp_pa
 
 
 @pytest.mark.parametrize(("sent", "status"), [("USR1", 143), ("USR1", 3), ("TERM", 143)])
-def test_a_job_whose_time_ends_is_requeued_after_its_checkpoint(
+def test_a_job_is_requeued_after_its_checkpoint(
     small, cluster, monkeypatch, tmp_path, sent, status
 ):
     run, began, saved = tmp_path / "run", tmp_path / "began", tmp_path / "saved"

@@ -33,7 +33,7 @@ def steps(found):
     return {step: [one for one in found if one.step == step] for step in {n.step for n in found}}
 
 
-def test_on_a_bare_machine_everything_is_missing(tmp_path):
+def test_a_bare_and_a_full_machine(tmp_path):
     found = steps(needs.of(full(tmp_path), PACE, reachable=False))
     (weights,) = found["weights"]
     assert weights.bytes == pytest.approx(605_143_884, rel=0.001)  # OpenAI's file
@@ -45,16 +45,12 @@ def test_on_a_bare_machine_everything_is_missing(tmp_path):
     assert len(found["images"]) == 2 * len(paper_data_sets())
     assert [one.what for one in found["vectors"]] == [f"{m}, 16 runs" for m in needs.TRAINED]
     first = found["vectors"][0]
-    assert first.seconds == pytest.approx(
-        16 * 2000 * speed.step(spec("vitb32"), 100.0, compiled=False)
-    )
+    expected = pytest.approx(16 * 2000 * speed.step(spec("vitb32"), 100.0, compiled=False))
+    assert first.seconds == expected
     assert [one.what for one in found["chapters"]] == list(needs.CHAPTERS)
     size, seconds = needs.total(found["vectors"])
     assert size == 48 * 4 * spec("vitb32").tower.parameters
     assert seconds > 48 * 2000 * speed.PER_STEP
-
-
-def test_what_is_here_is_done(tmp_path):
     parameters = full(tmp_path, model="mini_xs", suite="mini")
     found = steps(needs.of(parameters, PACE, chapters=["tangent"], executed=["tangent"]))
     assert "images" not in found

@@ -12,6 +12,7 @@ import time
 import types
 import zipfile
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from huggingface_hub import constants as hub
@@ -50,18 +51,14 @@ def write(path, content=b""):
 
 
 def safetensors(values=4, cut=0):
-    header = {
-        "__metadata__": {"a": "b"},
-        "x": {"dtype": "U8", "shape": [values], "data_offsets": [0, values]},
-    }
-    head = json.dumps(header).encode()
+    head = {"__metadata__": {"a": "b"}}
+    head["x"] = {"dtype": "U8", "shape": [values], "data_offsets": [0, values]}
+    head = json.dumps(head).encode()
     return (struct.pack("<Q", len(head)) + head + bytes(values))[: -cut or None]
 
 
 # The machine
-
-
-def test_a_package_that_is_not_there_is_none():
+def test_packages_and_repositories_are_known():
     def installed(package):
         if package == "timm":
             raise importlib.metadata.PackageNotFoundError(package)
@@ -70,6 +67,13 @@ def test_a_package_that_is_not_there_is_none():
     found = machine.versions(installed)
     assert found["timm"] is None and found["open_clip"] == "1 of open_clip_torch"
     assert list(found)[:2] == ["python", "tasklab"] and found["tasklab"] == tasklab.__version__
+    import open_clip
+
+    for entry in REGISTRY.values():
+        assert bool(entry.repository) == (not entry.shipped)
+        if entry.kind == "clip" and not entry.shipped and not entry.file:
+            known = open_clip.get_pretrained_cfg(entry.arch, entry.pretrained)
+            assert known["hf_hub"].rstrip("/") == entry.repository
 
 
 @pytest.mark.parametrize(
@@ -121,33 +125,30 @@ STAT = "anon 1\n" + "".join(  # half a file is in use, and can be read again as 
 )
 
 
+SYS = "sys/fs/cgroup"
+BOUND = {
+    f"{SYS}/outer/memory.max": f"{4 * GIB}\n",
+    f"{SYS}/outer/memory.current": f"{3 * GIB}\n",
+    f"{SYS}/outer/memory.stat": STAT,
+    f"{SYS}/outer/inner/memory.max": f"{5 * GIB}\n",
+}
+BOX = {  # as in a container
+    f"{SYS}/memory/memory.limit_in_bytes": str(2 * GIB),
+    f"{SYS}/memory/memory.usage_in_bytes": str(2 * GIB),
+    f"{SYS}/memory/memory.stat": STAT,
+}
+
+
 @pytest.mark.parametrize(
     ("files", "expected"),
     [
         ({}, (8, 6, False)),
-        (V2 | {"sys/fs/cgroup/outer/inner/memory.max": "max\n"}, (8, 6, False)),
-        (
-            V2
-            | {
-                "sys/fs/cgroup/outer/memory.max": f"{4 * GIB}\n",
-                "sys/fs/cgroup/outer/memory.current": f"{3 * GIB}\n",
-                "sys/fs/cgroup/outer/memory.stat": STAT,
-                "sys/fs/cgroup/outer/inner/memory.max": f"{5 * GIB}\n",
-            },
-            (4, 2, True),
-        ),
-        (
-            V1
-            | {
-                "sys/fs/cgroup/memory/memory.limit_in_bytes": str(2 * GIB),  # as in a container
-                "sys/fs/cgroup/memory/memory.usage_in_bytes": str(2 * GIB),
-                "sys/fs/cgroup/memory/memory.stat": STAT,
-            },
-            (2, 1, True),
-        ),
-        (V1 | {"sys/fs/cgroup/memory/box/memory.limit_in_bytes": str(2**63 - 4096)}, (8, 6, False)),
-        (V1 | {"sys/fs/cgroup/memory/box/memory.limit_in_bytes": str(16 * GIB)}, (8, 6, False)),
-        (V2 | {"sys/fs/cgroup/memory.max": "nonsense"}, (8, 6, False)),
+        (V2 | {f"{SYS}/outer/inner/memory.max": "max\n"}, (8, 6, False)),
+        (V2 | BOUND, (4, 2, True)),
+        (V1 | BOX, (2, 1, True)),
+        (V1 | {f"{SYS}/memory/box/memory.limit_in_bytes": str(2**63 - 4096)}, (8, 6, False)),
+        (V1 | {f"{SYS}/memory/box/memory.limit_in_bytes": str(16 * GIB)}, (8, 6, False)),
+        (V2 | {f"{SYS}/memory.max": "nonsense"}, (8, 6, False)),
     ],
 )
 def test_the_tightest_cgroup_limits_memory(files, expected, tmp_path):
@@ -156,28 +157,20 @@ def test_the_tightest_cgroup_limits_memory(files, expected, tmp_path):
     assert found == Memory(total * GIB, available * GIB, limited)
 
 
+def shares(folder, quota):
+    return V1 | {
+        f"{SYS}/{folder}/cpu.cfs_quota_us": quota, f"{SYS}/{folder}/cpu.cfs_period_us": "100000",
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("files", "expected"),
     [
         ({}, 8),
-        (V2 | {"sys/fs/cgroup/outer/cpu.max": "150000 100000\n"}, 1.5),
-        (V2 | {"sys/fs/cgroup/outer/cpu.max": "max 100000\n"}, 8),
-        (
-            V1
-            | {
-                "sys/fs/cgroup/cpu,cpuacct/box/cpu.cfs_quota_us": "200000",
-                "sys/fs/cgroup/cpu,cpuacct/box/cpu.cfs_period_us": "100000",
-            },
-            2,
-        ),
-        (
-            V1
-            | {
-                "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "-1",
-                "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000",
-            },
-            8,
-        ),
+        (V2 | {f"{SYS}/outer/cpu.max": "150000 100000\n"}, 1.5),
+        (V2 | {f"{SYS}/outer/cpu.max": "max 100000\n"}, 8),
+        (shares("cpu,cpuacct/box", "200000"), 2),
+        (shares("cpu", "-1"), 8),
     ],
 )
 def test_a_share_of_time_is_a_number_of_cores(files, expected, tmp_path, monkeypatch):
@@ -212,8 +205,6 @@ def test_devices_are_what_torch_tells(monkeypatch):
 
 
 # Weights
-
-
 def test_weights_are_missing_then_found_then_damaged(tmp_path, monkeypatch):
     entry = spec("mae_b16")
     assert find_weights(entry, reachable=False).state == "missing"
@@ -273,24 +264,15 @@ def test_damage_is_seen_at_the_ends_of_a_file(tmp_path):
     assert inventory.damage(write(tmp_path / "b.pt", archive.read_bytes()[:-200])) != ""
     assert inventory.damage(write(tmp_path / "c.bin", b"\x80\x02abc")) == ""
     assert inventory.damage(write(tmp_path / "d.bin", b"<html>")) != ""
-    for number, content in enumerate(
-        (
-            safetensors(cut=2),
-            safetensors() + b"x",
-            b"",
-            b"version https://git-lfs",
-            struct.pack("<Q", 2) + b"[]",
-            struct.pack("<Q", 8) + b'{"x": 1}',
-        )
-    ):
+    odd = [struct.pack("<Q", len(head)) + head for head in (b"[]", b'{"x": 1}')]
+    odd += [safetensors(cut=2), safetensors() + b"x", b"", b"version https://git-lfs"]
+    for number, content in enumerate(odd):
         assert inventory.damage(write(tmp_path / f"{number}.safetensors", content)) != ""
     assert inventory.damage(write(tmp_path / "w.safetensors", safetensors())) == ""
     assert "cannot be read" in inventory.damage(tmp_path / "none.safetensors")
 
 
 # Data
-
-
 def test_a_data_set_is_missing_then_found(tmp_path, monkeypatch):
     entry = paper_data_sets()["EuroSAT"]
     monkeypatch.setitem(entry, "classes", entry["classes"][:2])
@@ -326,9 +308,7 @@ def test_decoded_images_need_no_others(tmp_path):
 
 
 # Memory
-
-
-def test_a_step_takes_five_copies_and_what_it_keeps():
+def test_a_step_takes_what_was_measured():
     width, depth, tokens, heads = 4, 3, 5, 2
     block = 4 * (width**2 + width) + 2 * 4 * width**2 + 5 * width + 4 * width
     assert shapes.transformer(width, depth) == depth * block
@@ -346,9 +326,6 @@ def test_a_step_takes_five_copies_and_what_it_keeps():
     assert spec("t5_base").tower.parameters == 222_903_552
     discarded = footprint.span(spec("vitl14"))[1] - footprint.span(spec("clip_l14_laion2b"))[1]
     assert discarded == 4 * spec("clip_l14_laion2b").tower.text
-
-
-def test_the_bound_holds_for_what_was_measured_and_is_near_it():
     file = ROOT / "tasklab" / "study" / "recorded" / "linear_layers_cost.csv.xz"
     if not file.exists():
         pytest.skip("costs are not recorded yet")
@@ -387,8 +364,6 @@ def test_products_are_those_of_shipped_models(name):
 
 
 # Chapters
-
-
 def everything(**states):
     return {
         name: Weights(name, states.get(name, "found"), name, footprint.span(entry))
@@ -396,7 +371,7 @@ def everything(**states):
     }
 
 
-def test_everything_runs_where_everything_is():
+def test_cells_tell_the_first_reason():
     cells = table(everything(), None)
     assert set(cells) == set(REGISTRY) and set(cells["mini"]) == set(CHAPTERS)
     for name, row in cells.items():
@@ -408,23 +383,13 @@ def test_everything_runs_where_everything_is():
             else:
                 expected = "yes"
             assert (cell.why, cell.runs) == (expected, expected == "yes"), (name, chapter)
-
-
-def test_a_missing_relative_stops_the_chapters_that_compare_with_it():
     before, after = table(everything(), None), table(everything(t5_base="missing"), None)
-    changed = {
-        (name, chapter)
-        for name in before
-        for chapter in CHAPTERS
-        if before[name][chapter] != after[name][chapter]
-    }
+    pairs = ((name, chapter) for name in before for chapter in CHAPTERS)
+    changed = {(n, chapter) for n, chapter in pairs if before[n][chapter] != after[n][chapter]}
     family = set(zoo.FAMILIES[1].values()) - {"t5_base"}
     assert changed == {(name, chapter) for name in family for chapter in ("tangent", "ctl")}
     cell = after["vitb32"]["ctl"]
     assert (cell.why, cell.lacks, cell.runs) == ("lacks 1", ("t5_base",), False)
-
-
-def test_cells_tell_the_first_reason():
     cells = table(everything(vitb32="missing", vitb16="damaged", vitl16_in21k="missing"), None)
     assert {cell.why for cell in cells["vitb32"].values()} == {"missing"}
     assert {cell.why for cell in cells["vitb16"].values()} == {"damaged"}
@@ -436,9 +401,6 @@ def test_cells_tell_the_first_reason():
     cells = table(everything(t5_base="fetchable", vitb16_in1k="fetchable"), None)
     assert cells["vitl14"]["ctl"] == readiness.Cell(True, "fetches 2", ("vitb16_in1k", "t5_base"))
     assert cells["vitl14"]["linear_layers"].why == "yes"
-
-
-def test_what_does_not_fit_is_told_with_what_it_needs():
     one, largest = (footprint.span(spec(name))[0] for name in ("vitb32", "vitl14"))
     cells = table(everything(), one)
     assert cells["vitb32"]["linear_layers"].why == "yes"
@@ -453,30 +415,12 @@ def test_what_does_not_fit_is_told_with_what_it_needs():
 
 
 # What doctor repeats, because its source imports torch
-
-
-def test_repositories_are_those_that_open_clip_knows():
-    import open_clip
-
-    for entry in REGISTRY.values():
-        assert bool(entry.repository) == (not entry.shipped)
-        if entry.kind == "clip" and not entry.shipped and not entry.file:
-            known = open_clip.get_pretrained_cfg(entry.arch, entry.pretrained)
-            assert known["hf_hub"].rstrip("/") == entry.repository
-
-
 # All of it
-
-
 def test_jobs_run_at_once_and_none_is_waited_for_too_long():
     never, both = threading.Event(), threading.Barrier(2)
 
-    def broken():
-        raise PermissionError("not yours\nsecond line")
-
-    def wrong():
-        raise TasklabError("told well.")
-
+    broken = mock.Mock(side_effect=PermissionError("not yours\nsecond line"))
+    wrong = mock.Mock(side_effect=TasklabError("told well."))
     jobs = {"a": both.wait, "b": both.wait, "late": never.wait, "broken": broken, "wrong": wrong}
     began = time.monotonic()
     found, failed = readiness.run_at_once(jobs, 0.5)
@@ -490,7 +434,7 @@ def test_jobs_run_at_once_and_none_is_waited_for_too_long():
     never.set()
 
 
-def test_offline_is_told_within_the_patience(tmp_path, monkeypatch):
+def test_a_hub_that_answers_makes_weights_fetchable_within_the_patience(tmp_path, monkeypatch):
     assert readiness.hub_answer() == "HF_HUB_OFFLINE is set"
     never = threading.Event()
     monkeypatch.setattr(hub, "HF_HUB_OFFLINE", False)
@@ -500,9 +444,6 @@ def test_offline_is_told_within_the_patience(tmp_path, monkeypatch):
     never.set()
     assert report.network == "no answer from the hub within 0.2 seconds"
     assert report.weights["vitb32"].state == "missing"
-
-
-def test_an_answer_makes_weights_fetchable(tmp_path, monkeypatch):
     asked = []
     monkeypatch.setattr(fetching, "unreachable", lambda *names: asked.append(names))
     report = readiness.examine(None, tmp_path / "store")
@@ -520,23 +461,18 @@ def test_a_bare_machine_is_enough_for_the_default(tmp_path):
 
 
 def test_broken_facts_are_notes(tmp_path, monkeypatch):
-    def broken(*_):
-        raise RuntimeError("no driver")
-
+    broken = mock.Mock(side_effect=RuntimeError("no driver"))
     monkeypatch.setattr(machine, "accelerated", lambda: True)
     monkeypatch.setattr(machine, "devices", broken)
     monkeypatch.setattr(machine, "disk", broken)
-    monkeypatch.setattr(inventory.weights, "local", broken_folder)
-    monkeypatch.setattr(inventory, "decoded_sides", broken_folder)
+    folder = mock.Mock(side_effect=PermissionError("not yours"))
+    monkeypatch.setattr(inventory.weights, "local", folder)
+    monkeypatch.setattr(inventory, "decoded_sides", folder)
     report = readiness.examine(None, tmp_path)
     assert "devices: RuntimeError: no driver." in report.notes
     assert "disk store: RuntimeError: no driver." in report.notes
     assert {report.weights[name].state for name in FULL_SIZE} == {"missing"}
     assert report.disks == {} and {one.state for one in report.data.values()} == {"unknown"}
-
-
-def broken_folder(*_):
-    raise PermissionError("not yours")
 
 
 def test_a_driver_that_torch_does_not_see_is_told(tmp_path, monkeypatch):
@@ -560,12 +496,9 @@ def test_what_blocks_the_default_is_listed():
     def lines(**changes):
         files = changes.get("files", shipped)
         return readiness.blocking(
-            changes.get("versions", versions),
-            changes.get("pair"),
-            changes.get("disks", {"store": disk, "decoded": disk}),
-            files,
-            table(files, None),
-        )
+            changes.get("versions", versions), changes.get("pair"),
+            changes.get("disks", {"store": disk, "decoded": disk}), files, table(files, None),
+        )  # fmt: skip
 
     assert lines() == []
     assert lines(versions=versions | {"timm": None}) == ["timm is not installed."]

@@ -3,13 +3,7 @@
 import pytest
 
 from tasklab.models import loading
-from tasklab.storage.store import Store
 from tests.vectors import noise
-
-
-@pytest.fixture
-def store(tmp_path):
-    return Store(tmp_path / "store")
 
 
 @pytest.fixture

@@ -1,57 +1,30 @@
 """Probes, regimes and subsets against closed forms and slow loops, in float64."""
 
 import dataclasses
-import itertools
 import math
-import zlib
 
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
 from torch.func import functional_call
 
-from tasklab.analyses.subsets import COARSE, climb, search, subsets_of
 from tasklab.errors import TasklabError
 from tasklab.experiments.parameters import Parameters
 from tasklab.models import heads, zoo
-from tasklab.models.loading import Clip, Encoder
-from tasklab.storage.store import Store
 from tasklab.tasks import drawn, suites
 from tasklab.tuning import finetune, probes, steps
 from tasklab.tuning import recipe as config
 from tasklab.tuning.recipe import FineTune, Probe, recipe
 from tests.helpers import refuses
+from tests.tinyclip import SIZE, tiny
 
-SIZE, WIDTH, COUNT, TASK = 4, 6, 40, "LandCover"
-
-
-class Curved(nn.Module):
-    """Not affine in its parameters."""
-
-    def __init__(self):
-        super().__init__()
-        self.first = nn.Linear(3 * SIZE * SIZE, WIDTH, dtype=torch.float64)
-        self.last = nn.Linear(WIDTH, WIDTH, dtype=torch.float64)
-
-    def forward(self, x):
-        return self.last(torch.tanh(self.first(x.double().flatten(1))))
-
-
-def text(prompts):
-    seeds = [zlib.crc32(prompt.encode()) for prompt in prompts]
-    rows = [torch.randn(WIDTH, generator=torch.Generator().manual_seed(seed)) for seed in seeds]
-    return torch.stack(rows).double()
+COUNT, TASK = 40, "LandCover"
 
 
 @pytest.fixture
 def clip():
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        module = Curved()
-    encoder = Encoder.of(module, name="mini", image_size=SIZE)
-    return Clip(encoder=encoder, text=text, logit_scale=10.0)
+    return tiny()
 
 
 @pytest.fixture(autouse=True)
@@ -67,15 +40,8 @@ def few_images(monkeypatch):
     return images
 
 
-@pytest.fixture
-def store(tmp_path):
-    return Store(tmp_path)
-
-
 # --- configurations -------------------------------------------------------------------------------
-
-
-def test_the_probe_counts_only_where_it_is_used():
+def test_the_probe_counts_where_it_is_used_and_separates():
     other = Probe(solver="lbfgs")
     for head in ("zero_shot", "trained", "zero_shot_trained"):
         one = FineTune(task=TASK, head=head)
@@ -85,6 +51,12 @@ def test_the_probe_counts_only_where_it_is_used():
     assert one.identity() != dataclasses.replace(one, probe=other).identity()
     # what L-BFGS does not look at changes nothing
     assert other.identity() == dataclasses.replace(other, lr=0.1, steps=3).identity()
+    torch.manual_seed(0)
+    y = torch.arange(40) % 4
+    x = F.one_hot(y, 6).float() + 0.1 * torch.randn(40, 6)
+    probe = probes.adamw(x, y, classes=5, lr=0.1, steps=200, batch_size=64)
+    assert heads.accuracy(probe(x), y) == 1.0 and probe.weight.shape == (5, 6)
+    refuses("at least one", lambda: probes.adamw(x[:0], torch.arange(0), classes=2, lr=0.1))
 
 
 def test_regimes_are_methods_with_heads():
@@ -104,7 +76,7 @@ def test_regimes_are_methods_with_heads():
     assert recipe("vitb16_in1k", TASK, "full", head="probe").lr is None
 
 
-def test_rates_of_the_closed_vocabulary_are_its_own(monkeypatch):
+def test_rates_keep_to_their_vocabulary_and_heads(monkeypatch):
     rates = {"nonlinear": 0.1, "linearized": 0.3, "full": 0.2}
     entry = dataclasses.replace(zoo.REGISTRY["mini"], closed_rates=rates)
     monkeypatch.setitem(zoo.REGISTRY, "mini", entry)
@@ -113,6 +85,20 @@ def test_rates_of_the_closed_vocabulary_are_its_own(monkeypatch):
     assert recipe("mini", TASK, "full", head="probe").lr == 0.2
     assert recipe("mini", TASK, "linearized", head="probe").lr == 0.3
     assert recipe("mini", TASK, "attention", head="probe").lr == zoo.MINI_LR["attention"]
+    joint = recipe("mini_sup_few", TASK, "full", head="probe").lr
+    probed = recipe("mini_sup_few", TASK, "nonlinear", head="probe").lr
+    assert joint != probed
+    assert recipe("mini_sup_few", TASK, "nonlinear").lr == joint
+    assert recipe("mini_sup_few", TASK, "full").lr == joint
+    linearized = recipe("mini_sup_few", TASK, "linearized").lr
+    far = zoo.MINI_LR["linearized"] / zoo.MINI_LR["nonlinear"]
+    assert linearized == pytest.approx(far * joint)
+    kind = lambda **more: Parameters(device="cpu", **more).vocabulary  # noqa: E731
+    assert kind() == "open" and kind(head="probe") == "closed"
+    assert kind(model="mini_sup_few") == "closed"
+    refuses("no text tower", Parameters, model="mini_sup_few", head="zero_shot", device="cpu")
+    refuses("head", Parameters, head="prob", device="cpu")
+    refuses("head='trained'", FineTune, task=TASK, method="full")
 
 
 @pytest.mark.parametrize("kind", ["few", "many", "mae", "dino", "clip_more"])
@@ -123,25 +109,6 @@ def test_methods_keep_their_distance_from_the_rate_that_was_searched(kind):
         assert recipe(f"mini_{kind}", TASK, method, head="probe").lr == pytest.approx(scaled)
 
 
-def test_a_random_head_that_trains_along_takes_the_rate_of_such_heads():
-    joint = recipe("mini_sup_few", TASK, "full", head="probe").lr
-    probed = recipe("mini_sup_few", TASK, "nonlinear", head="probe").lr
-    assert joint != probed
-    assert recipe("mini_sup_few", TASK, "nonlinear").lr == joint
-    assert recipe("mini_sup_few", TASK, "full").lr == joint
-    linearized = recipe("mini_sup_few", TASK, "linearized").lr
-    far = zoo.MINI_LR["linearized"] / zoo.MINI_LR["nonlinear"]
-    assert linearized == pytest.approx(far * joint)
-
-
-def test_vocabulary_of_parameters():
-    kind = lambda **more: Parameters(device="cpu", **more).vocabulary  # noqa: E731
-    assert kind() == "open" and kind(head="probe") == "closed"
-    assert kind(model="mini_sup_few") == "closed"
-    refuses("no text tower", Parameters, model="mini_sup_few", head="zero_shot", device="cpu")
-    refuses("head", Parameters, head="prob", device="cpu")
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [({"solver": "sgd"}, "adamw"), ({"steps": 0}, "steps"), ({"lr": -1.0}, "lr")],
@@ -150,13 +117,7 @@ def test_impossible_probes(change, message):
     refuses(message, Probe, **change)
 
 
-def test_full_is_no_method_of_a_run():
-    refuses("head='trained'", FineTune, task=TASK, method="full")
-
-
 # --- probes ---------------------------------------------------------------------------------------
-
-
 def test_adamw_is_that_of_torch_in_the_same_order():
     torch.manual_seed(0)
     x, y = torch.randn(50, 3).double(), torch.arange(50) % 4
@@ -180,15 +141,6 @@ def test_adamw_is_that_of_torch_in_the_same_order():
     assert not found.normalise
 
 
-def test_the_adamw_probe_separates_what_a_plane_separates():
-    torch.manual_seed(0)
-    y = torch.arange(40) % 4
-    x = F.one_hot(y, 6).float() + 0.1 * torch.randn(40, 6)
-    probe = probes.adamw(x, y, classes=5, lr=0.1, steps=200, batch_size=64)
-    assert heads.accuracy(probe(x), y) == 1.0 and probe.weight.shape == (5, 6)
-    refuses("at least one", lambda: probes.adamw(x[:0], torch.arange(0), classes=2, lr=0.1))
-
-
 def test_both_solvers_from_the_store(clip, store, few_images, monkeypatch):
     suite = suites.suite()
     x = clip.encoder.preprocess(few_images.x)
@@ -206,7 +158,7 @@ def test_both_solvers_from_the_store(clip, store, few_images, monkeypatch):
     assert again.seconds_fit == given.seconds_fit
 
 
-def test_the_rate_is_searched_where_none_is_given(clip, store):
+def test_fewer_images_and_searched_rates(clip, store, few_images):
     suite, how = suites.suite(), Probe(steps=20, batch_size=8)
     assert probes.searched_task(suite) == "Vehicles"
     found = probes.search(how, clip, suite, store)
@@ -216,9 +168,6 @@ def test_the_rate_is_searched_where_none_is_given(clip, store):
     other = dataclasses.replace(how, lr=0.1)
     keys = {store.key(probes.identity(p, clip, suite, TASK)) for p in (how, other)}
     assert len(keys) == 2
-
-
-def test_fewer_images_are_the_first(clip, store, few_images):
     suite, how = suites.suite(), Probe(solver="lbfgs", images=11)
     found = probes.fit(how, clip, suite, TASK, store)
     features = clip.encoder({}, clip.encoder.preprocess(few_images.x[:11])).float()
@@ -278,18 +227,10 @@ def test_the_zero_shot_head_trains_along(clip, store, few_images):
 
 
 def test_heads_and_probes_have_keys_of_their_own(clip, store):
-    keys = {
-        store.key(finetune.identity(dataclasses.replace(RUN, **change), clip))
-        for change in (
-            {},
-            {"head": "zero_shot"},
-            {"head": "trained"},
-            {"head": "zero_shot_trained"},
-            {"probe": Probe(solver="lbfgs")},
-            {"probe": Probe(lr=0.1)},
-        )
-    }
-    assert len(keys) == 6
+    changes = [{"head": head} for head in ("zero_shot", "trained", "zero_shot_trained")]
+    changes += [{}, {"probe": Probe(solver="lbfgs")}, {"probe": Probe(lr=0.1)}]
+    runs = [dataclasses.replace(RUN, **change) for change in changes]
+    assert len({store.key(finetune.identity(run, clip)) for run in runs}) == 6
 
 
 def test_divergence_tells_its_step(clip, store, monkeypatch):
@@ -302,70 +243,3 @@ def test_divergence_tells_its_step(clip, store, monkeypatch):
     with pytest.raises(finetune.DivergedError, match="not finite") as caught:
         finetune.finetune(run, clip, store, progress=False)
     assert caught.value.step == 0 and isinstance(caught.value, TasklabError)
-
-
-# --- subsets --------------------------------------------------------------------------------------
-
-
-def test_all_subsets_and_samples():
-    every = subsets_of(8)
-    assert len(every) == 255 == len(set(every))
-    assert [len(s) for s in every] == sorted(len(s) for s in every)
-    some = subsets_of(8, most=3)
-    sizes = [sum(len(s) == k for s in some) for k in range(1, 9)]
-    assert sizes == [8, 3, 3, 3, 3, 3, 3, 1] and set(some) <= set(every)
-    assert some == subsets_of(8, most=3) != subsets_of(8, 3, seed=1)
-
-
-@pytest.mark.parametrize(("top", "start"), [*itertools.product((0, 7, 20), (0, 10, 20))])
-def test_climbing_finds_the_top_of_one_hill(top, start):
-    assert climb(lambda place: -abs(place - top), 21, start) == top
-
-
-def test_climbing_stops_on_a_plateau_and_at_a_local_maximum():
-    assert climb(lambda place: 1.0, 21, 5) == 5
-    hills = [0, 1, 3, 2, 0, 5, 9]
-    assert climb(hills.__getitem__, len(hills), 1) == 2
-    assert climb(hills.__getitem__, len(hills), 4) == 6
-
-
-GRID = tuple(round(0.05 * i, 2) for i in range(21))
-
-
-def quadratic(subset, coefficient, split):
-    return np.array([80.0 - 40 * (coefficient * len(subset) - 1) ** 2 - i for i in subset])
-
-
-@pytest.mark.parametrize("whole", [True, False])
-def test_each_subset_gets_its_own_coefficient(whole):
-    chosen = subsets_of(4)
-    single = {s: np.array([80.0 - i for i in range(4)]) for s in ("val", "test")}
-    found = search(quadratic, single, chosen, GRID, whole=whole)
-    assert [f.subset for f in found] == chosen
-    for one in found:
-        nearest = min(GRID, key=lambda x: abs(x - 1 / len(one.subset)))
-        assert one.coefficient == nearest
-        assert one.absolute.tolist() == quadratic(one.subset, nearest, "test").tolist()
-    tried = {f.tried for f in found}
-    assert tried == {21} if whole else max(tried) <= len(COARSE) + 4
-
-
-def test_a_hill_at_large_coefficients_does_not_catch_the_search():
-    """Best at 0.1, with a lower local maximum at 0.9."""
-
-    def accuracies(subset, coefficient, split):
-        hills = 80 - 400 * (coefficient - 0.1) ** 2, 60 - 400 * (coefficient - 0.9) ** 2
-        return np.full(len(subset), max(*hills, 0.0))
-
-    single = {s: np.full(3, 80.0) for s in ("val", "test")}
-    found = search(accuracies, single, [(0, 1, 2)], GRID, whole=False)
-    assert found[0].coefficient == 0.1
-
-
-def test_coefficients_are_chosen_on_validation_images():
-    def accuracies(subset, coefficient, split):
-        return np.full(len(subset), 50.0 + (10 if split == "val" else -10) * coefficient)
-
-    single = {"val": np.full(2, 60.0), "test": np.full(2, 60.0)}
-    found = search(accuracies, single, [(0, 1)], GRID, whole=True)
-    assert found[0].coefficient == 1.0 and found[0].absolute.tolist() == [40.0, 40.0]

@@ -19,7 +19,7 @@ def own(lab, chapter):
     return outlook.outlook(lab, chapter).own
 
 
-def test_runs_steps_and_images_follow_from_the_recipe(lab):
+def test_runs_steps_and_images_follow_from_the_recipe_and_the_store(lab):
     tasks = len(lab.suite.names)
     work = own(lab, "tangent")  # post-hoc vectors are the non-linear ones
     assert (work.runs, work.kept, work.steps) == (2 * tasks, 0, 2 * tasks * 3)
@@ -27,17 +27,11 @@ def test_runs_steps_and_images_follow_from_the_recipe(lab):
     assert work.equivalent == pytest.approx(work.trained * (1 + 5 / 3) / 2)
     more = own(lab.sibling(seeds=2), "tangent")
     assert (more.runs, more.passed) == (2 * work.runs, 2 * work.passed)
-
-
-def test_what_is_in_the_store_is_not_counted(lab):
     before = own(lab, "tangent")
     lab.tune("Textures", "nonlinear", 0)
     after = own(lab, "tangent")
     assert (after.runs, after.kept) == (before.runs - 1, before.kept + 1)
     assert after.steps == before.steps - 3
-
-
-def test_maps_count_two_passes_a_cell_and_two_a_coefficient(lab):
     scale = dataclasses.replace(lab.scale, pairs=1, points=4, map_images=5)
     other = lab.sibling()
     other.scale = scale

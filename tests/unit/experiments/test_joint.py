@@ -75,9 +75,8 @@ def test_upper_rows_of_other_ways_and_of_the_closed_vocabulary(tmp_path, method,
 def test_an_interrupted_run_ends_where_an_uninterrupted_one_does(lab, tmp_path, monkeypatch):
     runs = _runs(lab, "nonlinear", 0)
     whole = together(runs, lab.clip, lab.store, lab.suite, progress=False).vector
-    other = Lab(
-        model="mini_xs", steps=3, tasks=TASKS, progress=False, store_root=tmp_path / "other"
-    )
+    store_root = tmp_path / "other"
+    other = Lab(model="mini_xs", steps=3, tasks=TASKS, progress=False, store_root=store_root)
     maybe = Saver.maybe
 
     def cut(saver, journal, seconds):

@@ -17,10 +17,19 @@ from tasklab.tasks.suites import suite
 from tests.helpers import refuses
 
 
-def test_a_model_too_large_for_memory_is_refused_before_it_is_loaded(monkeypatch):
+def test_its_parameters_and_refusals(monkeypatch):
     monkeypatch.setattr(machine, "memory", lambda: machine.Memory(total=2**40, available=2**20))
-    with pytest.raises(TasklabError, match="evaluating mini takes .+, and .+ are free on cpu"):
-        Lab("mini", device="cpu", trains=False, progress=False)
+    refuses("mini takes .+ on cpu", Lab, "mini", device="cpu", trains=False, progress=False)
+    taken = inspect.signature(Lab).parameters
+    for field in dataclasses.fields(Parameters):
+        assert taken[field.name].default == field.default
+    assert "given" not in taken
+    cell = {field.name: field.default for field in dataclasses.fields(Parameters)}
+    cell["device"] = "cpu"
+    assert Parameters.of({**cell, "In": [], "lab": None, "models": {}}) == Parameters(device="cpu")
+    refuses("'modle': .*'model'", Parameters.of, {**cell, "modle": "vitb32"})
+    lacks = {name: value for name, value in cell.items() if name != "steps"}
+    refuses("lacks steps", Parameters.of, {**lacks, "stpes": 3})
 
 
 def test_it_takes_parameters_a_name_or_single_ones(tmp_path):
@@ -31,13 +40,6 @@ def test_it_takes_parameters_a_name_or_single_ones(tmp_path):
         Lab(model="mini_xs", progress=False, **shared),
     ]
     assert labs[0].parameters == labs[1].parameters == labs[2].parameters
-
-
-def test_its_signature_has_every_parameter():
-    taken = inspect.signature(Lab).parameters
-    for field in dataclasses.fields(Parameters):
-        assert taken[field.name].default == field.default
-    assert "given" not in taken
 
 
 @pytest.mark.parametrize(
@@ -70,16 +72,6 @@ def test_it_tells_the_images_that_its_tasks_have(tmp_path):
     sizes = {"val": 500, "control": 2000}
     assert lab.images() == {"val": str(sizes["val"]), "test": "7", "control": str(sizes["control"])}
     assert f"val {sizes['val']}, test 7, control" in repr(lab) and n not in repr(lab)
-
-
-def test_a_notebook_passes_its_first_cell_on():
-    cell = {field.name: field.default for field in dataclasses.fields(Parameters)}
-    cell["device"] = "cpu"
-    assert Parameters.of({**cell, "In": [], "lab": None, "models": {}}) == Parameters(device="cpu")
-    with pytest.raises(TasklabError, match="unknown parameter 'modle': did you mean 'model'"):
-        Parameters.of({**cell, "modle": "vitb32"})
-    lacks = {name: value for name, value in cell.items() if name != "steps"}
-    refuses("lacks steps", Parameters.of, {**lacks, "stpes": 3})
 
 
 @pytest.mark.parametrize("name, told", [("step", "did you mean 'steps'"), ("epochs", "Choices: ")])

@@ -1,5 +1,7 @@
 """What an experiment cannot do is one sentence, before anything is trained or fitted."""
 
+import functools
+
 import pytest
 
 from tasklab import experiments
@@ -33,109 +35,78 @@ def _nothing_is_trained(monkeypatch):
     monkeypatch.setattr(scratch, "train", never)
 
 
-def of(name, *args, **named):
-    """Return a call of an experiment, but for the lab."""
-    return lambda lab: getattr(experiments, name)(lab, *args, **named)
+def of(name):
+    return merging if name == "merging" else getattr(experiments, name)
 
 
-CALLS = {
-    # numbers of tasks
-    "n_tasks must be a list of whole numbers, not 2": [
-        of("addition", NONLINEAR, n_tasks=2),
-        lambda lab: merging(lab, NONLINEAR, n_tasks=2),
-        of("merged", NONLINEAR, n_tasks=2),
-        of("merging_cost", NONLINEAR, n_tasks=2),
-    ],
-    "each of n_tasks must be a whole number, not 'two'": [
-        of("addition", NONLINEAR, n_tasks=["two"])
-    ],
-    "each of n_tasks must be at most 4, not 8": [of("addition", NONLINEAR, n_tasks=[8])],
-    "each of n_tasks must be at least 2, not 1": [lambda lab: merging(lab, NONLINEAR, n_tasks=[1])],
-    "4 tasks do not make groups of 3": [of("addition", NONLINEAR, n_tasks=["3"])],
-    "n_tasks is empty": [of("addition", NONLINEAR, n_tasks=[])],
-    "n_tasks must be at least 1, not 0": [of("stitched_negation", NONLINEAR, n_tasks=0)],
-    "each of sizes must be at most 4, not 9": [of("cross_task_sum", NONLINEAR, sizes=[9])],
+N = NONLINEAR
+CALLS = [  # what is told, experiments, and how they are called
+    ("n_tasks must be a list of whole numbers, not 2", "addition merging merged merging_cost",
+     lambda run, lab: run(lab, N, n_tasks=2)),
+    ("each of n_tasks .* not 'two'", "addition", lambda run, lab: run(lab, N, n_tasks=["two"])),
+    ("each of n_tasks must be at most 4, not 8", "addition",
+     lambda run, lab: run(lab, N, n_tasks=[8])),
+    ("each of n_tasks .* at least 2, not 1", "merging", lambda run, lab: run(lab, N, n_tasks=[1])),
+    ("4 tasks .* groups of 3", "addition", lambda run, lab: run(lab, N, n_tasks=["3"])),
+    ("n_tasks is empty", "addition", lambda run, lab: run(lab, N, n_tasks=[])),
+    ("n_tasks .* at least 1, not 0", "stitched_negation", lambda run, lab: run(lab, N, n_tasks=0)),
+    ("each of sizes .* most 4, not 9", "cross_task_sum", lambda run, lab: run(lab, N, sizes=[9])),
     # methods
-    "methods is empty": [
-        of("addition", []),
-        lambda lab: merging(lab, []),
-        of("rate_search", []),
-        of("merging_rates", []),
-        of("penalty_strengths", []),
-        of("train", []),
-        of("learning_rates", []),
-    ],
-    "'nonlinear' is not affine in alpha": [
-        of("exact_alpha", "nonlinear"),
-        of("exact_negation", "nonlinear"),
-    ],
-    "unknown method 'nonlinaer': did you mean 'nonlinear'": [
-        of("learning_rates", ["probe", "nonlinaer"])
-    ],
+    ("methods is empty",
+     "addition merging rate_search merging_rates penalty_strengths train learning_rates",
+     lambda run, lab: run(lab, [])),
+    ("'nonlinear' is not affine in alpha", "exact_alpha exact_negation",
+     lambda run, lab: run(lab, "nonlinear")),
+    ("'nonlinaer': did you mean 'nonlinear'", "learning_rates",
+     lambda run, lab: run(lab, ["probe", "nonlinaer"])),
     # rates and coefficients
-    "each of rates must be a finite number of at least 0, not 'x'": [
-        of("merging_rates", rates=["x"]),
-        of("learning_rates", rates=[1e-3, "x"]),
-    ],
-    "each of rates must be above 0": [of("rate_search", NONLINEAR, [0])],
-    "rates must be a list of numbers, not 0.1": [of("budgets", NONLINEAR, rates=0.1)],
-    "rates is empty": [of("learning_rates", rates=[])],
-    "did you mean 'ties'": [of("merging_rates", merges=["tie"])],
-    "did you mean 'Textures'": [
-        of("learning_rates", task="Textuers"),
-        of("averaging", task="Textuers"),
-    ],
-    "alphas must be a list of at least one number": [
-        of("cross_task", NONLINEAR, alphas=[]),
-        of("disentanglement", NONLINEAR, alphas=[]),
-    ],
-    "alphas must ascend": [of("disentanglement", NONLINEAR, alphas=[1, 0])],
-    "coefficients must be a list of at least one number": [
-        of("pair_errors", NONLINEAR, coefficients=[]),
-        of("stitched_addition", NONLINEAR, coefficients=[0]),
-        of("stitched_negation", NONLINEAR, coefficients=[]),
-    ],
-    "a coefficient must be a finite number": [
-        of("cross_task_addition", NONLINEAR, coefficient="x"),
-        of("cross_task_negation", NONLINEAR, coefficient="x"),
-        of("cross_task_sum", NONLINEAR, coefficient="x"),
-    ],
-    "scales must be distances other than 0": [of("linear_gaps", NONLINEAR, scales=[0])],
+    ("each of rates .* least 0, not 'x'", "merging_rates", lambda run, lab: run(lab, rates=["x"])),
+    ("each of rates .* at least 0, not 'x'", "learning_rates",
+     lambda run, lab: run(lab, rates=[1e-3, "x"])),
+    ("each of rates must be above 0", "rate_search", lambda run, lab: run(lab, N, [0])),
+    ("rates must be a list .* not 0.1", "budgets", lambda run, lab: run(lab, N, rates=0.1)),
+    ("rates is empty", "learning_rates", lambda run, lab: run(lab, rates=[])),
+    ("did you mean 'ties'", "merging_rates", lambda run, lab: run(lab, merges=["tie"])),
+    ("did you mean 'Textures'", "learning_rates averaging",
+     lambda run, lab: run(lab, task="Textuers")),
+    ("alphas must be a list of at least one number", "cross_task disentanglement",
+     lambda run, lab: run(lab, N, alphas=[])),
+    ("alphas must ascend", "disentanglement", lambda run, lab: run(lab, N, alphas=[1, 0])),
+    ("coefficients must be a list of at least one number", "pair_errors stitched_negation",
+     lambda run, lab: run(lab, N, coefficients=[])),
+    ("coefficients must be a list of at least one number", "stitched_addition",
+     lambda run, lab: run(lab, N, coefficients=[0])),
+    ("a coefficient must be a finite", "cross_task_addition cross_task_negation cross_task_sum",
+     lambda run, lab: run(lab, N, coefficient="x")),
+    ("scales .* other than 0", "linear_gaps", lambda run, lab: run(lab, N, scales=[0])),
     # pairs
-    "one of a pair of tasks 'Nope'": [
-        of("cross_task", NONLINEAR, pairs=[("Signs", "Nope")]),
-        of("disentanglement", NONLINEAR, of=[("Signs", "Nope")]),
-    ],
-    "a pair is two different tasks, not Signs and Signs": [
-        of("disentanglement", NONLINEAR, of=[("Signs", "Signs")])
-    ],
-    "a pair is two different tasks, not Signs and Places and Vehicles": [
-        of("disentanglement", NONLINEAR, of=[TASKS[:3]]),
-        of("cross_task", NONLINEAR, pairs=[TASKS[:3]]),
-    ],
-    r"a pair is two different tasks, not Signs\.$": [of("cross_task", NONLINEAR, pairs=["Signs"])],
-    "there is no pair of tasks": [of("disentanglement", NONLINEAR, of=[])],
-    "n_pairs must be at least 1, not -1": [
-        of("disentanglement", NONLINEAR, n_pairs=-1),
-        of("search_box", NONLINEAR, n_pairs=-1),
-    ],
-    "n_pairs must be at least 1, not 0": [of("disentanglement", NONLINEAR, n_pairs=0)],
+    ("pair of tasks 'Nope'", "cross_task", lambda run, lab: run(lab, N, pairs=[("Signs", "Nope")])),
+    ("a pair of tasks 'Nope'", "disentanglement",
+     lambda run, lab: run(lab, N, of=[("Signs", "Nope")])),
+    ("two different tasks, not Signs and Signs", "disentanglement",
+     lambda run, lab: run(lab, N, of=[("Signs", "Signs")])),
+    ("two different tasks, not Signs and Places and Vehicles", "disentanglement",
+     lambda run, lab: run(lab, N, of=[TASKS[:3]])),
+    ("two different tasks, not Signs and Places and Vehicles", "cross_task",
+     lambda run, lab: run(lab, N, pairs=[TASKS[:3]])),
+    (r"two different tasks, not Signs\.$", "cross_task",
+     lambda run, lab: run(lab, N, pairs=["Signs"])),
+    ("there is no pair of tasks", "disentanglement", lambda run, lab: run(lab, N, of=[])),
+    ("n_pairs .* at least 1, not -1", "disentanglement search_box",
+     lambda run, lab: run(lab, N, n_pairs=-1)),
+    ("n_pairs .* at least 1, not 0", "disentanglement", lambda run, lab: run(lab, N, n_pairs=0)),
     # blocks and groups of models
-    r"block must be at most \d+, not 99": [
-        of("stitched_addition", NONLINEAR, block=99),
-        of("stitched_negation", NONLINEAR, block=99),
-    ],
-    "block must be at least 0, not -1": [of("stitched_negation", NONLINEAR, block=-1)],
-    "count must be at least 1, not 0": [of("averaging", count=0)],
-    "count must be at most 6, not 7": [of("averaging", count=7)],
+    (r"block must be at most \d+, not 99", "stitched_addition stitched_negation",
+     lambda run, lab: run(lab, N, block=99)),
+    ("block .* at least 0, not -1", "stitched_negation", lambda run, lab: run(lab, N, block=-1)),
+    ("count must be at least 1, not 0", "averaging", lambda run, lab: run(lab, count=0)),
+    ("count must be at most 6, not 7", "averaging", lambda run, lab: run(lab, count=7)),
     # networks that are trained from scratch
-    "unknown network 'foo'": [
-        of("theorem", "foo"),
-        lambda lab: experiments.theorem(lab.sibling(steps=20), "foo"),
-        of("scratch_linearity", "foo"),
-    ],
-    "setting, 'epochs': .*Choices: .*pretraining": [of("scratch_linearity", "mlp", epochs=3)],
-}
+    ("unknown network 'foo'", "theorem scratch_linearity", lambda run, lab: run(lab, "foo")),
+    ("unknown network 'foo'", "theorem", lambda run, lab: run(lab.sibling(steps=20), "foo")),
+    ("setting, 'epochs': .*Choices: .*pretraining", "scratch_linearity",
+     lambda run, lab: run(lab, "mlp", epochs=3)),
+]  # fmt: skip
 
 
 def refused(call, lab, told):
@@ -143,30 +114,18 @@ def refused(call, lab, told):
     assert "\n" not in error
 
 
-@pytest.mark.parametrize(
-    ("told", "call"), [(told, call) for told, calls in CALLS.items() for call in calls]
-)
-def test_it_is_refused_before_anything_is_trained(labs, told, call):
-    refused(call, labs["open"], told)
+@pytest.mark.parametrize(("told", "names", "call"), CALLS)
+def test_it_is_refused_before_anything_is_trained(labs, told, names, call):
+    for name in names.split():
+        refused(functools.partial(call, of(name)), labs["open"], told)
 
 
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda lab: merging(lab),
-        of("merging_rates"),
-        of("penalty_strengths", ["tau_jp"]),
-        of("disentanglement", NONLINEAR),
-        of("search_box", NONLINEAR),
-        of("cross_task", NONLINEAR),
-        of("cross_task_addition", NONLINEAR),
-        of("cross_task_sum", NONLINEAR),
-        of("pair_errors", NONLINEAR),
-        of("stitched_addition", NONLINEAR),
-    ],
-)
-def test_a_suite_of_one_task_has_nothing_to_compare(labs, call):
-    refused(call, labs["alone"], "at least two tasks, not Signs alone")
+def test_a_suite_of_one_task_has_nothing_to_compare(labs):
+    names = "disentanglement search_box cross_task cross_task_addition cross_task_sum pair_errors"
+    calls = [(of(name), N) for name in [*names.split(), "stitched_addition"]]
+    calls += [(merging,), (of("merging_rates"),), (of("penalty_strengths"), ["tau_jp"])]
+    for run, *more in calls:
+        refuses("at least two tasks, not Signs alone", run, labs["alone"], *more)
 
 
 @pytest.mark.parametrize(
@@ -183,9 +142,6 @@ def test_coefficients_of_closed_vocabularies_begin_at_0(labs, lambdas, told):
     refused(lambda lab: experiments.closed_addition(lab, lambdas=lambdas), labs["closed"], told)
 
 
-def test_models_that_have_a_head_each_are_not_averaged(labs):
+def test_heads_of_their_own_and_no_methods(labs):
     refused(experiments.averaging, labs["trained"], "under one head.*take a lab with head='probe'")
-
-
-def test_no_methods_are_the_pretrained_model_alone(labs):
     assert set(experiments.single(labs["open"], [])["method"]) == {"pretrained"}

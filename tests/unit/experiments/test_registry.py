@@ -8,7 +8,6 @@ import pandas as pd
 import pytest
 
 from tasklab import experiments, figures
-from tasklab.errors import TasklabError
 from tasklab.experiments import registry
 from tasklab.experiments.registry import REGISTRY, experiment
 from tasklab.records.schema import COMPARISONS, EXPERIMENTS, Declared, Rows
@@ -16,23 +15,22 @@ from tasklab.records.table import tidy
 from tests.helpers import refuses
 
 
-def test_the_stub_lists_all():
+def test_names_units_and_modules():
     stub = Path(experiments.__file__).with_suffix(".pyi").read_text("utf-8")
     assert stub == experiments._stub(), "an experiment is new or gone: run `make stubs`"
-
-
-def test_every_experiment_is_a_name_of_the_package():
     for name, entry in REGISTRY.items():
         assert getattr(experiments, name) is entry.call
         assert entry.summary.endswith("."), name
-
-
-def test_a_metric_has_one_unit():
     units = defaultdict(set)
     for rows in EXPERIMENTS.values():
         for metric, unit in rows.metrics.items():
             units[metric].add(unit)
     assert {metric for metric, several in units.items() if len(several) > 1} == set()
+    declared = Declared()
+    declared.declare("norms", 1, "here")
+    declared.declare("norms", 2, "here")  # a cell that runs again
+    declared.declare("norms", 2, "there")
+    refuses("'norms' of there is declared in here already", declared.declare, "norms", 3, "there")
 
 
 @pytest.mark.parametrize("name", [name for name, rows in EXPERIMENTS.items() if rows.figure])
@@ -58,14 +56,5 @@ def test_a_declaration_is_all_that_records_and_claims_need(monkeypatch):
     assert table["axis"].tolist() == ["z"]
     assert set(COMPARISONS["halves"](None, table, table)) == {"left", "right"}
     assert registry.find("turns").call is turns
-    with pytest.raises(TasklabError, match="unknown metric of the experiment 'turns', 'angel'"):
-        tidy([{**row, "metric": "angel", "value": 90.0}])
+    refuses("'turns', 'angel'", tidy, [{**row, "metric": "angel", "value": 90.0}])
     refuses("unknown experiment 'turn': did you mean 'turns'", registry.find, "turn")
-
-
-def test_a_name_is_declared_in_one_module():
-    declared = Declared()
-    declared.declare("norms", 1, "here")
-    declared.declare("norms", 2, "here")  # a cell that runs again
-    declared.declare("norms", 2, "there")
-    refuses("'norms' of there is declared in here already", declared.declare, "norms", 3, "there")

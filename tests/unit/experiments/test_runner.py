@@ -33,17 +33,13 @@ def test_what_another_process_measures_comes_last_and_records_stay_in_order(lab,
 
     lab.store.made = {("nonlinear", 0), ("posthoc", 0)}
     rows = runner.records(lab, "single", ["nonlinear", "posthoc"], measure)
-    assert [(row["method"], row["seed"]) for row in rows] == [
-        ("nonlinear", 0),
-        ("nonlinear", 1),
-        ("posthoc", 0),
-        ("posthoc", 1),
-    ]
+    expected = [("nonlinear", 0), ("nonlinear", 1), ("posthoc", 0), ("posthoc", 1)]
+    assert [(row["method"], row["seed"]) for row in rows] == expected
     assert measured == [("nonlinear", 1), ("posthoc", 1), ("nonlinear", 0), ("posthoc", 0)]
 
 
-def test_models_that_share_an_encoder_do_not_share_their_accuracies(tmp_path):
-    """The closed model has a head of its own, untrained, on the open one's encoder."""
+def test_keys_of_encoders_and_orders(tmp_path):
+    # The closed model has a head of its own, untrained, on the open one's encoder.
     values = {}
     for model in ("mini_clip_large", "mini"):
         lab = Lab(model=model, steps=2, tasks=("Signs", "Places"), store_root=tmp_path)
@@ -51,9 +47,6 @@ def test_models_that_share_an_encoder_do_not_share_their_accuracies(tmp_path):
         assert set(table["model"]) == {model}
         values[model] = table["value"].mean()
     assert values["mini"] > values["mini_clip_large"]
-
-
-def test_the_order_of_tasks_is_part_of_a_key_where_it_is_not_the_suites(tmp_path):
     lab = Lab(model="mini_xs", steps=2, store_root=tmp_path, progress=False)
     trials = [
         runner.Trial(lab=lab, experiment="merging", method="pretrained", seed=0, tasks=tasks)

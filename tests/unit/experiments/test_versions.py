@@ -26,30 +26,6 @@ def test_the_lock_is_of_this_code():
     changed = [home for home, entry in versions._locked().items() if entry["code"] != now(home)]
     assert not changed, "same numbers as before: run `make same`; others: `make new OF=...`"
 
-
-def now(home):
-    return versions.code(home)
-
-
-def test_a_key_tells_of_code_that_changed(locked):
-    code = now("tasklab.experiments.editing")
-    assert locked({"code": code, "name": ""}) == {}  # keys are those of the first edition
-    assert locked({"code": code, "name": "abc"}) == {"code": "abc"}
-    assert locked({"code": "older", "name": ""}) == {"code": code}
-    assert locked({"code": "older", "name": "abc"}) == {"code": code}
-
-
-def test_a_new_name_is_given_to_those_that_are_named(locked, monkeypatch):
-    code = now("tasklab.experiments.editing")
-    locked({"code": "older", "name": ""})
-    monkeypatch.setattr(versions, "REGISTRY", type("", (), {"homes": lambda: [editing.__name__]}))
-    versions.lock(["editing"])
-    assert versions.version(editing.alone) == {"code": code}
-    versions.lock()
-    assert versions._locked() == {editing.__name__: {"code": code, "name": code}}
-
-
-def test_a_function_of_a_notebook_is_its_own_version():
     def made(text):
         there = {"__name__": "__main__"}
         exec(text, there)
@@ -59,6 +35,25 @@ def test_a_function_of_a_notebook_is_its_own_version():
     assert one == made("def measure(trial):\n    return [1]  # the same\n")
     assert one != made("def measure(trial):\n    return [2]\n")
     assert set(one) == {"code"}
+
+
+def now(home):
+    return versions.code(home)
+
+
+def test_keys_follow_the_locked_code(locked, monkeypatch):
+    code = now("tasklab.experiments.editing")
+    assert locked({"code": code, "name": ""}) == {}  # keys are those of the first edition
+    assert locked({"code": code, "name": "abc"}) == {"code": "abc"}
+    assert locked({"code": "older", "name": ""}) == {"code": code}
+    assert locked({"code": "older", "name": "abc"}) == {"code": code}
+    code = now("tasklab.experiments.editing")
+    locked({"code": "older", "name": ""})
+    monkeypatch.setattr(versions, "REGISTRY", type("", (), {"homes": lambda: [editing.__name__]}))
+    versions.lock(["editing"])
+    assert versions.version(editing.alone) == {"code": code}
+    versions.lock()
+    assert versions._locked() == {editing.__name__: {"code": code, "name": code}}
 
 
 def test_the_version_is_in_the_key(monkeypatch):

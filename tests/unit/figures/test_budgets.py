@@ -42,12 +42,18 @@ def test_methods_are_curves_over_their_accuracy_alone(over, first):
     assert len(drawn(lengths)) == 2 and "norm" in lengths.get_ylabel()
 
 
-def test_two_rates_of_equal_accuracy_stay_two_points():
+def test_rates_of_equal_accuracy_and_of_nothing():
     rows = budget(rates=(1e-4, 1.5e-4, 2e-4))
     same = (rows["metric"] == "single") & (rows["lr"] > 1e-4)
     rows.loc[same, "value"] = 90.0
     sums = figures.budget_curves(rows).axes[0]
     assert len(drawn(sums)[figures.COLOURS["nonlinear"]]) == 3
+    for figure in (figures.budget_curves, figures.growth, figures.rate_search):
+        assert figures.once_recorded(figure, nothing()) is None
+    one = tidy([{"experiment": "single", "metric": "single", "method": "nonlinear",
+                 "model": "mini", "task": "Signs", "seed": 0, "value": 1.0, "n": 9}])  # fmt: skip
+    with pytest.raises(NothingToDrawError, match="one length"):
+        figures.growth(one)
 
 
 def test_growth_is_over_the_samples_seen():
@@ -61,9 +67,6 @@ def test_growth_is_over_the_samples_seen():
     (line,) = axes.lines
     assert line.get_xydata().tolist() == [[3.0, 61.0], [30.0, 71.0], [100.0, 81.0]]
     assert axes.get_xscale() == "log" and axes.get_ylabel() == "single-task accuracy (%)"
-
-
-def test_growth_draws_the_error_of_the_search_box():
     common = {"experiment": "search_box", "metric": "xi_classifier_box", "method": "nonlinear"}
     rows = [
         {**common, "model": model, "task": task, "seed": 0, "value": value, "n": 100}
@@ -97,12 +100,3 @@ def test_the_chosen_rate_is_the_best_mean_over_tasks():
     others = tidy([{**row, "model": model} for row in rows for model in ("mini", "mini_t5")])
     titles = [axes.get_title() for axes in figures.rate_search(others).axes]
     assert titles == ["CLIP", "T5"]
-
-
-def test_nothing_is_drawn_of_nothing():
-    for figure in (figures.budget_curves, figures.growth, figures.rate_search):
-        assert figures.once_recorded(figure, nothing()) is None
-    one = tidy([{"experiment": "single", "metric": "single", "method": "nonlinear",
-                 "model": "mini", "task": "Signs", "seed": 0, "value": 1.0, "n": 9}])  # fmt: skip
-    with pytest.raises(NothingToDrawError, match="one length"):
-        figures.growth(one)

@@ -50,7 +50,7 @@ def records(seeds=(0,)):
     return tidy(rows)
 
 
-def test_every_role_has_a_look_of_its_own():
+def test_roles_have_looks_and_models_names():
     assert len({colour for _, colour, _ in SCHEMES.values()}) == len(SCHEMES)
     assert len({marker for _, _, marker in SCHEMES.values()}) == len(SCHEMES)
     assert set(SCHEMES) <= set(zoo.FAMILIES[1])
@@ -59,9 +59,10 @@ def test_every_role_has_a_look_of_its_own():
     assert list(looks(df)) == [MODELS[1], MODELS[0]]  # in the paper's order
     other = looks(df.assign(model="mini_t5"))
     assert other["mini_t5"][0] == "T5"
+    assert figures.scheme("timm/resnet50.a1_in1k") == "timm/resnet50.a1_in1k"
 
 
-def test_curves_start_at_probing():
+def test_curves_and_regimes_have_their_lines():
     figure = figures.lambda_curves(records(seeds=(0, 1)))
     whole, near = figure.axes
     drawn = {to_hex(line.get_color()): line for line in whole.lines[::-1]}
@@ -73,13 +74,24 @@ def test_curves_start_at_probing():
     gains = [line.get_ydata() for line in near.lines if len(line.get_xdata()) == 3]
     assert sorted(float(g[-1]) for g in gains) == pytest.approx([-8.0, 3.0])
     refuses("nothing to draw", lambda: figures.lambda_curves(records(), method="attention"))
+    figure = figures.regimes(records(seeds=(0, 1)))
+    (axes,) = figure.axes
+    joined = [line for line in axes.lines if line.get_marker() in ("", "None")]
+    ends = sorted(tuple(float(x) for x in line.get_xdata()) for line in joined)
+    # The sum's accuracy and that of single tasks, 92 and 93 with two seeds.
+    joins = [pair for pair in ends if pair[1] - pair[0] > 2]
+    np.testing.assert_allclose(joins, [(52, 92.5), (53, 92.5), (82, 92.5), (83, 92.5)])
+    spread = [pair for pair in ends if 0 < pair[1] - pair[0] < 2]
+    np.testing.assert_allclose(spread, [(92.5 - np.sqrt(0.5), 92.5 + np.sqrt(0.5))] * 4)
+    assert len(figure.legends[0].get_texts()) == 5
+    refuses("'full'", lambda: figures.regimes(records().query("method != 'full'")))
 
 
 def means(column):
     return [tuple(side and side[0] for side in cell) for cell in column]
 
 
-def test_table_one_has_ours_beside_the_papers():
+def test_tables_have_ours_beside_the_papers():
     table = figures.closed_table(records(seeds=(0, 1))).data
     assert table["pre-training"].tolist() == [SCHEMES["sup_few"][0], SCHEMES["mae"][0]]
     assert means(table["probing"]) == [(80.0, 72.1), (90.0, 62.8)]
@@ -92,9 +104,6 @@ def test_table_one_has_ours_beside_the_papers():
     assert [theirs for _, theirs in means(third["normalised"])] == [46.5, 26.9]
     own = figures.closed_table(records().assign(model="timm/resnet50"))
     assert "(" not in own.to_html().partition("</style>")[2]
-
-
-def test_table_four_compares_what_trains():
     df = records()
     df = df[df["model"] == MODELS[0]].assign(model="mini_s", vocabulary="open")
     df["method"] = df["method"].replace("probe", "pretrained")
@@ -104,20 +113,6 @@ def test_table_four_compares_what_trains():
     assert [ours for ours, _ in means(table["sum, at λ"])] == pytest.approx([82.0, 52.0])
     assert table["normalised"][0][1] is None
     refuses("nothing to show", lambda: figures.open_table(records()))
-
-
-def test_regimes_are_two_lines_a_scheme():
-    figure = figures.regimes(records(seeds=(0, 1)))
-    (axes,) = figure.axes
-    joined = [line for line in axes.lines if line.get_marker() in ("", "None")]
-    ends = sorted(tuple(float(x) for x in line.get_xdata()) for line in joined)
-    # The sum's accuracy and that of single tasks, 92 and 93 with two seeds.
-    joins = [pair for pair in ends if pair[1] - pair[0] > 2]
-    np.testing.assert_allclose(joins, [(52, 92.5), (53, 92.5), (82, 92.5), (83, 92.5)])
-    spread = [pair for pair in ends if 0 < pair[1] - pair[0] < 2]
-    np.testing.assert_allclose(spread, [(92.5 - np.sqrt(0.5), 92.5 + np.sqrt(0.5))] * 4)
-    assert len(figure.legends[0].get_texts()) == 5
-    refuses("'full'", lambda: figures.regimes(records().query("method != 'full'")))
 
 
 def test_maps_tell_the_mean_of_their_box():
@@ -154,7 +149,7 @@ def test_subsets_show_means_and_what_they_gain():
     assert [at_two.min(), at_two.max()] == pytest.approx([8.0, 10.0])  # a deviation over subsets
 
 
-def test_rates_mark_the_best_and_what_diverged():
+def test_rates_and_linearity_are_marked():
     rows = [
         row("learning_rate", "nonlinear", "single", value, lr=lr, split="validation")
         for lr, value in ((1e-4, 50.0), (1e-3, 60.0))
@@ -166,9 +161,6 @@ def test_rates_mark_the_best_and_what_diverged():
     at = {line.get_marker(): line.get_xdata().tolist() for line in tuned.lines}
     assert at["x"] == [0.1] and [1e-3] in [line.get_xdata().tolist() for line in tuned.lines]
     assert [41.0, 41.0] in [list(line.get_ydata()) for line in probe.lines]
-
-
-def test_linearity_against_what_is_kept():
     df = records()
     rows = [
         row("ctl", "nonlinear", "distance", value, model=model, task=task, alpha=0.5, block=0)
@@ -181,20 +173,7 @@ def test_linearity_against_what_is_kept():
     assert gains == pytest.approx({0.1: -8.0, 0.2: 3.0})
 
 
-def test_ways_are_compared_by_their_gain():
-    figure = figures.ways_after_probing(records(seeds=(0, 1)), ["nonlinear", "full"])
-    left, right = figure.axes
-    # In the paper's order, supervised first; of each the non-linear sum above the other.
-    assert [x for _, x in marked(left)] == pytest.approx([3.0, -27.0, -8.0, -38.0])
-    names = [t.get_text().replace("\n", " ") for t in left.get_yticklabels()]
-    assert names == [SCHEMES["sup_few"][0], SCHEMES["mae"][0]]
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == [
-        figures.METHOD_LABEL["nonlinear"], figures.METHOD_LABEL["full"],
-    ]  # fmt: skip
-    assert {x for _, x in marked(right)} == {0.1}
-
-
-def test_the_price_of_a_gain():
+def test_gains_have_a_price():
     values = {"seconds_features": 2.0, "seconds_probe": 1.0, "seconds_finetune": 27.0}
     rows = [
         row("closed_cost", "nonlinear" if name.endswith("tune") else "probe", name, value, task=t)
@@ -205,9 +184,6 @@ def test_the_price_of_a_gain():
     assert found["pre-training"] == SCHEMES["mae"][0] == figures.scheme(MODELS[0])
     assert (found["probing (s)"], found["addition (s)"], found["times"]) == (6.0, 60.0, 10.0)
     assert found["gain (points)"] == pytest.approx(-8.0)
-
-
-def test_what_all_subsets_took():
     rows = [
         row("subsets", "full", "absolute", 50.0, task="all", subset=name, n_tasks=1)
         for name in TASKS
@@ -216,7 +192,13 @@ def test_what_all_subsets_took():
         rows.append(row("closed_cost", "full", metric, value, task="all"))
     (found,) = figures.subset_cost(tidy(rows)).to_dict("records")
     assert (found["groups"], found["coefficients tried"], found["seconds"]) == (2, 9.0, 30.0)
-
-
-def test_a_model_of_no_family_has_its_name():
-    assert figures.scheme("timm/resnet50.a1_in1k") == "timm/resnet50.a1_in1k"
+    figure = figures.ways_after_probing(records(seeds=(0, 1)), ["nonlinear", "full"])
+    left, right = figure.axes
+    # In the paper's order, supervised first; of each the non-linear sum above the other.
+    assert [x for _, x in marked(left)] == pytest.approx([3.0, -27.0, -8.0, -38.0])
+    names = [t.get_text().replace("\n", " ") for t in left.get_yticklabels()]
+    assert names == [SCHEMES["sup_few"][0], SCHEMES["mae"][0]]
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == [
+        figures.METHOD_LABEL["nonlinear"], figures.METHOD_LABEL["full"],
+    ]  # fmt: skip
+    assert {x for _, x in marked(right)} == {0.1}

@@ -96,7 +96,7 @@ def test_averages_beside_ensembles():
     assert axes.get_xlim() == axes.get_ylim()
 
 
-def test_stitched_models_go_to_the_axis_of_their_task(stitched):
+def test_stitched_models_have_axes_and_depths(stitched):
     figure = figures.stitched_addition(stitched[stitched["block"] == 1])
     axes = shown(figure)[0]
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("Signs (%)", "Places (%)")
@@ -106,9 +106,6 @@ def test_stitched_models_go_to_the_axis_of_their_task(stitched):
     np.testing.assert_allclose(second.get_xdata(), [10.5, 11.0])
     np.testing.assert_allclose(both.get_ydata(), [20.5, 21.0])
     np.testing.assert_allclose(edited.get_ydata(), [30.5, 31.0])
-
-
-def test_stitching_against_depth(stitched):
     panels = shown(figures.stitched_depth(stitched[stitched["alpha"] == 1]))
     assert [axes.get_title() for axes in panels] == [p.replace("+", "\nand ") for p in PAIRS[:2]]
     np.testing.assert_allclose(panels[0].lines[2].get_ydata(), 21.0)
@@ -150,7 +147,7 @@ def scratch():
     return pd.DataFrame(along), pd.DataFrame(features).astype({"block": "Int64"})
 
 
-def test_segments_tell_the_own_task_from_the_other_and_from_pretraining(scratch):
+def test_segments_and_emergence_of_small_networks(scratch):
     along, features = scratch
     figure = figures.segments(along, features)
     loss, accuracy, distance = shown(figure)
@@ -165,9 +162,6 @@ def test_segments_tell_the_own_task_from_the_other_and_from_pretraining(scratch)
         assert axes.get_xticks().tolist() == [0, 0.25, 0.5, 0.75, 1]
         assert axes.get_xlim() == loss.get_xlim()
         assert axes.get_subplotspec().rowspan.start == 0
-
-
-def test_emergence_has_a_column_a_condition_and_its_epochs_along(scratch):
     _, features = scratch
     figure = figures.emergence([("pre-training", features)], ["pretraining"])
     top, bottom = shown(figure)

@@ -36,11 +36,8 @@ def records():
     return tidy(rows)
 
 
-def test_labels_cover_the_schema():
+def test_tables_and_correlations_have_a_column_a_way_or_an_encoder():
     assert set(METRIC_LABEL) == set(EXPERIMENTS["crossing"].metrics)
-
-
-def test_the_table_has_a_column_a_way_or_an_encoder():
     table = figures.crossing_table(records()).set_index("metric")
     assert table.columns.tolist() == ["unit", "non-linear", "linearized"]
     by = table["non-linear"]
@@ -53,9 +50,6 @@ def test_the_table_has_a_column_a_way_or_an_encoder():
     assert np.isnan(table.loc["loss in the merge: TIES", "supervised, fewer classes"])
     other = records().replace({"model": {"mini_few": "mini_convnext"}})
     assert figures.crossing_table(other, encoders=True).columns[-1] == "ConvNeXt"
-
-
-def test_correlations_of_each_way_and_encoder_stand_side_by_side():
     table = figures.foretold_table(records())
     assert table.columns.tolist() == ["non-linear", "linearized", "supervised, fewer classes"]
     assert table.index[0] == "distance from linearity"
@@ -72,24 +66,16 @@ def test_correlations_of_each_way_and_encoder_stand_side_by_side():
     assert figures.once_recorded(figures.foretold_within, nothing()) is None
 
 
-def test_correlations_are_drawn_with_their_intervals():
+def test_correlations_have_intervals_and_merges_panels():
     pair, whole = figures.merging_foretold(records()).axes
     labels = [text.get_text() for text in pair.get_yticklabels()]
     assert {"distance from linearity", "single-task accuracy", "norm of the vector"} <= set(labels)
     at = labels.index("distance from linearity")
-    points = [
-        float(x)
-        for line in pair.lines
-        if line.get_markersize() == 6
-        for x, y in zip(line.get_xdata(), line.get_ydata(), strict=True)
-        if round(float(y)) == at and x == x
-    ]
+    lines = [line.get_xydata() for line in pair.lines if line.get_markersize() == 6]
+    points = [float(x) for xy in lines for x, y in xy if round(float(y)) == at and x == x]
     assert points == [pytest.approx(1.0)]
     assert whole.get_xlim() == (-1.05, 1.05)
     assert figures.once_recorded(figures.merging_foretold, nothing()) is None
-
-
-def test_merges_are_panels_of_their_own_where_they_are_recorded():
     panels = figures.merging_foretold(records(), IN_MERGES).axes
     assert [axes.get_title() for axes in panels] == [
         "TIES", "TSV-M", "RegMean", "WUDI's minimum", "best on the span"]  # fmt: skip

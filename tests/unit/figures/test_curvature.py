@@ -90,7 +90,7 @@ def test_each_predictor_has_a_panel_with_all_pairs(pairs, fits):
     assert labels == ["Textures", "Scenes"]
 
 
-def test_the_line_of_equality_runs_through_what_is_shown(pairs, fits):
+def test_lines_groups_and_lengths_are_told_apart(pairs, fits):
     reached = pairs.assign(value=pairs["bound"])
     axes = figures.gap_against_bound(reached, fits).axes[0]
     line = axes.lines[-1]
@@ -100,29 +100,19 @@ def test_the_line_of_equality_runs_through_what_is_shown(pairs, fits):
     # Far below the bound there is nothing to show of it, and the axes stay where they are.
     axes = figures.gap_against_bound(pairs.assign(value=1e-6 * pairs["bound"]), fits).axes[0]
     assert not axes.lines and axes.get_ylim()[1] < 1e-3
-
-
-def test_many_groups_differ_in_colour_or_marker():
     looks = figures.group_looks([str(i) for i in range(30)])
     assert len({look[1:] for look in looks.values()}) == 30
-
-
-def test_lengths_are_shades_of_one_ramp_and_seeds_alike(pairs, fits):
+    figure = figures.gap_against_bound(pairs.drop(columns="group"), fits)
+    assert not figure.legends
+    assert len(dots(shown(figure)[1])) == len(pairs)
     lengths = {"Textures": "10 epochs", "Scenes": "5 epochs"}
     seeds = [f"{lengths[group]}, seed {i % 3}" for i, group in enumerate(pairs["group"])]
     figure = figures.gap_against_bound(pairs.assign(group=seeds), fits)
     labels = [text.get_text() for text in figure.legends[0].get_texts()]
     assert labels == ["5 epochs", "10 epochs"]
     looks = figures.group_looks(["10 epochs", "0 epochs", "5 epochs"])
-    assert [sum(to_rgb(look[1])) for look in looks.values()] == sorted(
-        (sum(to_rgb(look[1])) for look in looks.values()), reverse=True
-    )
-
-
-def test_without_groups_there_is_no_legend(pairs, fits):
-    figure = figures.gap_against_bound(pairs.drop(columns="group"), fits)
-    assert not figure.legends
-    assert len(dots(shown(figure)[1])) == len(pairs)
+    expected = sorted((sum(to_rgb(look[1])) for look in looks.values()), reverse=True)
+    assert [sum(to_rgb(look[1])) for look in looks.values()] == expected
 
 
 def test_the_form_has_means_quartiles_and_a_baseline(sums):

@@ -55,14 +55,11 @@ def choices(methods=("nonlinear", "posthoc", "linearized"), seeds=2):
     return pd.DataFrame(rows)
 
 
+THREE = ("nonlinear", "posthoc", "linearized")
 DRAWN = {
     "heatmaps": lambda: disentanglement.heatmaps(maps()),
-    "three methods": lambda: disentanglement.heatmaps(
-        maps(("nonlinear", "posthoc", "linearized"), PAIRS[:2]), "xi_representation"
-    ),
-    "one pair": lambda: disentanglement.heatmaps(
-        maps(("nonlinear", "posthoc", "linearized"), PAIRS[:1])
-    ),
+    "three methods": lambda: disentanglement.heatmaps(maps(THREE, PAIRS[:2]), "xi_representation"),
+    "one pair": lambda: disentanglement.heatmaps(maps(THREE, PAIRS[:1])),
     "one map": lambda: disentanglement.heatmaps(maps(("nonlinear",), PAIRS[:1])),
     "by model": lambda: disentanglement.heatmaps(by_model(), across="model"),
     "exact_curve": lambda: disentanglement.exact_curve(curves()),
@@ -88,10 +85,20 @@ def test_heatmaps_put_alpha_1_across_and_average_seeds():
     assert scale_of(figure).get_xlabel().endswith("4 cells")
 
 
-def test_a_dollar_in_a_task_is_no_formula():
+def test_columns_are_models_with_their_names():
     figure = disentanglement.heatmaps(maps(pairs=[r"$\frac$+b$"]))
     labels = [text.get_text() for text in texts(figure)]
     assert [x for x in labels if r"\$\frac\$" in x] and [x for x in labels if r"b\$" in x]
+    figure = disentanglement.heatmaps(by_model(), across="model")
+    assert [axes.get_title().split("\n")[1] for axes in figure.axes[:3]] == [
+        "smallest CLIP", "CLIP", "c"]  # fmt: skip
+    refuses("one pair", lambda: disentanglement.heatmaps(maps(), across="seed"))
+    rows = by_model()
+    lacks = (rows["model"] == MODELS[0]) & (rows["method"] == "posthoc")
+    rows["method"] = rows["method"].mask(lacks, "linearized")  # which comes after, not before
+    panels = [a for a in disentanglement.heatmaps(rows, across="model").axes if a.get_title()]
+    names = [axes.get_title().split("\n")[1] for axes in panels]
+    assert names == [*names[:3], *names[:3]] and len(set(names)) == 3
 
 
 def scale_of(figure):
@@ -106,31 +113,12 @@ def by_model():
     return pd.concat(parts, ignore_index=True)
 
 
-def test_columns_may_be_models_and_name_them():
-    figure = disentanglement.heatmaps(by_model(), across="model")
-    assert [axes.get_title().split("\n")[1] for axes in figure.axes[:3]] == [
-        "smallest CLIP", "CLIP", "c"]  # fmt: skip
-    refuses("one pair", lambda: disentanglement.heatmaps(maps(), across="seed"))
-
-
-def test_a_column_keeps_to_one_model_whatever_methods_each_has():
-    rows = by_model()
-    lacks = (rows["model"] == MODELS[0]) & (rows["method"] == "posthoc")
-    rows["method"] = rows["method"].mask(lacks, "linearized")  # which comes after, not before
-    panels = [a for a in disentanglement.heatmaps(rows, across="model").axes if a.get_title()]
-    names = [axes.get_title().split("\n")[1] for axes in panels]
-    assert names == [*names[:3], *names[:3]] and len(set(names)) == 3
-
-
-def test_low_errors_are_light_and_the_scale_is_shared():
+def test_scales_are_shared_and_boxes_told_apart():
     figure = disentanglement.heatmaps(maps(), "xi_representation")
     meshes = [axes.collections[0] for axes in figure.axes[:6]]
     assert {mesh.norm.vmax for mesh in meshes} == {33.5}  # |-3| + 10 |-3| + 1/2
     light, dark = (sum(meshes[0].cmap(x)[:3]) for x in (0.0, 1.0))
     assert light > 2.5 > dark
-
-
-def test_the_scale_tells_boxes_apart_and_says_what_is_beyond_it():
     tops = {}
     for factor in (1, 5, 20):  # of a mean of 6 % in the box, and of 33.5 % at the corner
         df = maps().assign(value=lambda t, f=factor: t["value"] * f)
@@ -141,16 +129,13 @@ def test_the_scale_tells_boxes_apart_and_says_what_is_beyond_it():
         tops[factor] = norm.vmax, bar._colorbar.extend
         assert norm(norm.vmax / 4) == pytest.approx(0.5)  # of square roots
     assert tops == {1: (100, "neither"), 5: (100, "max"), 20: (200, "max")}
-
-
-def test_another_box_has_another_mean():
     figure = disentanglement.heatmaps(maps(points=7), box=(-1, 1))
     assert scale_of(figure).get_xlabel().endswith("9 cells")
     # |a| and 10 |a| are 2/3 and 20/3 on average over -1, 0, 1, and half a seed
     assert "7.8 %" in figure.axes[0].get_title()
 
 
-def test_exact_curve_averages_steps_of_different_tasks():
+def test_exact_curves_have_steps():
     figure = disentanglement.exact_curve(curves(("linearized",)))
     step, grid, *chosen = figure.axes[0].lines
     assert step.get_drawstyle() == "steps-post"
@@ -159,9 +144,12 @@ def test_exact_curve_averages_steps_of_different_tasks():
     assert grid.get_ydata().tolist() == [65, 80, 70]
     assert [line.get_xdata()[0] for line in chosen] == [0.5, 0.49]
     assert [line.get_ydata()[0] for line in chosen] == [80, 80]
+    _, near = disentanglement.exact_curve(curves(("linearized",))).axes[:2]
+    low, high = near.get_ylim()  # the mean is 80 from 1/3 to 2/3
+    assert low < 80 < high and near.get_xlim() == pytest.approx((0.41, 0.58))
 
 
-def test_own_coefficients_and_their_gains_are_drawn():
+def test_own_coefficients_are_drawn_and_missing_records_say_so():
     figure = disentanglement.per_task_coefficients(choices(("posthoc",)))
     left, right = figure.axes[:2]
     expected = [(i, pytest.approx(0.1 + 0.2 * i)) for i in range(5)]
@@ -171,20 +159,10 @@ def test_own_coefficients_and_their_gains_are_drawn():
     (_, validation), (_, test) = marked(right)
     assert (validation, test) == (pytest.approx(3), pytest.approx(-0.5))
     assert right.get_yticklabels()[0].get_text().replace("\n", " ") == METHOD_LABEL["posthoc"]
-
-
-def test_missing_records_say_so():
     with pytest.raises(TasklabError, match="no records of 'xi_classifier'"):
         disentanglement.heatmaps(maps().query("metric == 'xi_representation'"))
     refuses("xi_representation", lambda: disentanglement.heatmaps(maps(), "xi"))
     with pytest.raises(TasklabError, match="normalised_exact test"):
         disentanglement.exact_curve(curves().query("split == 'validation'"), "test")
-    with pytest.raises(TasklabError, match="one seed"):
-        disentanglement.exact_curve(pd.concat([curves(), curves().assign(seed=1)]))
+    refuses("one seed", disentanglement.exact_curve, pd.concat([curves(), curves().assign(seed=1)]))
     refuses("normalised_own", lambda: disentanglement.per_task_coefficients(curves()))
-
-
-def test_a_window_without_a_step_shows_the_value_that_holds_there():
-    _, near = disentanglement.exact_curve(curves(("linearized",))).axes[:2]
-    low, high = near.get_ylim()  # the mean is 80 from 1/3 to 2/3
-    assert low < 80 < high and near.get_xlim() == pytest.approx((0.41, 0.58))

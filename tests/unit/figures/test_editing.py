@@ -50,14 +50,9 @@ def synthetic(seeds):
 
 
 FROM_RECORDS = (
-    figures.single_task,
-    figures.per_task,
-    figures.nonlinear_advantage,
-    figures.alone_against_sum,
-    figures.addition_curves,
-    figures.addition_bars,
-    figures.negation,
-)
+    figures.single_task, figures.per_task, figures.nonlinear_advantage, figures.alone_against_sum,
+    figures.addition_curves, figures.addition_bars, figures.negation,
+)  # fmt: skip
 
 
 def test_points_are_means_with_the_spread_of_seeds_on_fitted_axes():
@@ -81,7 +76,7 @@ def test_points_are_means_with_the_spread_of_seeds_on_fitted_axes():
     assert told == ["± standard deviation of 3 seeds (dots)", "pre-trained"]
 
 
-def test_intervals_are_those_of_the_test_images():
+def test_intervals_are_of_test_images_and_missing_records_say_so():
     axes = figures.single_task(synthetic(1)).axes[0]
     assert [t.get_text() for t in axes.get_yticklabels()] == [*TASKS, "mean"]
     low, high = wilson(0.8 * 500, 500)
@@ -91,6 +86,10 @@ def test_intervals_are_those_of_the_test_images():
     assert sorted(last) == pytest.approx([78.5, 79.5, 80.5, 81.5])  # means over the tasks
     strokes = [path.vertices[0, 0] for path in axes.collections[-1].get_paths()]
     assert strokes == pytest.approx([50, 51, 52, 53, 51.5])  # the pre-trained model
+    alone = synthetic(1)[lambda df: df["experiment"] == "single"]
+    refuses("no records of 'negation test'", figures.negation, alone)
+    with pytest.raises(TasklabError, match="no records of 'nonlinear'"):
+        figures.nonlinear_advantage(alone[alone["method"] != "nonlinear"])
 
 
 @pytest.mark.parametrize(
@@ -103,13 +102,10 @@ def test_a_model_from_random_weights_is_not_called_pretrained(init, label):
     assert ("pre-trained" in told) == (init == "pretrained")
 
 
-def test_chosen_coefficient_is_marked():
+def test_curves_mark_choices_lines_and_spreads():
     lines = figures.addition_curves(synthetic(1), n_tasks=4).axes[0].lines
     marks = [line.get_xdata()[0] for line in lines if len(line.get_xdata()) == 1]
     assert marks == [0.25] * len(WAYS)
-
-
-def test_curves_are_means_with_the_spread_of_seeds():
     left = figures.addition_curves(synthetic(2), n_tasks=4).axes[0]
     curve = left.lines[0]
     assert curve.get_xdata().tolist() == [0.0, 0.25, 0.5, 1.0]
@@ -120,38 +116,22 @@ def test_curves_are_means_with_the_spread_of_seeds():
     assert np.ptp(at_half) == pytest.approx(2 * np.sqrt(0.5))  # of the seeds' two values
     (alone, *_) = figures.addition_curves(synthetic(1)).axes[0].collections
     assert not alone.get_paths()  # one seed has no spread
-
-
-def test_negation_shows_the_95_percent_line():
     control = figures.negation(synthetic(2)).axes[1]
     assert 0.95 * 58 in [line.get_xdata()[0] for line in control.lines]
-
-
-def test_missing_records_say_so():
-    alone = synthetic(1)[lambda df: df["experiment"] == "single"]
-    refuses("no records of 'negation test'", figures.negation, alone)
-    with pytest.raises(TasklabError, match="no records of 'nonlinear'"):
-        figures.nonlinear_advantage(alone[alone["method"] != "nonlinear"])
 
 
 ODD = r"$\frac$ of 5$"
 
 
-def test_a_dollar_in_a_task_is_no_formula():
+def test_a_dollar_in_a_name_is_no_formula():
     records = synthetic(1)
     records["task"] = records["task"].replace("Signs", ODD)
     shown = [text._preprocess_math(text.get_text()) for text in texts(figures.per_task(records))]
     assert (ODD, False) in shown
-
-
-def test_a_dollar_in_a_class_is_no_formula():
     images = {ODD: np.zeros((2, 32, 32, 3), np.uint8)}
     figure = figures.contact_sheet(images, {ODD: ["$^$", "US$"]}, columns=2)
     shown = {text._preprocess_math(text.get_text()) for text in texts(figure)}
     assert shown == {(ODD, False), ("$^$", False), ("US$", False)}
-
-
-def test_contact_sheet():
     images = {task: np.zeros((10, 32, 32, 3), np.uint8) for task in TASKS}
     classes = {task: [f"class {i}" for i in range(10)] for task in TASKS}
     figure = figures.contact_sheet(images, classes, columns=5)
@@ -159,26 +139,30 @@ def test_contact_sheet():
     assert {t.get_text() for t in texts(figure)} == {*TASKS, *classes["Signs"]}
 
 
-def test_every_method_has_its_own_colour_marker_and_label():
+def test_methods_are_told_apart():
     for table in (figures.COLOURS, figures.MARKERS, figures.METHOD_LABEL):
         assert set(table) == set(METHODS)
         assert len(set(table.values())) == len(table)
-
-
-def test_the_first_chapters_methods_are_told_apart_by_hue():
-    """Not by shade alone, which the dark theme turns over."""
+    # Not by shade alone, which the dark theme turns over.
     three = [to_rgb(figures.COLOURS[name]) for name in ("nonlinear", "posthoc", "linearized")]
     hues = sorted(360 * rgb_to_hsv(colour)[0] for colour in three)
     assert min(b - a for a, b in zip(hues, [*hues[1:], hues[0] + 360], strict=True)) > 50
+    modules = {path.stem for path in Path(figures.__file__).parent.glob("*.py")}
+    assert not modules & set(figures.__all__)  # it would hide it once it is imported
 
 
-def test_a_table_has_dashes_for_what_was_not_measured():
+def test_a_table_has_dashes_and_the_names_of_figures():
     df = pd.DataFrame({"row": ["a", "b"], "mean": [1.25, np.nan], "seeds": [3, 1]})
     shown = figures.table(df).to_html()
     assert "1.2" in shown and ">–<" in shown and ">3<" in shown
     below = figures.table(pd.DataFrame({"gain": [-0.75, -0.01], "name": ["x-y", "a"]})).to_html()
     assert ">−0.8<" in below and ">0.0<" in below and ">x-y<" in below
     assert "nan" not in shown.lower() and "row0" not in shown.split("<tbody>")[1].split("<td")[0]
+    both = pd.concat([synthetic(1).assign(model=m) for m in ("mini_t5", "mini_few")])
+    table = figures.editing_table(both)
+    assert list(dict.fromkeys(table.index.get_level_values("model"))) == [
+        "T5", "supervised, fewer classes"]  # fmt: skip
+    assert set(table.index.get_level_values("method")) <= set(figures.METHOD_LABEL.values())
 
 
 HOSTILE = '<img src=x onerror="alert(1)">'
@@ -226,16 +210,3 @@ def test_the_most_tasks_that_there_are_may_be_fewer_than_eight(figure):
     drawn, wanted = figure(few).axes[0], figure(few, n_tasks=4).axes[0]
     assert drawn.get_xlabel() == wanted.get_xlabel()
     assert len(drawn.lines) == len(wanted.lines)
-
-
-def test_no_module_has_the_name_of_a_figure():
-    modules = {path.stem for path in Path(figures.__file__).parent.glob("*.py")}
-    assert not modules & set(figures.__all__)  # it would hide it once it is imported
-
-
-def test_the_table_calls_models_and_methods_as_figures_do():
-    both = pd.concat([synthetic(1).assign(model=m) for m in ("mini_t5", "mini_few")])
-    table = figures.editing_table(both)
-    assert list(dict.fromkeys(table.index.get_level_values("model"))) == [
-        "T5", "supervised, fewer classes"]  # fmt: skip
-    assert set(table.index.get_level_values("method")) <= set(figures.METHOD_LABEL.values())

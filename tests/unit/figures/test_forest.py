@@ -53,7 +53,7 @@ def test_rows_are_grouped_by_paper_and_marked_by_outcome(verdicts):
     assert "+2.0 [1.0, 3.0] points" in tangent.texts[0].get_text()
 
 
-def test_what_is_decided_on_these_tasks_alone_is_lighter(verdicts):
+def test_lighter_marks_and_headlines_alone(verdicts):
     open_in_general = dataclasses.replace(
         verdicts[2], sources=("seeds", "tasks"), here=Interval(0.5, 0.2, 0.8), p_here=0.01
     )
@@ -66,13 +66,12 @@ def test_what_is_decided_on_these_tasks_alone_is_lighter(verdicts):
     assert line.get_color() == LOOKS["undecided"][0]
     usual = figures.forest(verdicts)
     assert lighter not in [text.get_text() for text in usual.legends[0].get_texts()]
-
-
-def test_the_narrow_one_has_headlines_alone(verdicts):
     figure = figures.forest(verdicts, headlines=True)
     (axes,) = figure.axes
     assert [label.get_text() for label in axes.texts] == [f"{verdicts[0].claim.short} ✓"]
     assert figure.get_figwidth() * 96 < 342  # pixels of a phone's column
+    none = [dataclasses.replace(v, outcome="not tested") for v in verdicts]
+    refuses("no statement was tested", figures.forest, none)
 
 
 def test_what_holds_where_both_sides_are_equal_stands_below_its_statement(verdicts):
@@ -112,7 +111,7 @@ def test_a_notebook_gets_one_picture_whose_links_need_no_style_sheet(verdicts, m
     assert links[-1].startswith("closed_vocab.ipynb#") and not any(".html" in x for x in links)
 
 
-def test_a_link_lies_over_its_row(verdicts):
+def test_links_and_pictures_of_the_site(verdicts, extension):
     figure = figures.forest(verdicts)
     shown = figure._repr_mimebundle_()
     picture = matplotlib.image.imread(io.BytesIO(base64.b64decode(shown["image/png"])))
@@ -123,9 +122,6 @@ def test_a_link_lies_over_its_row(verdicts):
         box = label.get_window_extent()
         middle = 100 * (1 - (box.y0 + box.y1) / 2 / figure.bbox.height)
         assert float(top) + float(height) / 2 == pytest.approx(middle, abs=float(height) / 8)
-
-
-def test_the_site_takes_the_picture_from_its_file(verdicts, extension):
     shown = figures.forest(verdicts)._repr_mimebundle_()
     before, after = extension("captions").PICTURE.split(shown["text/html"])
     assert before.startswith("<div") and after.count("<a ") == len(verdicts)
@@ -147,8 +143,3 @@ def test_an_executed_notebook_to_download_has_each_picture_once(verdicts):
     text = forest.data["text/html"]
     assert forest.data["image/png"] in text and "image/svg+xml" not in forest.data
     assert text.count("<div") == text.count("</div>") and text.count("<a ") == len(verdicts)
-
-
-def test_nothing_tested_is_said(verdicts):
-    none = [dataclasses.replace(v, outcome="not tested") for v in verdicts]
-    refuses("no statement was tested", figures.forest, none)

@@ -50,7 +50,7 @@ def test_localization_has_a_panel_for_each_pair_and_initialisation():
     assert not plt.get_fignums()
 
 
-def test_lines_are_the_classes_and_their_mean_in_order_of_the_mean():
+def test_lines_are_the_classes_and_means_count():
     figure = kernels.localization(energies(inits=["pretrained"], pairs=PAIRS[:1]))
     (axes,) = figure.axes
     lines = axes.get_lines()
@@ -62,11 +62,14 @@ def test_lines_are_the_classes_and_their_mean_in_order_of_the_mean():
         assert (np.diff(mean) < 0).all()
         assert list(side[2].get_xdata()) == list(range(start, start + 6))
         assert side[2].get_linewidth() > 2 * side[0].get_linewidth()
-
-
-def test_one_class_has_no_spread():
     figure = kernels.localization(energies(classes=["a"], inits=["random"]))
     assert [axes.texts[0].get_text() for axes in figure.axes] == ["share 0.50"] * 2
+    df = energies(inits=["pretrained"], pairs=PAIRS[:1])
+    flat = df.assign(value=0.5)
+    flat = flat[(flat["side"] == "task") | (flat["x"] < 2)]
+    assert kernels.localization(flat).axes[0].texts[0].get_text() == "share 0.50 ± 0.00"
+    refuses("'energy'", lambda: kernels.localization(energies().assign(metric="share")))
+    refuses("ring or block", lambda: kernels.ring(ring.table(20).assign(kernel="other")))
 
 
 def test_unseen_share_stands_beside_and_other_sides_are_not_drawn():
@@ -76,13 +79,6 @@ def test_unseen_share_stands_beside_and_other_sides_are_not_drawn():
     (axes,) = kernels.localization(pd.concat([df, unseen, share])).axes
     assert axes.texts[0].get_text() == "share 0.80\nunseen 0.65"
     assert len(axes.get_lines()) == 4 and axes.get_xlabel() == "12 images"
-
-
-def test_means_count_where_sides_differ_in_number():
-    df = energies(inits=["pretrained"], pairs=PAIRS[:1])
-    flat = df.assign(value=0.5)
-    flat = flat[(flat["side"] == "task") | (flat["x"] < 2)]
-    assert kernels.localization(flat).axes[0].texts[0].get_text() == "share 0.50 ± 0.00"
 
 
 def test_ring_shows_errors_fits_and_eigenfunctions():
@@ -106,8 +102,3 @@ def test_ring_shows_errors_fits_and_eigenfunctions():
         np.testing.assert_allclose(shown, [errors[key] for key in keys])
         assert bars.get_xlim()[1] > max(shown) + 5  # room for the number
     assert [bool(panels[2].get_legend()) for panels in by_kernel.values()] == [False, True]
-
-
-def test_nothing_to_draw_is_an_error():
-    refuses("'energy'", lambda: kernels.localization(energies().assign(metric="share")))
-    refuses("ring or block", lambda: kernels.ring(ring.table(20).assign(kernel="other")))

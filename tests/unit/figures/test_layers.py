@@ -9,7 +9,6 @@ import pytest
 import seaborn as sns
 from matplotlib.colors import to_rgb
 
-from tasklab.errors import TasklabError
 from tasklab.figures import layers as figures
 from tasklab.figures import marks
 from tasklab.figures.style import COLOURS
@@ -101,23 +100,17 @@ def test_matrices_are_symmetric_and_average_seeds(cosines):
         assert low == -high and high == pytest.approx(np.nanmax(matrix))
         words = [text.get_text() for text in axes.texts if text.get_text()]
         assert len(words) == len(TASKS) * (len(TASKS) - 1) and words[0] == "−1.5"
-
-
-def test_where_no_cosine_is_negative_colours_begin_at_0(cosines):
     axes = figures.cosine_matrices(cosines.assign(value=cosines["value"].abs())).axes[0]
     low, high = axes.collections[0].get_clim()
     assert low == 0 and high == pytest.approx(np.nanmax(matrix_of(axes)))
     light, dark = (sum(axes.collections[0].cmap(x)[:3]) for x in (0.0, 1.0))
     assert light > dark
-
-
-def test_matrices_of_one_projection(cosines):
     cosines.loc[cosines["projection"] == "q", "value"] = 0.2
     matrix = matrix_of(figures.cosine_matrices(cosines, "q").axes[0])
     assert matrix[0, 1] == pytest.approx(20)
 
 
-def test_cosines_by_block_are_means_of_sizes(cosines):
+def test_blocks_lengths_and_numbers_in_cells(cosines, gaps):
     figure = figures.cosine_by_block(cosines)
     panels = shown(figure)
     drawn = [[line for line in axes.lines if len(line.get_xdata())] for axes in panels]
@@ -129,6 +122,27 @@ def test_cosines_by_block_are_means_of_sizes(cosines):
     assert list(line.get_xdata()) == [1, 2, 3]
     values = [abs(i - 2 + seed) / 100 for i in range(6) for seed in (0, 1)]
     np.testing.assert_allclose(line.get_ydata(), np.mean(values))
+    figure = figures.linearity(gaps)
+    left, right = shown(figure)
+    labels = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert labels == ["non-linear", "attention weights"]
+    means = [line for line in left.lines if len(line.get_xdata()) == 2 and line.get_lw() == 2]
+    expected = [to_rgb(COLOURS[method]) for method in ("nonlinear", "attention")]
+    assert [to_rgb(line.get_color()) for line in means] == expected
+    np.testing.assert_allclose(means[1].get_xdata(), [0.1, 0.2])
+    np.testing.assert_allclose(means[1].get_ydata(), [0.25 + 0.15, 0.5 + 0.15])
+    for line in right.lines[:2]:  # where fine-tuning ended, not half way
+        assert list(line.get_xdata()) == [1, 2]
+        np.testing.assert_allclose(line.get_ydata(), 0.65)
+    figure, axes = plt.subplots()
+    marks.numbers_in(
+        axes, pd.DataFrame([[0.0, 0.5, 1.0], [None, 0.7, 0.2]]), 1.0, "z.1f", cmap="Blues", vmin=0
+    )
+    cells = axes.collections[0].get_facecolors()[[0, 1, 2, 4, 5]]  # one has no number
+    for text, cell in zip(axes.texts, cells, strict=True):
+        light = sorted(map(sns.utils.relative_luminance, (text.get_color(), cell)))
+        assert (light[1] + 0.05) / (light[0] + 0.05) > 3.5, text
+    plt.close(figure)
 
 
 @pytest.mark.parametrize("metric", ["relative", "random"])
@@ -150,29 +164,10 @@ def test_scatter_has_a_dot_for_each_task_and_method(interference):
     for axes in shown(figure):
         assert len(axes.collections[0].get_offsets()) == len(TASKS) * len(METHODS)
         assert axes.get_title() == "rank correlation 1.00\n[1.00, 1.00]"
-
-
-def test_scatter_asks_for_one_alpha(interference):
     both = pd.concat([interference, interference.assign(alpha=1.0, value=-interference["value"])])
     refuses("choose alpha", figures.alignment_against_interference, both)
     axes = figures.alignment_against_interference(both, alpha=1.0).axes[0]
     assert np.max(axes.collections[0].get_offsets()[:, 0]) <= 0
-
-
-def test_gaps_against_the_length_and_by_block(gaps):
-    figure = figures.linearity(gaps)
-    left, right = shown(figure)
-    labels = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert labels == ["non-linear", "attention weights"]
-    means = [line for line in left.lines if len(line.get_xdata()) == 2 and line.get_lw() == 2]
-    assert [to_rgb(line.get_color()) for line in means] == [
-        to_rgb(COLOURS[method]) for method in ("nonlinear", "attention")
-    ]
-    np.testing.assert_allclose(means[1].get_xdata(), [0.1, 0.2])
-    np.testing.assert_allclose(means[1].get_ydata(), [0.25 + 0.15, 0.5 + 0.15])
-    for line in right.lines[:2]:  # where fine-tuning ended, not half way
-        assert list(line.get_xdata()) == [1, 2]
-        np.testing.assert_allclose(line.get_ydata(), 0.65)
 
 
 def test_nothing_to_draw_is_said(cosines, aligned, interference):
@@ -182,17 +177,4 @@ def test_nothing_to_draw_is_said(cosines, aligned, interference):
         (figures.layer_alignment, aligned),
         (figures.alignment_against_interference, interference),
     ):
-        with pytest.raises(TasklabError, match="nothing to draw"):
-            draw(df[:0])
-
-
-def test_a_number_contrasts_with_its_cell():
-    figure, axes = plt.subplots()
-    marks.numbers_in(
-        axes, pd.DataFrame([[0.0, 0.5, 1.0], [None, 0.7, 0.2]]), 1.0, "z.1f", cmap="Blues", vmin=0
-    )
-    cells = axes.collections[0].get_facecolors()[[0, 1, 2, 4, 5]]  # one has no number
-    for text, cell in zip(axes.texts, cells, strict=True):
-        light = sorted(map(sns.utils.relative_luminance, (text.get_color(), cell)))
-        assert (light[1] + 0.05) / (light[0] + 0.05) > 3.5, text
-    plt.close(figure)
+        refuses("nothing to draw", draw, df[:0])

@@ -51,9 +51,11 @@ def test_three_panels_have_both_models():
     lines = [line for line in figure.axes[0].lines if line.get_markersize() == 6]
     found = [line.get_xdata().tolist() for line in lines if len(line.get_xdata()) == len(MERGES)]
     assert found == [pytest.approx([70.0, 70.0]), pytest.approx([63.0, 63.0])]
+    for figure in (figures.merge_models, figures.merge_even, figures.penalty_strengths):
+        assert figure(nothing()) is None
 
 
-def test_rates_are_read_where_the_way_that_learns_least_ends():
+def test_rates_are_read_where_a_way_ends():
     found = merges_at_equal_accuracy(rates(seeds=(0, 1)))
     assert found["alone"].unique().tolist() == [80.0, 81.0]
     values = found.groupby(["method", "n_tasks", "seed"])["value"].mean()
@@ -67,37 +69,6 @@ def test_rates_are_read_where_the_way_that_learns_least_ends():
     short = rates().query("method == 'linearized' or lr > 3e-4")  # does not reach down
     assert set(merges_at_equal_accuracy(short)["method"]) == {"linearized"}
     assert merges_at_equal_accuracy(nothing()).empty
-
-
-def test_a_row_is_a_merge_of_so_many_tasks():
-    table = figures.merge_rates_table(rates(seeds=(0, 1)))
-    assert table.columns.tolist() == ["tasks", "merge", "alone", "non-linear", "linearized"]
-    assert table[["tasks", "merge"]].to_numpy().tolist() == [
-        [2, "Task arithmetic"], [2, "WUDI"], [8, "Task arithmetic"], [8, "WUDI"]]  # fmt: skip
-    assert table["alone"].tolist() == [80.5] * 4
-    assert table["non-linear"].tolist() == [50, 50, 40, 40]
-    assert table["linearized"].tolist() == ["+6.5 [0.1, 12.9]"] * 4  # 12.7 times 0.5 on each side
-    assert figures.merge_rates_table(rates())["linearized"].tolist() == ["+6.0"] * 4  # one seed
-
-
-def test_points_are_the_gaps_of_every_number_of_tasks():
-    (axes,) = figures.merge_even(rates(seeds=(0, 1))).axes
-    drawn = [line.get_xdata().tolist() for line in axes.lines if line.get_marker() in ("o", "s")]
-    assert sorted(x for line in drawn for x in line) == [6.5] * 4
-    assert axes.get_title() == "linearized"
-
-
-def test_a_merge_that_is_far_out_is_an_arrow_and_panels_share_their_range():
-    table = rates()
-    others = table[table["method"] == "linearized"].assign(method="attention")
-    wudi = (table["merge"] == "wudi") & (table["n_tasks"] == 2) & (table["method"] == "linearized")
-    table.loc[wudi, "value"] -= 40
-    left, right = figures.merge_even(tidy(pd.concat([table, others]).to_dict("records"))).axes
-    assert left.get_xlim()[0] == pytest.approx(right.get_xlim()[0]) and right.get_xlim()[0] > -5
-    assert [arrow.get_text() for arrow in left.texts] == ["−34.0"] and not right.texts
-
-
-def test_a_way_that_falls_at_its_highest_rate_ends_there():
     alone = {"nonlinear": (60.0, 72.0, 66.0), "linearized": (55.0, 65.0, 70.0)}
     rows = []
     for method, values in alone.items():
@@ -110,6 +81,28 @@ def test_a_way_that_falls_at_its_highest_rate_ends_there():
     assert found["alone"].tolist() == [66.0, 66.0]  # not the 70 below the best of both
     assert found.loc["nonlinear", "value"] == 46.0
     assert found.loc["linearized", "value"] == pytest.approx(46.0)
+
+
+def test_rows_and_points_are_numbers_of_tasks():
+    table = figures.merge_rates_table(rates(seeds=(0, 1)))
+    assert table.columns.tolist() == ["tasks", "merge", "alone", "non-linear", "linearized"]
+    assert table[["tasks", "merge"]].to_numpy().tolist() == [
+        [2, "Task arithmetic"], [2, "WUDI"], [8, "Task arithmetic"], [8, "WUDI"]]  # fmt: skip
+    assert table["alone"].tolist() == [80.5] * 4
+    assert table["non-linear"].tolist() == [50, 50, 40, 40]
+    assert table["linearized"].tolist() == ["+6.5 [0.1, 12.9]"] * 4  # 12.7 times 0.5 on each side
+    assert figures.merge_rates_table(rates())["linearized"].tolist() == ["+6.0"] * 4  # one seed
+    (axes,) = figures.merge_even(rates(seeds=(0, 1))).axes
+    drawn = [line.get_xdata().tolist() for line in axes.lines if line.get_marker() in ("o", "s")]
+    assert sorted(x for line in drawn for x in line) == [6.5] * 4
+    assert axes.get_title() == "linearized"
+    table = rates()
+    others = table[table["method"] == "linearized"].assign(method="attention")
+    wudi = (table["merge"] == "wudi") & (table["n_tasks"] == 2) & (table["method"] == "linearized")
+    table.loc[wudi, "value"] -= 40
+    left, right = figures.merge_even(tidy(pd.concat([table, others]).to_dict("records"))).axes
+    assert left.get_xlim()[0] == pytest.approx(right.get_xlim()[0]) and right.get_xlim()[0] > -5
+    assert [arrow.get_text() for arrow in left.texts] == ["−34.0"] and not right.texts
 
 
 def strengths():
@@ -126,15 +119,12 @@ def strengths():
     return tidy(rows)
 
 
-def test_the_strength_is_chosen_on_validation_images():
+def test_strengths_are_chosen_on_validation_images():
     table = figures.strength_table(strengths())
     assert table["method"].tolist() == ["ortho_reg"] * 3
     assert table["chosen"].tolist() == [False, True, False]  # on test images the last is best
     assert table["sum"].tolist() == [60.5, 74.5, 82.5] and table["alone"].tolist() == [90, 89, 88]
     assert figures.strength_table(nothing()).columns.tolist() == table.columns.tolist()
-
-
-def test_strengths_are_multiples_of_the_methods_own():
     figure = figures.penalty_strengths(strengths())
     left, right = figure.axes
     assert [text.get_text() for text in right.get_xticklabels()] == ["0", "1", "10"]
@@ -143,9 +133,6 @@ def test_strengths_are_multiples_of_the_methods_own():
     assert curve.get_ydata().tolist() == [60.5, 74.5, 82.5]
     (marked,) = (line for line in right.lines if line.get_markersize() == 10)
     assert (marked.get_xdata().tolist(), marked.get_ydata().tolist()) == ([1], [74.5])
-
-
-def test_a_strength_at_which_a_run_diverged_is_a_cross_and_never_chosen():
     gone = row("penalty_strength", "diverged_at", 39.0, method="ortho_reg", split="validation")
     table = pd.concat([strengths(), tidy([gone | {"penalty": 100 * TABLE["ortho_reg"].weight}])])
     assert figures.strength_table(table)["factor"].tolist() == [0, 1, 10]
@@ -167,8 +154,3 @@ def test_costs_are_a_table():
     assert table.iloc[0].tolist()[1:] == [1.5, 1.2, 64, 7680]
     assert figures.merge_cost_table(nothing()).empty
     assert figures.merge_rates_table(nothing()).empty
-
-
-def test_nothing_is_drawn_of_what_is_not_recorded_yet():
-    for figure in (figures.merge_models, figures.merge_even, figures.penalty_strengths):
-        assert figure(nothing()) is None

@@ -53,16 +53,13 @@ def one_by_one(axes):
     return [x for _, x in sorted(points) if x == x]
 
 
-def test_labels_are_those_of_the_methods():
+def test_accuracy_has_a_line_a_merge():
     minima = {"best_span", "best", "best_loss", *LEAST}
     assert set(merging.MERGE_LABEL) == {*METHODS, *minima}
     for name, method in METHODS.items():
         assert merging.MERGE_LABEL[name] == method.title
     assert merging.merges_in(synthetic()) == list(MERGES)
     assert merging.merges_in(nothing()) == []
-
-
-def test_accuracy_has_a_line_a_merge_and_a_colour_a_number_of_tasks():
     df = synthetic(seeds=(0, 1))
     absolute, normalised = figures.merge_accuracy(df).axes
     two, eight = drawn(absolute)
@@ -77,7 +74,7 @@ def test_accuracy_has_a_line_a_merge_and_a_colour_a_number_of_tasks():
     assert not absolute.texts and absolute.get_xlim()[0] < 40
 
 
-def test_a_merge_far_below_the_others_is_an_arrow_with_its_number():
+def test_bounds_distances_and_arrows():
     df = synthetic()
     collapsed = df["merge"].eq("wudi") & df["n_tasks"].eq(2) & df["metric"].eq("absolute")
     absolute, normalised = figures.merge_accuracy(df.assign(
@@ -88,6 +85,23 @@ def test_a_merge_far_below_the_others_is_an_arrow_with_its_number():
     low, _ = absolute.get_xlim()
     assert 7 < low == arrow.xy[0] < 40  # the pre-trained model is in sight
     assert not normalised.texts
+    near, gap = figures.merge_distance(synthetic(seeds=(0, 1))).axes
+    labels = [text.get_text() for text in near.get_yticklabels()]
+    assert labels == [merging.MERGE_LABEL[name] for name in reversed(MERGES)]
+    found = one_by_one(near)
+    assert found == pytest.approx(sorted(1 - value / 100 for value in VALUES.values()))
+    points = one_by_one(gap)  # the least loss, the best on the span
+    assert points[:2] == pytest.approx([2.0, 0.0])
+    with pytest.raises(NothingToDrawError, match="on the span"):
+        figures.merge_distance(synthetic(merges=("ties",)))
+    axes = figures.merge_ranking(combine(synthetic(seeds=(0, 1)), joint_training())).axes[0]
+    labels = [text.get_text() for text in axes.get_yticklabels()]
+    bounds = [labels[0], labels[1], labels[-1]]
+    assert bounds == ["one model a task", "joint training", "pre-trained model"]
+    assert labels[2:-1] == [merging.MERGE_LABEL[name] for name in reversed(MERGES)]
+    found = one_by_one(axes)
+    assert found[:3] == pytest.approx([95.0, 91.0, max(VALUES.values()) - 0.5])
+    assert found[-1] == 40.0
 
 
 def test_gains_are_told_with_their_intervals_for_every_number_of_tasks():
@@ -109,18 +123,6 @@ def test_gains_are_told_with_their_intervals_for_every_number_of_tasks():
     below = table.set_index("merge").loc["Average, other pre-trainings"]
     assert below.tolist() == ["–", "−2.0"]
     assert figures.merge_gains_table(nothing()).empty
-
-
-def test_distance_is_in_the_order_of_what_is_minimised():
-    near, gap = figures.merge_distance(synthetic(seeds=(0, 1))).axes
-    labels = [text.get_text() for text in near.get_yticklabels()]
-    assert labels == [merging.MERGE_LABEL[name] for name in reversed(MERGES)]
-    found = one_by_one(near)
-    assert found == pytest.approx(sorted(1 - value / 100 for value in VALUES.values()))
-    points = one_by_one(gap)  # the least loss, the best on the span
-    assert points[:2] == pytest.approx([2.0, 0.0])
-    with pytest.raises(NothingToDrawError, match="on the span"):
-        figures.merge_distance(synthetic(merges=("ties",)))
 
 
 def test_ways_are_columns_of_gains():
@@ -150,18 +152,7 @@ def joint_training():
     )  # fmt: skip
 
 
-def test_merges_stand_between_what_bounds_them():
-    axes = figures.merge_ranking(combine(synthetic(seeds=(0, 1)), joint_training())).axes[0]
-    labels = [text.get_text() for text in axes.get_yticklabels()]
-    bounds = [labels[0], labels[1], labels[-1]]
-    assert bounds == ["one model a task", "joint training", "pre-trained model"]
-    assert labels[2:-1] == [merging.MERGE_LABEL[name] for name in reversed(MERGES)]
-    found = one_by_one(axes)
-    assert found[:3] == pytest.approx([95.0, 91.0, max(VALUES.values()) - 0.5])
-    assert found[-1] == 40.0
-
-
-def test_gains_have_intervals_and_those_of_other_pre_trainings():
+def test_gains_and_curves_of_pre_trainings():
     df = synthetic(seeds=(0, 1), merges=("arithmetic", "ties", "tsv_m"))
     others = [synthetic(numbers=(8,), model=f"mini_s_seed{i}") for i in range(2)]
     others = [one[one["experiment"] == "merging"] for one in others]
@@ -170,9 +161,6 @@ def test_gains_have_intervals_and_those_of_other_pre_trainings():
     gain = {name: VALUES[name] - VALUES["arithmetic"] for name in ("tsv_m", "ties")}
     here, there = drawn(axes)
     assert here == there == pytest.approx(list(gain.values()))
-
-
-def test_curves_go_over_the_number_of_tasks_or_over_rates():
     axes = figures.merge_curves(synthetic(merges=("arithmetic", "ties", "pcb"))).axes[0]
     lines = {len(line.get_xdata()): line for line in axes.lines if line.get_marker() == "s"}
     assert lines[2].get_xdata().tolist() == [2, 8]
@@ -186,6 +174,13 @@ def test_curves_go_over_the_number_of_tasks_or_over_rates():
     dashed = [line for line in axes.lines if line.get_linestyle() == "--"]
     assert dashed[0].get_xydata().ravel().tolist() == pytest.approx([1, 91, 2, 92])
     assert [text.get_text() for text in axes.get_xticklabels()] == ["1", "2"]
+    claim = next(claim for claim in CLAIMS if claim.id == "merging-wudi-ties")
+    found = Verdict(claim=claim, interval=Interval(2.0, 1.0, 3.0), n_pretrainings=3,
+                    pretrainings=Interval(1.5, -1.0, 4.0))  # fmt: skip
+    table = figures.pretraining_table([found, Verdict(claim=claim)])
+    assert table.iloc[0].tolist() == [
+        f"{claim.short}: above TIES", 2.0, 1.0, 3.0, 1.5, -1.0, 4.0, 3]  # fmt: skip
+    assert figures.pretraining_table([]).empty
 
 
 def test_published_numbers_are_in_the_table_and_in_the_figure():
@@ -206,37 +201,18 @@ def test_published_numbers_are_in_the_table_and_in_the_figure():
     assert len(figures.published_merges(here=nothing()).axes) == 2
 
 
-def test_nothing_is_drawn_of_what_is_not_recorded_yet():
+def test_what_is_not_recorded_is_awaited_or_an_error():
     for figure in (figures.merge_accuracy, figures.merge_distance, figures.merge_ways):
         assert figure(nothing()) is None
         awaited = nothing()
         assert figure(awaited[awaited["n_tasks"] == 8].assign(more=1)) is None
-
-
-def test_no_rows_of_what_is_recorded_are_an_error():
     empty = synthetic().iloc[:0]
     for figure in (figures.merge_accuracy, figures.merge_distance, figures.merge_ways):
         with pytest.raises(NothingToDrawError, match="nothing to draw"):
             figure(empty)
         assert figures.once_recorded(figure, empty) is None
-
-
-def test_several_tables_are_awaited_where_all_are():
     assert style._awaited([("first", nothing()), ("second", nothing())])
     assert not style._awaited([("first", nothing()), ("second", synthetic())])
     assert not any(map(style._awaited, ([], "word", None, [("first",)])))
-
-
-def test_a_table_of_nothing_says_that_it_is_not_recorded():
     told = figures.table(pd.DataFrame(columns=["merge", "seconds"])).to_html()
     assert "Not recorded yet." in told and "seconds" not in told
-
-
-def test_pre_trainings_have_a_row_a_claim():
-    claim = next(claim for claim in CLAIMS if claim.id == "merging-wudi-ties")
-    found = Verdict(claim=claim, interval=Interval(2.0, 1.0, 3.0), n_pretrainings=3,
-                    pretrainings=Interval(1.5, -1.0, 4.0))  # fmt: skip
-    table = figures.pretraining_table([found, Verdict(claim=claim)])
-    assert table.iloc[0].tolist() == [
-        f"{claim.short}: above TIES", 2.0, 1.0, 3.0, 1.5, -1.0, 4.0, 3]  # fmt: skip
-    assert figures.pretraining_table([]).empty

@@ -30,7 +30,7 @@ def worlds():
     ]
 
 
-def test_a_statement_is_confirmed_in_both_only_if_each_confirms_it(worlds):
+def test_statements_are_confirmed_in_both_worlds(worlds):
     untested = [Verdict(claim=worlds[0][0].claim), *worlds[1][1:]]
     rows = records.replication(*worlds)
     assert list(rows["both"]) == list(PAIRS.values())
@@ -40,9 +40,6 @@ def test_a_statement_is_confirmed_in_both_only_if_each_confirms_it(worlds):
     assert [int(n) for n in re.findall(r"\d+", told)] == [1, 4, 1, 1, 1, 3, 4]
     assert records.counted(rows[:0]) == ""
     assert records.replication(worlds[0], worlds[0]).empty  # of networks of neither world
-
-
-def test_what_holds_on_the_tried_tasks_is_compared_apart(worlds):
     narrow = Interval(0.5, 0.4, 0.6)
     general = dataclasses.replace(worlds[1][3], here=narrow, sources=("seeds", "tasks"))
     worlds[1][3] = general

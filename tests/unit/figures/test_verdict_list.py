@@ -17,19 +17,15 @@ def on_the_site(monkeypatch):
     monkeypatch.setenv(SITE, "1")
 
 
-def test_every_row_has_its_outcome_its_numbers_and_its_evidence():
+def test_every_row_has_its_outcome_numbers_and_evidence():
     claim = next(c for c in CLAIMS if c.paper == "tangent")
     found = [
         Verdict(
-            claim=claim,
-            outcome="does not hold",
-            interval=Interval(-2.5, -4.0, -1.0),
-            p=0.01,
-            by_seed={0: -2.0, 1: -3.0},
-            by_task={"A": -3.0, "B": 1.0},
+            claim=claim, outcome="does not hold", interval=Interval(-2.5, -4.0, -1.0), p=0.01,
+            by_seed={0: -2.0, 1: -3.0}, by_task={"A": -3.0, "B": 1.0},
         ),
         Verdict(claim=dataclasses.replace(claim, id="x", entry="x", statement="a < b")),
-    ]
+    ]  # fmt: skip
     shown = figures.verdict_list(found)
     text = shown._repr_html_()
     assert ABOUT_VERDICTS in text and "1 more are not tested" in text
@@ -42,6 +38,8 @@ def test_every_row_has_its_outcome_its_numbers_and_its_evidence():
     assert f'href="#{heading}"' in at_home
     away = figures.verdict_list(found, "ctl")._repr_html_()
     assert f'href="{page}.html#{heading}"' in away
+    names = {re.search('id="(.*?)"', figures.verdict_list([])._repr_html_())[1] for _ in range(2)}
+    assert len(names) == 2
 
 
 def test_outside_the_site_links_lead_to_notebooks_and_their_headings(monkeypatch):
@@ -53,7 +51,7 @@ def test_outside_the_site_links_lead_to_notebooks_and_their_headings(monkeypatch
     assert evidence_link(evidence, "tangent") == "ctl.ipynb#Do-they-add,-too?"
 
 
-def test_what_survives_a_correction_is_told_beside_verdicts():
+def test_corrections_and_scopes_stand_beside_verdicts():
     def judged(paper, p):
         claim = next(c for c in CLAIMS if c.paper == paper and not c.grows)
         interval, seen = Interval(2.0, 1.0, 3.0), {0: 2.0}
@@ -75,9 +73,6 @@ def test_what_survives_a_correction_is_told_beside_verdicts():
     assert records.correction(several[:1]).endswith(
         "keeps 1 of the 1 decided ones; with the tasks held fixed, it keeps 1 of the 1."
     )
-
-
-def test_what_is_found_on_these_tasks_alone_is_told_beside_what_is_in_general():
     claim = next(c for c in CLAIMS if c.general and not c.grows)
     both = {"interval": Interval(2.0, -1.0, 5.0), "here": Interval(2.0, 1.0, 3.0)}
     made = Verdict(claim=claim, outcome="undecided", by_seed={0: 2.0, 1: 2.0}, p=0.1, **both)
@@ -87,11 +82,6 @@ def test_what_is_found_on_these_tasks_alone_is_told_beside_what_is_in_general():
     assert "<small>these tasks: +2.0 [1.0, 3.0]" in text and 'data-here="confirmed"' in text
     rows = figures.verdict_list([made])._repr_html_().partition("<tbody>")[2].partition("</tbody>")
     assert "these tasks" not in rows[0]
-
-
-def test_two_lists_have_names_of_their_own():
-    names = {re.search('id="(.*?)"', figures.verdict_list([])._repr_html_())[1] for _ in range(2)}
-    assert len(names) == 2
 
 
 def test_settings_of_a_comparison_stand_side_by_side():

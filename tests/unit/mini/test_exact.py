@@ -45,9 +45,15 @@ def test_tasks_are_drawn_by_operations_with_fixed_results(name):
         mini.sample(name, "val", 40)
 
 
-def test_pictures_of_pretraining_are_drawn_by_operations_with_fixed_results():
+def test_corrections_are_few_and_pictures_of_pretraining_fixed():
     with Fixed():
         stream.draw(0, 0, 300)
+    sizes = {name: int(name.split("/")[-1]) * 3 * 32 * 32 for name in _corrections()}
+    places = {name: [i for p in c.values() for i in p] for name, c in _corrections().items()}
+    assert {change for c in _corrections().values() for change in c} == {"+1", "-1"}
+    assert sum(map(len, places.values())) == 810
+    for name, own in places.items():
+        assert len(set(own)) == len(own) and 0 <= min(own) <= max(own) < sizes[name]
 
 
 @pytest.mark.parametrize("name", ["sin", "einsum", "sqrt", "randn", "mean"])
@@ -63,15 +69,6 @@ def test_other_operations_are_refused(name):
         calls[name](torch.ones(3, 3))
 
 
-def test_corrections_are_few_and_of_splits_that_exist():
-    sizes = {name: int(name.split("/")[-1]) * 3 * 32 * 32 for name in _corrections()}
-    places = {name: [i for p in c.values() for i in p] for name, c in _corrections().items()}
-    assert {change for c in _corrections().values() for change in c} == {"+1", "-1"}
-    assert sum(map(len, places.values())) == 810
-    for name, own in places.items():
-        assert len(set(own)) == len(own) and 0 <= min(own) <= max(own) < sizes[name]
-
-
 def test_functions_are_correctly_rounded():
     draw = torch.Generator().manual_seed(0)
     x, y = ((torch.rand(20_000, generator=draw) - 0.5) * 200 for _ in range(2))
@@ -83,12 +80,13 @@ def test_functions_are_correctly_rounded():
         (exact.sqrt(x.abs()), np.sqrt(np.abs(wide))),
     ):
         assert np.array_equal(ours.numpy(), theirs.astype(np.float32))
-
-
-def test_angles_on_the_axes():
     y, x = torch.tensor([0.0, 0.0, 0.0, 1.0, -1.0]), torch.tensor([0.0, 1.0, -1.0, 0.0, 0.0])
     right = torch.tensor([0, 0, math.pi, math.pi / 2, -math.pi / 2])
     assert torch.equal(exact.atan2(y, x), right)
+    assert exact.normal((3, 2), torch.Generator().manual_seed(0)).shape == (3, 2)
+    image = torch.rand(3, 3, 9, 7)
+    torch.testing.assert_close(exact.box_blur(image), F.avg_pool2d(image, 3, 1))
+    torch.testing.assert_close(exact.channel_mean(image, 1), image.mean(1))
 
 
 @pytest.mark.parametrize("n", [16, 17, 100, 70_001])
@@ -97,10 +95,6 @@ def test_normal_numbers_are_those_of_torch(n):
     drawn = exact.normal((n,), ours)
     torch.testing.assert_close(drawn, torch.randn(n, generator=theirs), rtol=2e-6, atol=2e-6)
     assert torch.equal(torch.rand(2, generator=ours), torch.rand(2, generator=theirs))
-
-
-def test_few_normal_numbers():
-    assert exact.normal((3, 2), torch.Generator().manual_seed(0)).shape == (3, 2)
 
 
 @pytest.mark.parametrize("cells", [2, 5, 8, 13])
@@ -114,12 +108,5 @@ def test_resizing_is_that_of_torch(cells):
 def test_sampling_is_that_of_torch(reflect, padding):
     image, (u, v) = torch.rand(3, 2, 9, 7), torch.rand(2, 3, 32, 32) * 6 - 3
     usual = F.grid_sample(image, torch.stack([u, v], -1), padding_mode=padding, align_corners=False)
-    torch.testing.assert_close(
-        exact.sampled(image, u, v, reflect=reflect), usual, rtol=0, atol=3e-6
-    )
-
-
-def test_means_are_those_of_torch():
-    image = torch.rand(3, 3, 9, 7)
-    torch.testing.assert_close(exact.box_blur(image), F.avg_pool2d(image, 3, 1))
-    torch.testing.assert_close(exact.channel_mean(image, 1), image.mean(1))
+    found = exact.sampled(image, u, v, reflect=reflect)
+    torch.testing.assert_close(found, usual, rtol=0, atol=3e-6)

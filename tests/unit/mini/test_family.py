@@ -30,7 +30,7 @@ def learning(name, folder, **change):
     return queue.objective(JOBS[name].model, tiny(name, **change), folder)
 
 
-def test_the_schemes_have_the_same_roles_at_both_sizes():
+def test_the_family_differs_in_what_is_learnt_alone():
     for roles in zoo.FAMILIES:
         schemes = [roles[role] for role in (*SCHEMES, "clip_large")]
         assert len(set(schemes)) == len(schemes) and set(schemes) <= set(zoo.CLOSED_MODELS)
@@ -40,10 +40,7 @@ def test_the_schemes_have_the_same_roles_at_both_sizes():
     for entry in zoo.REGISTRY.values():
         rates = {methods.TABLE[name].rates or name for name in methods.METHODS}
         assert set(entry.rates) == (rates if entry.shipped else set())
-
-
-def test_the_family_differs_in_what_is_learnt_alone():
-    """The same tower, the same pictures, as many of them; fewer distinct ones for `less`."""
+    # The same tower, the same pictures, as many of them; fewer distinct ones for `less`.
     names = ("mini_few", "mini_many", "mini_mae", "mini_dino", "mini_clip_more")
     seen = {
         (r.steps * r.batch_size, r.pool * r.shard, r.seed)
@@ -56,6 +53,10 @@ def test_the_family_differs_in_what_is_learnt_alone():
     assert JOBS["mini_few"].recipe == JOBS["mini_many"].recipe == JOBS["mini_sup_few"].recipe
     assert vit.TOWERS["mini_few"] == vit.TOWERS["mini_many"] == vit.TOWERS["mini_mae"]
     assert vit.TOWERS["mini_few"] == vit.TOWERS["mini_dino"] != vit.TOWERS["mini_sup_few"]
+    assert objectives.TOWERS_ONLY == ("mini_clip_less", "mini_clip_more")
+    for name in objectives.TOWERS_ONLY:
+        kept = loading._tensors(loading.spec(name), mini.weights_path(name))
+        assert set(kept) == set(mini.build(name).visual.state_dict())
 
 
 def test_the_masked_autoencoders_tower_has_its_librarys_features(tmp_path):
@@ -159,14 +160,11 @@ def test_the_shipped_encoders_have_no_text_tower(name):
         heads.zero_shot(shipped, suites.suite("mini")["Signs"])
 
 
-def test_a_clip_without_its_text_tower_is_the_same_image_tower():
+def test_towers_are_small_and_know_more_than_random_weights():
     for settings in ({}, {"init": "random", "seed": 2}):
         names = ("mini_clip_large", "mini")
         ours, theirs = (loading.load(name, **settings).encoder for name in names)
         assert ours.weights_hash == theirs.weights_hash
-
-
-def test_the_family_is_small_and_each_knows_more_than_random_weights():
     files = {mini.weights_path(name) for name in FAMILY if not zoo.REGISTRY[name].shares}
     assert sum(path.stat().st_size for path in files) <= 16_000_000
     for name in FAMILY:
@@ -175,10 +173,3 @@ def test_the_family_is_small_and_each_knows_more_than_random_weights():
         card = mini.card(name)
         (probe,) = (value for key, value in card.items() if key.startswith("linear probe"))
         assert probe["mean of 8"] > RANDOM_PROBE + 10, name
-
-
-def test_only_towers_ship_of_the_clips_of_this_family():
-    assert objectives.TOWERS_ONLY == ("mini_clip_less", "mini_clip_more")
-    for name in objectives.TOWERS_ONLY:
-        kept = loading._tensors(loading.spec(name), mini.weights_path(name))
-        assert set(kept) == set(mini.build(name).visual.state_dict())

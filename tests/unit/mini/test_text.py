@@ -23,7 +23,7 @@ NAMES = [task["name"] for task in world.TEXT_TASKS]
 CLASSES = {task["name"]: task["classes"] for task in world.TEXT_TASKS}
 
 
-def test_the_catalog_makes_tasks_with_one_control_and_one_word_answers():
+def test_the_catalog_words_and_answers():
     tasks = [Task(**entry) for entry in world.TEXT_TASKS]
     assert [task.name for task in tasks if task.control] == ["Cloze"]
     assert len(tasks) >= 5
@@ -31,10 +31,22 @@ def test_the_catalog_makes_tasks_with_one_control_and_one_word_answers():
         for word in task.classes:
             assert len(lexicon.encode(word)) == 2  # the word and the end mark
             assert lexicon.UNK not in lexicon.encode(word)
+    texts, labels = world.write("Topics", "val", 400)
+    right = 0
+    for text, label in zip(texts, labels, strict=True):
+        counts = [sum(w in nouns for w in text.split()) for nouns in lexicon.TOPICS.values()]
+        right += counts[label] == max(counts)
+    assert 0.85 < right / len(texts) < 1
+    refuses("did you mean 'Reviews'", world.sample_text, "Review", "val", 8)
+    refuses("did you mean 'test'", world.sample_text, "Reviews", "tests", 8)
+    refuses("zzz", lambda: t5.text(t5.build_t5(), ("yes", "zzz")))
+    config = t5.t5_config()
+    config.tie_word_embeddings = False
+    refuses("t5-v1_1", lambda: architectures.FirstToken(T5ForConditionalGeneration(config)))
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_samples_are_deterministic_balanced_and_in_the_vocabulary(name):
+def test_samples_are_balanced_and_splits_share_none(name):
     classes = len(CLASSES[name])
     ids, labels = world.sample_text(name, "val", 8 * classes)
     again, same = world.sample_text(name, "val", 8 * classes)
@@ -42,17 +54,11 @@ def test_samples_are_deterministic_balanced_and_in_the_vocabulary(name):
     assert torch.equal(ids, again) and torch.equal(labels, same)
     assert torch.bincount(labels, minlength=classes).tolist() == [8] * classes
     assert not torch.equal(labels, labels.sort().values)
-    texts, _ = world.write(name, "train", 1500)
-    known = lexicon.vocabulary()
-    assert {word for text in texts for word in text.split()} <= set(known)
-    assert max(len(lexicon.encode(text)) for text in texts) <= lexicon.LENGTH
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_splits_share_no_text(name):
-    parts = [set(world.write(name, split, 500)[0]) for split in world.SPLITS]
-    assert not parts[0] & parts[1] and not parts[0] & parts[2] and not parts[1] & parts[2]
-    assert all(len(part) > 450 for part in parts)
+    parts = [set(world.write(name, split, 300)[0]) for split in world.SPLITS]
+    assert len(set.union(*parts)) == sum(map(len, parts)) and min(map(len, parts)) > 270
+    for text in set.union(*parts):
+        assert set(text.split()) <= set(lexicon.vocabulary())
+        assert len(lexicon.encode(text)) <= lexicon.LENGTH
 
 
 def solve_reviews(text):
@@ -102,13 +108,9 @@ def solve_cloze(text):
 
 
 SOLVERS = {
-    "Reviews": solve_reviews,
-    "Questions": solve_questions,
-    "Reading": solve_reading,
-    "Entailment": solve_entailment,
-    "Counting": solve_counting,
-    "Cloze": solve_cloze,
-}
+    "Reviews": solve_reviews, "Questions": solve_questions, "Reading": solve_reading,
+    "Entailment": solve_entailment, "Counting": solve_counting, "Cloze": solve_cloze,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", SOLVERS)
@@ -117,29 +119,12 @@ def test_labels_follow_from_the_text(name):
     assert [SOLVERS[name](text) for text in texts] == [CLASSES[name][y] for y in labels]
 
 
-def test_most_nouns_of_a_paragraph_are_of_its_topic():
-    texts, labels = world.write("Topics", "val", 400)
-    right = 0
-    for text, label in zip(texts, labels, strict=True):
-        counts = [sum(w in nouns for w in text.split()) for nouns in lexicon.TOPICS.values()]
-        right += counts[label] == max(counts)
-    assert 0.85 < right / len(texts) < 1
-
-
-def test_unknown_names_are_refused_with_the_nearest():
-    refuses("did you mean 'Reviews'", world.sample_text, "Review", "val", 8)
-    refuses("did you mean 'test'", world.sample_text, "Reviews", "tests", 8)
-
-
-def test_tokens():
+def test_tokens_come_back_behind_their_sentinels():
     ids = [lexicon.encode(text) for text in ("the film", "the zzz film .")]
     known = lexicon.vocabulary()
     assert ids[0] == [known["the"], known["film"], lexicon.EOS]
     assert ids[1] == [known["the"], lexicon.UNK, known["film"], known["."], lexicon.EOS]
     refuses("50 tokens", lambda: lexicon.encode("the " * 49))
-
-
-def test_hidden_words_come_back_behind_their_sentinels():
     rng = random.Random(0)
     for _ in range(200):
         words = rng.choice(pretrain_t5.STORIES)(rng).split()
@@ -179,7 +164,7 @@ def small():
     return model, params, ids, labels
 
 
-def test_features_are_those_of_transformers():
+def test_features_and_losses_are_those_of_transformers():
     torch.manual_seed(0)
     whole = T5ForConditionalGeneration(t5.t5_config()).eval()
     ids, _ = world.sample_text("Questions", "val", 8)
@@ -191,10 +176,17 @@ def test_features_are_those_of_transformers():
         torch.testing.assert_close(model.logits(model(ids)), expected, rtol=1e-4, atol=1e-4)
         words = CLASSES["Questions"]
         columns = [lexicon.vocabulary()[word] for word in words]
-        torch.testing.assert_close(
-            model(ids) @ t5.text(model, words).T, expected[:, columns], rtol=1e-4, atol=1e-4
-        )
+        found = model(ids) @ t5.text(model, words).T
+        torch.testing.assert_close(found, expected[:, columns], rtol=1e-4, atol=1e-4)
     assert set(dict(model.named_parameters())) == set(parts)
+    torch.manual_seed(0)
+    whole = T5ForConditionalGeneration(t5.t5_config()).eval()
+    ids, targets = pretrain_t5.stream(0, 0, 16, 16)
+    with torch.no_grad():
+        marked = targets.masked_fill(targets == 0, -100)
+        expected = whole(input_ids=ids, attention_mask=(ids != 0).long(), labels=marked).loss
+        ours = pretrain_t5.written_loss(architectures.FirstToken(whole), ids, targets)
+    torch.testing.assert_close(ours, expected, rtol=1e-4, atol=1e-4)
 
 
 def test_each_parameter_has_one_name_and_every_use_goes_through_it(small):
@@ -218,21 +210,17 @@ def test_each_parameter_has_one_name_and_every_use_goes_through_it(small):
     torch.testing.assert_close(reference(ids), functional_call(model, params, (ids,)))
 
 
-def test_padding_changes_nothing(small):
+def test_padding_changes_nothing_and_blocks_are_in_order(small):
     model, params, ids, _ = small
     length = int((ids[0] != 0).sum())
     alone = functional_call(model, params, (ids[:1, :length],))
     padded = functional_call(model, params, (ids,))[:1]
     torch.testing.assert_close(alone, padded, rtol=0, atol=1e-12)
-
-
-def test_blocks_are_named_in_order():
     model = t5.build_t5()
     pattern = zoo.spec("mini_t5").block
     names = [name for name, _ in model.named_modules() if re.fullmatch(pattern, name)]
-    assert names == [f"encoder.block.{i}" for i in range(3)] + [
-        f"decoder.block.{i}" for i in range(2)
-    ]
+    expected = [f"encoder.block.{i}" for i in range(3)] + [f"decoder.block.{i}" for i in range(2)]
+    assert names == expected
 
 
 def test_linearized_values_and_gradients(small):
@@ -263,24 +251,6 @@ def test_linearized_values_and_gradients(small):
     for name, grad in zip(leaves, expected, strict=True):
         bound = 1e-10 * max(1.0, grad.abs().max().item())
         torch.testing.assert_close(grads[name], grad, rtol=0, atol=bound)
-
-
-def test_what_is_no_answer_or_no_tied_model_is_refused():
-    refuses("zzz", lambda: t5.text(t5.build_t5(), ("yes", "zzz")))
-    config = t5.t5_config()
-    config.tie_word_embeddings = False
-    refuses("t5-v1_1", lambda: architectures.FirstToken(T5ForConditionalGeneration(config)))
-
-
-def test_the_loss_is_the_one_of_transformers():
-    torch.manual_seed(0)
-    whole = T5ForConditionalGeneration(t5.t5_config()).eval()
-    ids, targets = pretrain_t5.stream(0, 0, 16, 16)
-    with torch.no_grad():
-        marked = targets.masked_fill(targets == 0, -100)
-        expected = whole(input_ids=ids, attention_mask=(ids != 0).long(), labels=marked).loss
-        ours = pretrain_t5.written_loss(architectures.FirstToken(whole), ids, targets)
-    torch.testing.assert_close(ours, expected, rtol=1e-4, atol=1e-4)
 
 
 def test_pretraining_resumes_bit_for_bit(tmp_path, monkeypatch):

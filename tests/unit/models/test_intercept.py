@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from tasklab.errors import TasklabError
 from tasklab.models import intercept, loading
+from tests.helpers import refuses
 
 
 @pytest.fixture(scope="module", params=["mini_xs", "mini_sup_few"])
@@ -30,9 +30,6 @@ def test_front_and_back_of_one_model_are_the_model(encoder, x):
         h = intercept.front(encoder, encoder.params, x, block)
         found = intercept.back(encoder, encoder.params, x, block, h)
         torch.testing.assert_close(found, encoder(encoder.params, x))
-
-
-def test_the_front_is_what_the_block_gives(encoder, x):
     params, seen = moved(encoder.params, 1), {}
     module = encoder.module.get_submodule(encoder.blocks[1])
     handle = module.register_forward_hook(lambda m, a, out: seen.update(out=out))
@@ -61,19 +58,15 @@ def test_a_stitched_model_has_the_front_of_one_and_the_back_of_the_other(encoder
     assert reads and not torch.allclose(found, encoder(two, x), atol=1e-3)
 
 
-def test_nothing_stays_changed(encoder, x):
+def test_stitching_and_outputs_leave_nothing_changed(encoder, x):
     expected = encoder(encoder.params, x)
     with pytest.raises(RuntimeError):
         intercept.back(encoder, encoder.params, x, 1, torch.zeros(2, 2))
-    with pytest.raises(TasklabError, match="there is no block"):
-        intercept.front(encoder, encoder.params, x, len(encoder.blocks))
+    refuses("no block", intercept.front, encoder, encoder.params, x, len(encoder.blocks))
     torch.testing.assert_close(encoder(encoder.params, x), expected)
     for name in encoder.blocks:
         module = encoder.module.get_submodule(name)
         assert "forward" not in vars(module) and not module._forward_hooks
-
-
-def test_outputs_are_those_of_every_block_and_the_features(encoder, x):
     params = moved(encoder.params, 1)
     found = intercept.outputs(encoder, params, x)
     assert list(found) == [*encoder.blocks, intercept.FEATURES]

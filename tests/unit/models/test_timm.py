@@ -34,11 +34,15 @@ def test_features_are_those_of_timm_without_its_classifier(name, tmp_path):
     assert not any(key.startswith(whole.pretrained_cfg["classifier"]) for key in encoder.params)
 
 
-def test_the_checkpoint_is_the_hubs_of_that_name():
+def test_checkpoints_and_towers():
     entry = zoo.spec("timm/resnet50")
     assert (entry.repository, entry.arch, entry.pretrained) == (
         "timm/resnet50.a1_in1k", "resnet50", "a1_in1k",
     )  # fmt: skip
+    name = f"timm/{NAMES[0]}"
+    assert Parameters(model=name).vocabulary == "closed" and zoo.family(name) == {}
+    refuses("no text tower", Parameters, model=name, head="zero_shot")
+    refuses("unknown model", Parameters, model="timm/")
 
 
 @pytest.mark.parametrize(
@@ -51,10 +55,3 @@ def test_the_checkpoint_is_the_hubs_of_that_name():
 )
 def test_a_name_that_timm_does_not_have(name, told):
     refuses(told, lambda: Lab(Parameters(model=name, head="probe")))
-
-
-def test_a_model_of_timms_has_no_text_tower():
-    name = f"timm/{NAMES[0]}"
-    assert Parameters(model=name).vocabulary == "closed" and zoo.family(name) == {}
-    refuses("no text tower", Parameters, model=name, head="zero_shot")
-    refuses("unknown model", Parameters, model="timm/")

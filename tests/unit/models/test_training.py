@@ -58,11 +58,14 @@ def test_it_is_an_encoder_like_any_other(name):
     assert torch.allclose(one, two, rtol=1e-4, atol=1e-5)
 
 
-def test_a_convolution_that_tiles_leaves_out_what_it_leaves_out():
+def test_convolutions_and_many_tokens():
     conv = torch.nn.Conv2d(3, 5, 4, stride=4)
     x = torch.randn(2, 3, 9, 14)
     patches = inference.like(conv, training._Patches)
     assert torch.allclose(patches(x), conv(x), atol=1e-5)
+    tower = loading.load("mini_xs", init="random").encoder.module
+    other = loading.Encoder.of(tower)  # of no name that the table knows
+    assert not other.math and training.passes(other) is other
 
 
 def test_attention_with_a_mask_is_pytorchs(monkeypatch):
@@ -82,12 +85,6 @@ def test_attention_with_a_mask_is_pytorchs(monkeypatch):
 def test_a_network_without_such_attention_runs_as_it_was_written(name):
     encoder = loading.load(name, init="random").encoder
     assert training.passes(encoder) is encoder
-
-
-def test_many_tokens_keep_the_fused_kernel():
-    tower = loading.load("mini_xs", init="random").encoder.module
-    other = loading.Encoder.of(tower)  # of no name that the table knows
-    assert not other.math and training.passes(other) is other
 
 
 def test_fine_tuning_writes_attention_out_but_for_linearized_models(tmp_path, monkeypatch):

@@ -87,7 +87,7 @@ def test_an_absent_or_another_package_is_said(tmp_path, package):
     refuses("SHA-256", source.check, package)
 
 
-def test_what_may_not_be_shipped_is_left_out(made):
+def test_families_labels_and_licences(made):
     folder, into = made
     table = icons.table(into)
     assert set(table["sets"]) <= {"tabler", "mdi", "solar", "tabler-more"}
@@ -96,9 +96,6 @@ def test_what_may_not_be_shipped_is_left_out(made):
     assert not [name for name in said if "firm" in name or "logo" in name or "hidden" in name]
     learnt = {name for name, _, _ in corpus.Corpus(folder, 0, 8).captions}
     assert "box" not in learnt and "disc of the firm" not in learnt and "logo box" not in learnt
-
-
-def test_no_family_and_no_near_copy_is_on_both_sides(made):
     _, into = made
     table, drawings = icons.table(into), icons.drawings(into)
     families = {prefix: one["family"] for prefix, one in table["sets"].items()}
@@ -109,16 +106,9 @@ def test_no_family_and_no_near_copy_is_on_both_sides(made):
     rest = [families[name.split(":")[0]] for name in drawings["Things"][: -sizes["test"]]]
     assert not set(test) & set(rest)
     assert clean.distinct(images[:, 0].numpy()).all()
-
-
-def test_labels_are_the_names(made):
-    _, into = made
     entry, (_, labels) = icons.entry("Things", into), icons.whole("Things", into)
     for said, label in zip(icons.drawings(into)["Things"], labels.tolist(), strict=True):
         assert names.concept(said.split(":")[1]) == entry["classes"][label]
-
-
-def test_the_corpus_is_seen_whole_once_a_round(made):
     folder, _ = made
     pairs = corpus.Corpus(folder, seed=1, size=16)
     assert len(pairs.captions) > 16

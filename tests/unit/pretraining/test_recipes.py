@@ -39,7 +39,7 @@ def test_the_jobs_are_what_the_protocol_says():
     assert len({(r.steps * r.batch_size, r.pool * r.shard, r.seed) for r in family}) == 1
 
 
-def test_a_view_is_another_for_each_picture_and_never_mirrored():
+def test_views_crops_and_rates():
     torch.manual_seed(0)
     ramp = (torch.arange(32) * 8).to(torch.uint8).expand(3, 32, 32)  # brighter to the right
     seen = views.view(ramp.expand(40, 3, 32, 32), 16, (0.3, 0.6), solarised=0.0)
@@ -47,9 +47,6 @@ def test_a_view_is_another_for_each_picture_and_never_mirrored():
     assert len(torch.unique(seen.flatten(1), dim=0)) == 40
     left, right = seen[..., :4].mean((1, 2, 3)), seen[..., -4:].mean((1, 2, 3))
     assert (left < right).all()
-
-
-def test_a_crop_covers_the_share_it_is_asked_for():
     torch.manual_seed(0)
     x = torch.linspace(0, 1, 32).expand(200, 1, 32, 32)
     cut = views.crop(x, 32, (0.25, 0.25))
@@ -57,17 +54,11 @@ def test_a_crop_covers_the_share_it_is_asked_for():
     assert 0.35 < widths.min() and widths.max() < 0.65  # half a side, times the root of 3:4 to 4:3
     whole = views.crop(x, 32, (1.0, 1.0))
     assert (whole - x).abs().max() < 0.16  # but for its shape
-
-
-def test_contrastive_loss_takes_equal_captions_as_one():
-    """Two equal captions with equal images: the best loss is log 2, the entropy of the target."""
+    # Two equal captions with equal images: the best loss is log 2, the entropy of the target.
     same = torch.tensor([[1.0, 0.0], [1.0, 0.0]])
     tokens = torch.tensor([[7, 8], [7, 8]])
     loss = objectives.contrastive_loss(same, same, tokens, torch.tensor(100.0))
     assert loss.item() == pytest.approx(torch.log(torch.tensor(2.0)).item())
-
-
-def test_the_learning_rate_is_flat_then_falls_to_zero():
     recipe = loop.Recipe(steps=100, warmup=10, lr=1.0, decay_share=0.2)
     rates = [recipe.lr_at(step) for step in range(100)]
     assert rates[0] == pytest.approx(0.1)

@@ -30,14 +30,8 @@ def test_claims_are_well_formed():
         assert claim.paper in CHAPTERS and claim.setting in SETTINGS
         assert (claim.relation == "=") == (claim.margin > 0)
         assert len(claim.short) <= 45, claim.short
-
-
-def test_no_claim_is_about_what_chose_a_coefficient():
-    """The coefficient of negation keeps 95 % of the control by its choice."""
+    # The coefficient of negation keeps 95 % of the control by its choice.
     assert not [c.id for c in CLAIMS if c.experiment == "negation" and c.metric == "control"]
-
-
-def test_every_headline_of_the_protocol_is_expressed():
     assert {c.headline for c in CLAIMS} == set(range(10))
     first = [(c.metric, c.setting) for c in CLAIMS if c.headline == 1]
     usual = SETTINGS[:3]  # other rules for the rate are of the sum alone
@@ -47,9 +41,6 @@ def test_every_headline_of_the_protocol_is_expressed():
     grown = {c.grows for c in CLAIMS if c.headline == 9}
     bases = {c.id: c for c in CLAIMS}
     assert {bases[id].headline for id in grown} == {1, 2, 3, 4, 5, 7}  # 6 is of equality
-
-
-def test_cells_of_a_statement_are_told_apart():
     cells: dict[tuple[str, str], list[str]] = {}
     for claim in CLAIMS:
         cells.setdefault((claim.entry, claim.setting), []).append(claim.cell)

@@ -7,7 +7,6 @@ import pandas as pd
 import pytest
 import scipy.stats
 
-from tasklab.errors import TasklabError
 from tasklab.records.foretelling import correlated, foretelling, left_out, units
 from tasklab.records.table import nothing, tidy
 from tests.helpers import refuses
@@ -43,16 +42,12 @@ def pairs(draw, tasks=8, share=0.9, common=0.0):
     of_tasks, rest = np.sqrt(share / 2), np.sqrt(1 - share)
     return pd.DataFrame(
         {
-            "model": "mini",
-            "init": "pretrained",
-            "method": "nonlinear",
-            "seed": 0,
-            "one": [NAMES[i] for i in low],
-            "other": [NAMES[i] for i in high],
+            "model": "mini", "init": "pretrained", "method": "nonlinear", "seed": 0,
+            "one": [NAMES[i] for i in low], "other": [NAMES[i] for i in high],
             "x": of_tasks * (a[low] + a[high]) + rest * e,
             "y": of_tasks * (b[low] + b[high]) + rest * f,
         }
-    )
+    )  # fmt: skip
 
 
 def test_under_the_null_pairs_that_share_a_task_reject_at_the_level_and_a_naive_test_does_not():
@@ -70,16 +65,13 @@ def test_under_the_null_pairs_that_share_a_task_reject_at_the_level_and_a_naive_
     assert abs(np.mean(p) - 0.5) < 0.1  # p is uniform, not merely large
 
 
-def test_what_is_there_is_found_and_the_interval_has_it():
+def test_what_is_there_is_found_in_any_order():
     draw, truth = np.random.default_rng(1), 0.67
     found = [
         correlated(pairs(draw, share=0.5, common=0.7), "x", "y", repeats=300) for _ in "x" * 60
     ]
     assert np.mean([p < 0.05 for _, p, _ in found]) > 0.7
     assert np.mean([c.low <= truth <= c.high for c, _, _ in found]) > 0.9
-
-
-def test_the_value_is_spearmans_and_the_order_of_rows_or_ends_does_not_matter():
     table = pairs(np.random.default_rng(2))
     found, p, groups = correlated(table, "x", "y")
     assert found.value == pytest.approx(scipy.stats.spearmanr(table["x"], table["y"]).statistic)
@@ -89,9 +81,6 @@ def test_the_value_is_spearmans_and_the_order_of_rows_or_ends_does_not_matter():
     tasks = table.groupby("one").first().reset_index().assign(other=lambda t: t["one"])
     of_tasks = correlated(tasks, "x", "y")[0].value
     assert of_tasks == pytest.approx(scipy.stats.spearmanr(tasks["x"], tasks["y"]).statistic)
-
-
-def test_groups_are_correlated_within_and_averaged():
     draw = np.random.default_rng(3)
     one, two = pairs(draw), pairs(draw).assign(method="attention", y=lambda t: 100 + t["x"])
     found, _, groups = correlated(pd.concat([one, two]), "x", "y", repeats=300)
@@ -125,13 +114,10 @@ def test_metrics_of_tasks_and_pairs_side_by_side():
 def test_what_a_merge_loses_is_an_outcome_that_foretells_no_other():
     values = {
         f"task {i}": {
-            "norm": 1.0 * i,
-            "lost_sum": i + 1.0,
-            "lost_ties": 8.0 - i,
-            "lost_wudi_exact": 2.0,
+            "norm": 1.0 * i, "lost_sum": i + 1.0, "lost_ties": 8.0 - i, "lost_wudi_exact": 2.0,
         }
         for i in range(6)
-    }
+    }  # fmt: skip
     values["task 5"]["lost_ties"] = 3.5  # between those of the tasks 4 and 5 before it
     found = foretelling(tidy(rows(values)), "lost_ties", by=()).set_index("metric")
     assert list(found.index) == ["norm"]
@@ -140,25 +126,18 @@ def test_what_a_merge_loses_is_an_outcome_that_foretells_no_other():
     assert constant["value"].isna().all()
 
 
-def test_a_method_without_an_outcome_does_not_count():
+def test_odd_input_and_other_records():
     whole = rows({f"task {i}": {"norm": 1.0 * i, "lost_ties": 1.0 * i} for i in range(6)})
     without = rows({f"task {i}": {"norm": -1.0 * i} for i in range(6)}, method="posthoc")
     found = foretelling(tidy(whole + without), "lost_ties", by=())
     assert found["groups"].item() == 1 and found["value"].item() == pytest.approx(1)
-
-
-def test_odd_input():
     table = pairs(np.random.default_rng(4))
-    with pytest.raises(TasklabError, match="27 of 28 pairs have 'x' and 'y': all are needed"):
-        correlated(table.iloc[1:], "x", "y")
+    refuses("27 of 28 pairs have 'x' and 'y'", correlated, table.iloc[1:], "x", "y")
     few = pairs(np.random.default_rng(4), tasks=3)
     refuses("at least four of them, not 3", correlated, few, "x", "y")
     records = tidy(rows({"a": {"single": 1.0}, "a+b": {"distance": 1.0}}))
     refuses("no records of 'lost'", foretelling, records)
     refuses("did you mean 'lost'", foretelling, records, "last")
-
-
-def test_records_of_other_experiments_foretell_nothing():
     single = {"experiment": "single", "model": "mini", "method": "nonlinear", "task": "Signs"}
     for df in (nothing(), tidy([single | {"seed": 0, "metric": "single", "value": 1.0, "n": 9}])):
         refuses("no records of the experiment 'crossing'", foretelling, df)

@@ -23,19 +23,13 @@ def value(merge, n, seed, task):
 def records(model="mini", seeds=3, numbers=(2, 4), merges=("arithmetic", "ties", "wudi")):
     common = {"experiment": "merging", "model": model, "method": "nonlinear", "trials": 12}
     return [
-        {
-            **common,
-            "task": task,
-            "n_tasks": n,
+        common | {
             "subset": "" if n == 4 else "+".join(TASKS[TASKS.index(task) // 2 * 2 :][:2]),
-            "seed": seed,
-            "merge": merge,
-            "metric": "absolute",
-            "value": value(merge, n, seed, task),
-            "n": 100,
+            "task": task, "n_tasks": n, "seed": seed, "merge": merge, "metric": "absolute",
+            "value": value(merge, n, seed, task), "n": 100,
         }
         for n, seed, task, merge in itertools.product(numbers, range(seeds), TASKS, merges)
-    ]
+    ]  # fmt: skip
 
 
 def test_an_interval_has_seeds_and_tasks_for_every_number_of_tasks():
@@ -53,16 +47,13 @@ def test_an_interval_has_seeds_and_tasks_for_every_number_of_tasks():
         assert math.isnan(row["others_effect"]) and row["pretrainings"] == 1
 
 
-def test_the_number_of_all_tasks_is_judged_as_its_claim_is():
+def test_one_number_or_seed():
     df = tidy(records())
     claim = next(
         c for c in CLAIMS if (c.comparison, c.left, c.right) == ("merges", "ties", "arithmetic")
     )
     found = gains(df).set_index(["n_tasks", "merge"]).loc[(4, "ties")]
     assert tuple(verdict(claim, df).interval) == tuple(found[["effect", "low", "high"]])
-
-
-def test_other_pretrainings_have_an_interval_of_their_own():
     others = [records(f"mini_s_seed{i}", seeds=1 + i, numbers=(4,)) for i in range(2)]
     found = gains(tidy([*records(), *others[0], *others[1]])).set_index(["n_tasks", "merge"])
     assert (found["pretrainings"].loc[4] == 2).all() and (found["pretrainings"].loc[2] == 1).all()
@@ -71,9 +62,6 @@ def test_other_pretrainings_have_an_interval_of_their_own():
         for i in range(2)
     ]
     assert found.loc[(4, "ties"), "others_effect"] == pytest.approx(np.mean(means))
-
-
-def test_one_seed_has_no_interval_and_nothing_has_no_rows():
     found = gains(tidy(records(seeds=1)))
     assert found["effect"].notna().all() and found["low"].isna().all()
     assert gains(nothing()).empty

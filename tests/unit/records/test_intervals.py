@@ -12,16 +12,13 @@ from tasklab.records.intervals import Source, half_width, holm, p_value
 from tests.helpers import refuses
 
 
-def test_one_source_gives_students_interval():
+def test_intervals_of_one_and_several_sources():
     values = [1.0, 2.0, 4.0, 4.5]
     source = intervals.of_means("seeds", values)
     theirs = stats.ttest_1samp(values, 0)
     found = intervals.interval(np.mean(values), [source])
     assert found[1:] == pytest.approx(tuple(theirs.confidence_interval(0.95)))
     assert p_value(np.mean(values), [source]) == pytest.approx(theirs.pvalue)
-
-
-def test_half_widths_of_several_sources_add_in_squares():
     seeds = Source(name="seeds", variance=2.0, freedom=2)
     many = Source(name="images", variance=6.0)
     expected = math.hypot(stats.t.ppf(0.975, 2) * 2**0.5, stats.norm.ppf(0.975) * 6**0.5)
@@ -30,14 +27,13 @@ def test_half_widths_of_several_sources_add_in_squares():
     half = half_width([seeds, many])
     assert p_value(half, [seeds, many]) == pytest.approx(0.05)
     assert p_value(2 * half, [seeds, many]) < 0.05 < p_value(0.5 * half, [seeds, many])
-
-
-def test_pairs_are_left_out_with_each_of_their_tasks():
     source = intervals.of_tasks({"A+B": 1.0, "A+C": 2.0, "B+C": 4.0})
     assert source.variance == pytest.approx(28 / 9) and source.freedom == 2  # of 4, 2 and 1 left
+    still = Source(name="seeds", variance=0.0, freedom=2)
+    assert math.isnan(half_width([still])) and math.isnan(p_value(1.0, [still]))
 
 
-def test_the_bootstrap_of_skewed_values_by_hand():
+def test_bootstrap_and_holm_by_hand():
     values = np.array([0.1, 0.2, 0.4, 0.8, 1.6, 6.4])
     counts = np.random.default_rng(0).multinomial(6, np.full(6, 1 / 6), 1999)
     drawn = [np.repeat(values, count) for count in counts]
@@ -45,14 +41,6 @@ def test_the_bootstrap_of_skewed_values_by_hand():
     low, high = np.nanquantile(t, (0.025, 0.975))
     ends = [-high * stats.sem(values), -low * stats.sem(values)]
     assert np.allclose(intervals.bootstrap_t(0.0, values), ends, rtol=0.02)
-
-
-def test_what_does_not_vary_has_no_interval():
-    still = Source(name="seeds", variance=0.0, freedom=2)
-    assert math.isnan(half_width([still])) and math.isnan(p_value(1.0, [still]))
-
-
-def test_holm_agrees_with_a_worked_example():
     assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
     found = holm([0.02, math.nan, 0.04])
     assert found[[0, 2]] == pytest.approx([0.04, 0.04]) and math.isnan(found[1])

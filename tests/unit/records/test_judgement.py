@@ -8,7 +8,6 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from tasklab.errors import TasklabError
 from tasklab.records import judgement
 from tasklab.records.claims import CLAIMS, Claim
 from tasklab.records.images import box_means, packed
@@ -52,15 +51,12 @@ def test_rule(differences, outcome):
     assert math.isnan(found.interval.low) == (len(set(differences.values())) == 1)
 
 
-def test_the_interval_of_seeds_alone_is_students():
+def test_intervals_of_seeds_and_images():
     values = {0: 1.0, 1: 2.5, 2: 0.4, 3: 1.9}
     found = verdict(CLAIM, two_methods(values, **EXACT))
     theirs = stats.ttest_1samp(list(values.values()), 0)
     assert found.interval[1:] == pytest.approx(tuple(theirs.confidence_interval(0.95)))
     assert found.p == pytest.approx(theirs.pvalue) and found.sources == ("seeds",)
-
-
-def test_images_widen_the_interval():
     values = {0: 1.0, 1: 1.2, 2: 0.9}
     alone, counted = (verdict(CLAIM, two_methods(values, n=n)) for n in (None, 1000))
     assert counted.sources == ("seeds", "images")
@@ -164,7 +160,7 @@ def gaining(start, gains):
     ]  # fmt: skip
 
 
-def test_a_claim_about_tasks_in_general_draws_tasks():
+def test_tasks_in_general_and_these_alone():
     values = {"Signs": 6.0, "Places": -3.0, "Scenes": 2.0, "Digits": 1.0}
     rows = gaining(60, values)
     found = verdict(CLAIM, tidy(rows))
@@ -182,9 +178,6 @@ def test_a_claim_about_tasks_in_general_draws_tasks():
     assert alone.sources == ("seeds", "images") and alone.interval == found.here
     assert alone.interval.effect == found.interval.effect
     assert found.interval.low < alone.interval.low and alone.p == found.p_here < found.p
-
-
-def test_what_tasks_leave_open_may_be_decided_on_them_alone():
     gains = {"Signs": 40.0, "Places": -10.0, "Scenes": 30.0, "Digits": 20.0}
     rows = gaining(40, gains)
     for relation, outcome in ((">", "holds"), ("<", "does not hold")):
@@ -192,10 +185,16 @@ def test_what_tasks_leave_open_may_be_decided_on_them_alone():
         assert (found.outcome, found.on_these_tasks.outcome) == ("undecided", outcome)
 
 
-def test_a_claim_of_less_turns_the_sign():
+def test_claims_of_less_and_common_seeds():
     found = verdict(changed(relation="<"), two_methods({0: -2.0, 1: -2.1}, **EXACT))
     assert found.outcome == "holds" and found.interval.effect == pytest.approx(2.05)
     refuses("relation", changed, relation=">=")
+    df = two_methods({0: 1.0, 1: 1.1})
+    extra = tidy([row("linearized", 99.0, seed=2), row("linearized", 99.0, task="Scenes")])
+    found = verdict(CLAIM, pd.concat([df, extra]))
+    assert found.by_seed == pytest.approx({0: 1.0, 1: 1.1})
+    lacking = verdict(CLAIM, df, n_tasks=4)
+    assert lacking.outcome == "not tested" and lacking.n_pretrainings == 0
 
 
 @pytest.mark.parametrize(
@@ -215,15 +214,6 @@ def test_a_claim_of_equality_needs_the_interval_within_its_margin(differences, o
     assert (found.p <= 0.05) == (outcome == "holds") or outcome == "does not hold"
 
 
-def test_only_common_seeds_and_tasks_are_compared():
-    df = two_methods({0: 1.0, 1: 1.1})
-    extra = tidy([row("linearized", 99.0, seed=2), row("linearized", 99.0, task="Scenes")])
-    found = verdict(CLAIM, pd.concat([df, extra]))
-    assert found.by_seed == pytest.approx({0: 1.0, 1: 1.1})
-    lacking = verdict(CLAIM, df, n_tasks=4)
-    assert lacking.outcome == "not tested" and lacking.n_pretrainings == 0
-
-
 @pytest.mark.parametrize("tasks", [("Objects",), TASKS])
 def test_control_is_compared_with_a_share_of_the_pretrained_one(tasks):
     claim = changed(experiment="negation", metric="control", right="pretrained", factor=0.95)
@@ -236,11 +226,20 @@ def test_control_is_compared_with_a_share_of_the_pretrained_one(tasks):
     assert found.by_seed == pytest.approx({0: 0.5, 1: 0.51})
 
 
-def test_verdicts_of_one_table():
+def test_tables_and_files_have_verdicts():
     found = judgement.verdicts(two_methods({0: 1.0, 1: 1.01}, **EXACT), "tangent", "1")
     chosen = [v for v in found if v.claim.setting == "chosen"]
     assert {v.claim.table for v in found} == {"1"} and len(chosen) == 5
     assert [v.outcome for v in chosen] == ["holds", *["not tested"] * 4]
+    equal = next(c for c in CLAIMS if c.relation == "=")
+    assert equal.test == "single: attention = nonlinear ± 1"
+    assert CLAIMS[0].test == "absolute: linearized > nonlinear"
+    assert CLAIMS[1].test.endswith("at equal accuracy")
+    assert CLAIMS[0].unit == "points"
+    refuses("'tangents': .*'tangent'", judgement.verdicts, two_methods({0: 1.0}), "tangents")
+    model = "timm/resnet50.a1_in1k"
+    judged = judgement.verdicts(two_methods({0: 1.0, 1: 2.0}), "closed_vocab", model=model)
+    assert judged and {one.outcome for one in judged} == {"not tested"}
 
 
 def test_a_claim_may_compare_models_and_initialisations():
@@ -263,7 +262,7 @@ def test_a_claim_may_compare_models_and_initialisations():
     assert verdict(claims["convnext"], alone).outcome == "not tested"
 
 
-def test_other_pretrainings_are_given_apart():
+def test_other_pretrainings_stand_apart_and_growth_is_a_slope():
     effects = {"mini": 1.0, "mini_s_seed0": 3.0, "mini_s_seed1": 4.0, "mini_s_seed2": 5.0}
     df = pd.concat(
         two_methods({0: value, 1: value + 0.01}, model=model, **EXACT)
@@ -274,9 +273,6 @@ def test_other_pretrainings_are_given_apart():
     assert found.n_pretrainings == 3
     theirs = stats.ttest_1samp([3.005, 4.005, 5.005], 0).confidence_interval(0.95)
     assert found.pretrainings == pytest.approx((4.005, *theirs))
-
-
-def test_growth_with_pretraining_is_a_slope_over_the_logarithm_of_the_samples():
     shares = {"mini_3": 3, "mini_10": 10, "mini_30": 30, "mini": 100}
     df = pd.concat(
         two_methods({s: 2 * math.log10(share) + 0.1 * s for s in (0, 1)}, model=model)
@@ -290,23 +286,3 @@ def test_growth_with_pretraining_is_a_slope_over_the_logarithm_of_the_samples():
     assert verdict(grown, steeper, model="mini").interval.effect > 2
     two = df[df["model"].isin(["mini", "mini_3"])]
     assert verdict(grown, two, model="mini").outcome == "not tested"
-
-
-def test_claims_of_the_files_can_be_told():
-    equal = next(c for c in CLAIMS if c.relation == "=")
-    assert equal.test == "single: attention = nonlinear ± 1"
-    assert CLAIMS[0].test == "absolute: linearized > nonlinear"
-    assert CLAIMS[1].test.endswith("at equal accuracy")
-    assert CLAIMS[0].unit == "points"
-
-
-def test_a_paper_that_is_none_is_refused():
-    with pytest.raises(TasklabError, match="unknown paper 'tangents': did you mean 'tangent'"):
-        judgement.verdicts(two_methods({0: 1.0}), "tangents")
-
-
-def test_a_model_without_relatives_has_no_verdict_on_them():
-    judged = judgement.verdicts(
-        two_methods({0: 1.0, 1: 2.0}), "closed_vocab", model="timm/resnet50.a1_in1k"
-    )
-    assert judged and {one.outcome for one in judged} == {"not tested"}

@@ -29,7 +29,7 @@ def two_methods(differences, makes=None):
     return rows if makes is None else rows.assign(**{MAKE: rows["method"].map(makes)})
 
 
-def test_the_machine_is_added_in_squares():
+def test_the_machine_widens_the_interval():
     differences, one = {0: 1.0, 1: 1.2, 2: 0.9}, dict.fromkeys(("nonlinear", "linearized"), "AMD")
     alone, both = (verdict(CLAIM, two_methods(differences, makes)) for makes in (None, one))
     halves = [(found.interval.high - found.interval.low) / 2 for found in (alone, both)]
@@ -37,15 +37,9 @@ def test_the_machine_is_added_in_squares():
     assert halves[1] ** 2 - halves[0] ** 2 == pytest.approx(added)
     assert alone.sources == ("seeds",) and both.sources == ("seeds", "machine")
     assert alone.outcome == "holds" and both.interval.effect == alone.interval.effect
-
-
-def test_a_difference_as_small_as_the_machine_s_is_undecided():
     small = two_methods({0: SD, 1: 1.001 * SD, 2: 0.999 * SD})
     assert verdict(CLAIM, small).outcome == "holds"
     assert verdict(CLAIM, small.assign(**{MAKE: "AMD"})).outcome == "undecided"
-
-
-def test_a_side_without_fine_tuning_has_no_machine():
     table = two_methods({0: 1.0, 1: 2.0}, dict.fromkeys(("nonlinear", "linearized"), "AMD"))
     assert machines.source(CLAIM, table).variance == pytest.approx(2 * SD**2)
     one = dataclasses.replace(CLAIM, right="pretrained", factor=3.0)

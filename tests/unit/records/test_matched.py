@@ -43,21 +43,15 @@ def value(method, setting, metric="absolute", table=None):
     return rows.groupby("task", sort=False)["value"].mean()
 
 
-def test_the_side_that_learnt_more_is_taken_back_to_the_other():
+def test_sides_are_taken_back():
     # Linearized ends at 75 (its largest rate is worse); the non-linear one passes 75 halfway
     # between 70 and 80, where its sums have 30 and 20.
     assert value("linearized", "equal accuracy").tolist() == pytest.approx([25, 26, 27])
     assert value("nonlinear", "equal accuracy").tolist() == pytest.approx([25, 26, 27])
-
-
-def test_at_equal_length_the_longer_one_is_taken_back():
     # The chosen vectors are 8 and 5 long: the non-linear one is at 5 a quarter from 4 to 8.
     assert value("linearized", "equal length").tolist() == pytest.approx([25, 26, 27])
     assert value("nonlinear", "equal length").tolist() == pytest.approx([17.5, 18.5, 19.5])
     assert value("nonlinear", "equal length", "target").tolist() == pytest.approx([45] * 3)
-
-
-def test_a_pairs_disentanglement_error_is_taken_back_as_well():
     table = grid(ALONE, NORM, lambda method, a: 100 - a)
     lengths = table[(table["metric"] == "norm") & (table["task"] == "Signs")]
     pair = {"task": "Signs+Places", "metric": "xi_classifier_box"}
@@ -68,23 +62,17 @@ def test_a_pairs_disentanglement_error_is_taken_back_as_well():
     claims = {c.id: c for c in CLAIMS}
     judged = verdict(claims["tangent-fig10-linearized@accuracy"], table)
     assert judged.interval.effect == pytest.approx(3.0 - 5.0)  # linearized has the larger error
-
-
-def test_normalised_accuracies_are_made_of_both_parts():
     found = value("linearized", "equal accuracy", "normalised")
     assert found.tolist() == pytest.approx([100 * 25 / 74, 100 * 26 / 75, 100 * 27 / 76])
 
 
-def test_a_grid_that_does_not_reach_down_gives_nothing():
+def test_grids_turns_and_plateaus():
     high = {**ALONE, "nonlinear": (80.0, 85.0, 88.0, 90.0)}
     table = grid(high, NORM, lambda method, a: 100 - a)
     assert value("nonlinear", "equal accuracy", table=table).empty
     assert len(value("linearized", "equal accuracy", table=table)) == 3
     assert matched.at_setting(table.iloc[:0], "equal length", "absolute", ("a", "b"), "a").empty
     assert value("nonlinear", "equal accuracy", "single").empty  # what is made equal is no outcome
-
-
-def test_a_way_that_turns_is_crossed_where_it_is_chosen():
     way = pd.DataFrame({"lr": RATES, "x": [60.0, 50.0, 70.0, 80.0]})
     rows = pd.DataFrame({"lr": RATES, "seed": 0, "task": "a", "subset": "", "value": [0, 1, 2, 3]})
     assert matched.interpolated(rows, way, 55.0)["value"].tolist() == pytest.approx([1.25])
@@ -92,9 +80,6 @@ def test_a_way_that_turns_is_crossed_where_it_is_chosen():
     assert matched.interpolated(rows, way, 49.0).empty
     flat = way.assign(x=[50.0, 70.0, 70.0, 80.0])
     assert matched.interpolated(rows, flat, 70.0)["value"].tolist() == [1]  # the smallest rate
-
-
-def test_a_plateau_begins_at_its_smallest_rate():
     alone = {1.0: (50, 50), 2.0: (69.5, 70.5), 3.0: (69, 72), 4.0: (60, 60)}
     rows = [
         {"metric": "single", "split": "validation", "lr": lr, "seed": seed, "value": value}
@@ -104,7 +89,7 @@ def test_a_plateau_begins_at_its_smallest_rate():
     assert matched.plateau(pd.DataFrame(rows)) == 2  # 70.5 less 1.5
 
 
-def test_merges_are_taken_back_to_who_learnt_least():
+def test_merges_and_verdicts_at_equal_accuracy():
     rows = [
         {"experiment": "merging_rates", "split": "test", "method": method, "seed": 0, "lr": lr,
          "metric": metric, "value": value, "n_tasks": 8, "merge": merge}
@@ -115,10 +100,7 @@ def test_merges_are_taken_back_to_who_learnt_least():
     found = matched.merges_at_equal_accuracy(pd.DataFrame(rows)).set_index("method")
     assert found["alone"].tolist() == [70, 70]
     assert found["value"].to_dict() == pytest.approx({"nonlinear": 30, "linearized": 30})
-
-
-def test_verdicts_at_equal_accuracy_see_through_who_learnt_less():
-    """What is added depends on the accuracy alone, and so no method adds better at equal ones."""
+    # What is added depends on the accuracy alone, and so no method adds better at equal ones.
     rng = np.random.default_rng(0)
     table = grid(ALONE, NORM, lambda method, a: 100 - a)
     noise = rng.normal(0, 0.2, len(table)) * (table["metric"] == "absolute")

@@ -20,15 +20,26 @@ from tests.helpers import refuses
 from tests.rows import added as row
 from tests.rows import two_methods
 
+
 # --- records ------------------------------------------------------------------------------------
-
-
-def test_tidy_fills_defaults_and_orders_columns():
+def test_tidy_orders_and_summarise_averages():
     df = tidy([row("nonlinear", 60.0, vocabulary="open")])
     assert list(df.columns) == [*schema.COLUMNS, "vocabulary"]
     assert df.loc[0, ["suite", "init", "subset", "split"]].tolist() == [
         "mini", "pretrained", "", "test"]  # fmt: skip
     assert math.isnan(df.loc[0, "alpha"])
+    df = tidy([row("nonlinear", v, seed=s, task=t)
+               for s, t, v in [(0, "a", 10.0), (0, "b", 30.0), (1, "a", 40.0)]])  # fmt: skip
+    found = summarise(df, ["method"])
+    assert found.loc[0, "mean"] == 30.0  # seeds 20 and 40, not rows 26.7
+    assert found.loc[0, "std"] == pytest.approx(math.sqrt(200))
+    assert found.loc[0, "n_seeds"] == 2
+    per_seed = summarise(df, ["seed"])
+    assert per_seed["mean"].tolist() == [20.0, 40.0] and per_seed["std"].isna().all()
+    refuses("at least one table", records.combine)
+    one = tidy([row("nonlinear", 60.0), row("linearized", 50.0)])
+    assert len(records.combine(one, one.iloc[:1])) == 2
+    refuses("recorded twice", lambda: records.combine(one, one.assign(value=61.0)))
 
 
 @pytest.mark.parametrize(
@@ -76,7 +87,7 @@ def test_written_records_come_back(tmp_path, name):
         refuses("is damaged", records.read, path)
 
 
-def test_reading_notices_changed_or_missing_files(tmp_path):
+def test_files_that_change_or_fail_are_noticed(tmp_path):
     path = records.write(tmp_path / "study.csv", [row("nonlinear", 61.0)], {})
     path.write_text(path.read_text().replace("61.0", "71.0"))
     refuses("not the file", records.read, path)
@@ -84,12 +95,8 @@ def test_reading_notices_changed_or_missing_files(tmp_path):
     refuses("not readable JSON", records.read, path)
     path.with_suffix(".json").unlink()
     refuses("study.json is missing", records.read, path)
-
-
-def test_a_failed_write_leaves_the_old_records(tmp_path):
     path = records.write(tmp_path / "study.csv", [row("nonlinear", 61.0)], {})
-    with pytest.raises(TasklabError, match="twice"):
-        records.write(path, [row("nonlinear", 1.0), row("nonlinear", 2.0)], {})
+    refuses("twice", records.write, path, [row("nonlinear", 1.0), row("nonlinear", 2.0)], {})
     assert records.read(path)[0]["value"].tolist() == [61.0]
     (tmp_path / "file").write_text("")
     with pytest.raises(TasklabError, match="cannot write records"):
@@ -97,20 +104,12 @@ def test_a_failed_write_leaves_the_old_records(tmp_path):
     refuses("as .csv", lambda: records.write(tmp_path / "study.txt", [row("nonlinear", 61.0)], {}))
 
 
-def test_provenance_says_what_ran_where():
+def test_provenance_is_the_packages_own(tmp_path):
     note = records.provenance({"preset": "full"}, gpu="a GPU", preset="quick", seconds=1.5)
     assert {"tasklab", "commit", "python", "torch", "open_clip", "utc", "platform"} <= set(note)
     assert note["preset"] == "full" and note["seconds"] == 1.5
     assert note["machine"]["gpu"] == "a GPU" and note["machine"]["cores"] >= 1
     json.dumps(note, allow_nan=False)
-
-
-def _git(folder, *words):
-    who = ["-c", "user.name=t", "-c", "user.email=t@t", "-c", "init.defaultBranch=main"]
-    subprocess.run(["git", "-C", str(folder), *who, *words], check=True, capture_output=True)
-
-
-def test_commit_is_the_packages_own(tmp_path):
     file = tmp_path / "records.py"
     file.write_text("")
     assert records._commit(file) is None  # no repository
@@ -122,6 +121,11 @@ def test_commit_is_the_packages_own(tmp_path):
     assert commit is not None and "+" not in commit
     file.write_text("changed")
     assert records._commit(file) == f"{commit}+dirty"
+
+
+def _git(folder, *words):
+    who = ["-c", "user.name=t", "-c", "user.email=t@t", "-c", "init.defaultBranch=main"]
+    subprocess.run(["git", "-C", str(folder), *who, *words], check=True, capture_output=True)
 
 
 def test_what_is_not_recorded_yet_is_no_records(monkeypatch, tmp_path):
@@ -142,17 +146,12 @@ def test_what_is_not_recorded_yet_is_no_records(monkeypatch, tmp_path):
 
 
 # --- statistics ---------------------------------------------------------------------------------
-
-
 def test_wilson_known_values():
     low, high = wilson(15, 20)  # p = 0.75: centre and width worked out by hand
     assert (low, high) == (pytest.approx(53.13, abs=0.01), pytest.approx(88.81, abs=0.01))
     assert wilson(0, 10)[0] == 0 and wilson(10, 10)[1] == pytest.approx(100)
     low, high = wilson([50, 500], [100, 1000])
     assert (high - low)[0] > 3 * (high - low)[1]
-
-
-def test_wilson_ends_solve_the_score_equation():
     for end in wilson(37, 90):
         p, q = 37 / 90, end / 100
         assert abs(p - q) == pytest.approx(records.Z95 * math.sqrt(q * (1 - q) / 90))
@@ -164,20 +163,7 @@ def test_wilson_refuses(k, n):
         wilson(k, n)
 
 
-def test_summarise_averages_within_seeds_first():
-    df = tidy([row("nonlinear", v, seed=s, task=t)
-               for s, t, v in [(0, "a", 10.0), (0, "b", 30.0), (1, "a", 40.0)]])  # fmt: skip
-    found = summarise(df, ["method"])
-    assert found.loc[0, "mean"] == 30.0  # seeds 20 and 40, not rows 26.7
-    assert found.loc[0, "std"] == pytest.approx(math.sqrt(200))
-    assert found.loc[0, "n_seeds"] == 2
-    per_seed = summarise(df, ["seed"])
-    assert per_seed["mean"].tolist() == [20.0, 40.0] and per_seed["std"].isna().all()
-
-
 # --- beside the papers --------------------------------------------------------------------------
-
-
 def test_beside_joins_by_method_and_metric():
     df = pd.concat([two_methods({0: 4.0, 1: 6.0}), two_methods({0: 9.0}, n_tasks=2)])
     zero_shot = [row("pretrained", 52.0, experiment="single", metric="single", n_tasks=None)]
@@ -208,7 +194,7 @@ def test_joint_training_stands_above_the_sums():
     assert not table["method"][2:].str.contains("jointly").any()
 
 
-def test_beside_random_initialisation():
+def test_beside_random_initialisation_and_refusals():
     rows = [row("nonlinear", 20.0, init="random"), row("nonlinear", 70.0)]
     rows.append(row("nonlinear", 61.0, init="random", experiment="single", metric="single"))
     table = beside(tidy(rows), "tangent", "3", "vitb32").set_index(["called", "metric"])["here"]
@@ -216,16 +202,13 @@ def test_beside_random_initialisation():
     assert table[("Non-lin. FT", "multi")] == 20.0
     named = beside(tidy(rows), "tangent", "3", "vitb32").set_index("called")["method"]
     assert named["Random init"] == "random weights"  # no pre-trained ones
-
-
-def test_beside_refuses():
     df = two_methods({0: 1.0})
     refuses("did you mean 'vitb32'", beside, df, "tangent", "1", "vitb23")
     with pytest.raises(TasklabError, match="select one first"):
         beside(pd.concat([df, df.assign(model="vitb16")]), "tangent", "1", "vitb32")
 
 
-def test_box_means_average_the_cells_of_the_search_box():
+def test_box_means_average_cells_and_images():
     cells = {(0.0, 0.0): 1.0, (0.5, 1.0): 3.0, (1.5, 0.5): 100.0, (-0.5, 0.0): 100.0}
     df = tidy(
         row("nonlinear", value, experiment="disentanglement", metric="xi_classifier",
@@ -236,9 +219,6 @@ def test_box_means_average_the_cells_of_the_search_box():
     assert found["metric"].tolist() == ["xi_classifier_box"]
     assert found["value"].tolist() == [2.0] and found["n"].tolist() == [1000]
     assert images.box_means(df, -1, 2)["value"].tolist() == [51.0]
-
-
-def test_box_means_know_what_each_image_gives():
     random = np.random.default_rng(0)
     changed = random.random((2, 2, 30)) < [[[0.2]], [[0.6]]]  # cells, tasks, images
     df = tidy(
@@ -269,10 +249,3 @@ def test_files_that_hold_no_records_are_named(tmp_path, text, note, expected):
     note = {"sha256": hashlib.sha256(text).hexdigest()} if note is None else note
     path.with_suffix(".json").write_text(json.dumps(note))
     refuses(f"a.csv {expected}", records.read, path)
-
-
-def test_combining_counts_the_same_record_once_and_refuses_another_value():
-    refuses("at least one table", records.combine)
-    one = tidy([row("nonlinear", 60.0), row("linearized", 50.0)])
-    assert len(records.combine(one, one.iloc[:1])) == 2
-    refuses("recorded twice", lambda: records.combine(one, one.assign(value=61.0)))

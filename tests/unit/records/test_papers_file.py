@@ -12,21 +12,12 @@ from tasklab.records.table import tidy
 from tests.helpers import refuses
 
 COUNTS = {
-    ("tangent", "1"): 21,
-    ("tangent", "2"): 24,
-    ("tangent", "3"): 15,
-    ("tangent", "4"): 5,
-    ("tangent", "5"): 5,
-    ("linear_layers", "1"): 21,
-    ("linear_layers", "2"): 12,
-    ("closed_vocab", "1"): 40,
-    ("closed_vocab", "3"): 32,
-    ("closed_vocab", "4"): 10,
-    ("ctl", "C.2"): 3,
-    ("merging", "task_vectors"): 18,
-    ("merging", "tall_masks"): 9,
+    ("tangent", "1"): 21, ("tangent", "2"): 24, ("tangent", "3"): 15, ("tangent", "4"): 5,
+    ("tangent", "5"): 5, ("linear_layers", "1"): 21, ("linear_layers", "2"): 12,
+    ("closed_vocab", "1"): 40, ("closed_vocab", "3"): 32, ("closed_vocab", "4"): 10,
+    ("ctl", "C.2"): 3, ("merging", "task_vectors"): 18, ("merging", "tall_masks"): 9,
     ("merging", "fusionbench"): 15,
-}
+}  # fmt: skip
 
 
 def _value(df, **where):
@@ -36,27 +27,18 @@ def _value(df, **where):
     return float(df["value"].iloc[0])
 
 
-def test_counts_per_table():
+def test_counts_keys_and_units():
     assert papers().groupby(["paper", "table"]).size().to_dict() == COUNTS
-
-
-def test_keys_are_unique():
     df = papers()
     assert not df.duplicated(["paper", "table", "row", "column"]).any()
     table4 = (df["paper"] == "closed_vocab") & (df["table"] == "4")  # one model under two regimes
     keys = ["paper", "table", "method", "model", "experiment", "metric"]
     rest = df[~table4 & ~df["paper"].isin(["ctl", "merging"])]  # these by their rows
     assert not rest.duplicated(keys).any()
-
-
-def test_only_the_two_cells_lost_in_the_text_are_empty():
     empty = papers()[lambda df: df["value"].isna()]
     assert set(empty["paper"] + empty["table"] + empty["row"]) == {"closed_vocab4Encoder"}
     assert sorted(empty["metric"]) == ["lambda", "normalised"]
     assert empty["note"].str.contains("missing").all()
-
-
-def test_ranges_units_and_names():
     df = papers().dropna(subset=["value"])
     percent = df["unit"] == "%"
     assert df.loc[percent, "value"].between(2, 100).all()
@@ -65,11 +47,7 @@ def test_ranges_units_and_names():
     assert set(df["method"]) - {""} <= set(WAYS)
     steps = df.loc[df["metric"] == "lambda", "value"] / 0.05
     assert (steps - steps.round()).abs().max() < 1e-9
-
-
-def test_normalised_is_at_least_absolute():
-    """By definition, as no single-task accuracy exceeds 100 %; one printed cell breaks it."""
-    df = papers()
+    # By definition, as no single-task accuracy exceeds 100 %; one printed cell breaks it.
     df = df[df["metric"].isin(["absolute", "normalised"])]
     wide = df.pivot_table(
         index=["paper", "table", "row", "model"], columns="metric", values="value"
@@ -80,8 +58,8 @@ def test_normalised_is_at_least_absolute():
 
 
 @pytest.mark.parametrize("model", ["vitb32", "vitb16", "vitl14"])
-def test_normalised_agrees_with_single_and_absolute(model):
-    """The implied mean single-task accuracy is plausible: above the sum's, at most 100 %."""
+def test_the_papers_numbers_agree_and_support_their_claims(model):
+    # The implied mean single-task accuracy is plausible: above the sum's, at most 100 %.
     for paper in ("tangent", "linear_layers"):
         df = papers(paper, "1")
         for method in ("nonlinear", "linearized"):
@@ -89,9 +67,21 @@ def test_normalised_agrees_with_single_and_absolute(model):
             absolute = _value(df, metric="absolute", **where)
             implied = 100 * absolute / _value(df, metric="normalised", **where)
             assert 85 < implied < 97
+    df = papers()
+    df = df[(df["model"] == model) & (df["experiment"] != "random_init")]
+    columns = ["experiment", "model", "method", "task", "metric", "n_tasks", "seed", "value"]
+    judged = 0
+    for paper in ("tangent", "linear_layers"):  # of whose table 2 some rows are those of table 1
+        mine = df[df["paper"] == paper].assign(task="all", seed=0, n_tasks=8)[columns]
+        records = Split(tidy(mine.drop_duplicates(["experiment", "method", "metric"])))
+        for claim in (c for c in CLAIMS if (c.paper, c.setting) == (paper, SETTINGS[0])):
+            found = verdict(claim, records)
+            judged += found.outcome != "not tested"
+            assert found.outcome == "not tested" or found.interval.effect > 0, claim.id
+    assert judged >= 11
 
 
-def test_order_of_methods_in_the_tangent_paper():
+def test_order_and_control_in_the_tangent_paper():
     for table in ("1", "4"):
         df = papers("tangent", table)
         for model in df["model"].unique():
@@ -99,17 +89,13 @@ def test_order_of_methods_in_the_tangent_paper():
                 where = {"model": model, "metric": metric}
                 linearized = _value(df, method="linearized", **where)
                 assert linearized > _value(df, method="nonlinear", **where)
-
-
-def test_negation_keeps_the_control():
     df = papers("tangent", "2")
     for model in ("vitb32", "vitb16", "vitl14"):
         before = {m: _value(df, model=model, method="pretrained", metric=m)
                   for m in ("target", "control")}  # fmt: skip
         addition = papers("tangent", "1")
-        assert before["target"] == _value(
-            addition, model=model, method="pretrained", metric="absolute"
-        )
+        expected = _value(addition, model=model, method="pretrained", metric="absolute")
+        assert before["target"] == expected
         for method in ("nonlinear", "posthoc", "linearized"):
             kept = _value(df, model=model, method=method, metric="control") / before["control"]
             assert 0.945 < kept < 0.965
@@ -133,7 +119,7 @@ def test_numbers_that_the_texts_state_again():
     assert mae == 73.0  # "retains only 73%"
 
 
-def test_closed_vocabulary_tables_agree():
+def test_tables_agree_with_what_is_printed():
     aligned, full = papers("closed_vocab", "1"), papers("closed_vocab", "3")
     for model in full["model"].unique():
         probe = _value(aligned, model=model, method="probe", metric="single")
@@ -145,15 +131,17 @@ def test_closed_vocabulary_tables_agree():
         normalised = _value(aligned, model=model, metric="normalised")
         # A mean of ratios is not the ratio of the means, but near it.
         assert abs(100 * added / single - normalised) < 2.5
-
-
-def test_ctl_r2():
     assert papers("ctl")["value"].tolist() == [0.903, 0.782, 0.839]
-
-
-def test_unknown_paper_or_table_suggests_the_nearest():
     refuses("did you mean 'tangent'", papers, "tangnet")
     refuses("unknown table '9'", papers, "tangent", "9")
+    df = papers("merging")
+    assert df["note"].str.contains("leaks").sum() == 9
+    for table, row, model, value in (
+        ("task_vectors", "RegMean", "vitb32", 71.8),
+        ("fusionbench", "RegMean", "vitb32", 82.4),
+        ("tall_masks", "TSV-M", "vitl14", 93.0),
+    ):
+        assert _value(df[df["table"] == table], row=row, model=model) == value
 
 
 def test_every_statement_on_merges_is_an_order_that_all_protocols_and_sizes_share():
@@ -168,30 +156,3 @@ def test_every_statement_on_merges_is_an_order_that_all_protocols_and_sizes_shar
     single = wide["Single"].dropna()
     merged = wide.drop(columns="Single").max(axis=1)
     assert len(single) == 5 and (single > merged[single.index]).all()
-
-
-def test_published_merges_as_printed():
-    df = papers("merging")
-    assert df["note"].str.contains("leaks").sum() == 9
-    for table, row, model, value in (
-        ("task_vectors", "RegMean", "vitb32", 71.8),
-        ("fusionbench", "RegMean", "vitb32", 82.4),
-        ("tall_masks", "TSV-M", "vitl14", 93.0),
-    ):
-        assert _value(df[df["table"] == table], row=row, model=model) == value
-
-
-@pytest.mark.parametrize("model", ["vitb32", "vitb16", "vitl14"])
-def test_the_papers_own_numbers_support_their_claims(model):
-    df = papers()
-    df = df[(df["model"] == model) & (df["experiment"] != "random_init")]
-    columns = ["experiment", "model", "method", "task", "metric", "n_tasks", "seed", "value"]
-    judged = 0
-    for paper in ("tangent", "linear_layers"):  # of whose table 2 some rows are those of table 1
-        mine = df[df["paper"] == paper].assign(task="all", seed=0, n_tasks=8)[columns]
-        records = Split(tidy(mine.drop_duplicates(["experiment", "method", "metric"])))
-        for claim in (c for c in CLAIMS if (c.paper, c.setting) == (paper, SETTINGS[0])):
-            found = verdict(claim, records)
-            judged += found.outcome != "not tested"
-            assert found.outcome == "not tested" or found.interval.effect > 0, claim.id
-    assert judged >= 11

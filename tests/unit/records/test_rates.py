@@ -49,7 +49,7 @@ def test_the_effect_at_one_rate_changes_its_sign_and_is_told():
         figures.rate_effects(records.over_rates([]))
 
 
-def test_a_plateau_begins_at_the_smallest_rate_within_one_standard_error():
+def test_rates_are_best_where_all_seeds_were_measured():
     grid = budgets()
     of = {name: grid[grid["method"] == name] for name in SUM}
     assert matched.plateau(of["nonlinear"]) == 4e-4  # 95.9 against 96, error 0.12
@@ -57,16 +57,10 @@ def test_a_plateau_begins_at_the_smallest_rate_within_one_standard_error():
     one = of["nonlinear"][of["nonlinear"]["seed"] == 0]
     assert matched.plateau(one) == 8e-4  # of one seed the best, of equal ones the lowest
     assert math.isnan(matched.plateau(grid.iloc[:0]))
-
-
-def test_sums_on_test_images_choose_no_rate():
     grid = budgets(validation=False)
     assert math.isnan(matched.best_for_the_sum(grid[grid["method"] == "nonlinear"]))
     best = next(one for one in judged(grid) if one.claim.setting == matched.BEST)
     assert best.outcome == "not tested"
-
-
-def test_the_best_rate_for_the_sum_is_of_seeds_that_were_measured_at_every_rate():
     grid = budgets()
     grid = grid[grid["method"] == "nonlinear"]
     assert matched.best_for_the_sum(grid) == 1e-4

@@ -28,16 +28,13 @@ def rows(claim, values, seeds=3):
     )  # fmt: skip
 
 
-def test_one_pair_decides_nothing_in_general():
+def test_pairs_and_tasks_are_drawn():
     claim = BY_ID["tangent-fig10-linearized"]
     found = verdict(claim, rows(claim, {"Signs+Places": -5.0}))
     assert found.outcome == "undecided" and found.too_few and math.isnan(found.p)
     assert found.on_these_tasks.outcome == "holds" and found.interval.effect == pytest.approx(5)
     (row,) = verdict_rows([found]).to_dict("records")
     assert effect_of(row) == "+5 points, one pair" and row["here"] == "holds"
-
-
-def test_pairs_that_share_tasks_draw_tasks_and_others_draw_pairs():
     apart = {"A+B": 1.0, "C+D": 2.0, "E+F": 6.0}
     source = intervals.of_tasks(apart)
     assert source.variance == pytest.approx(np.var([1, 2, 6], ddof=1) / 3) and source.freedom == 2
@@ -52,7 +49,7 @@ def test_pairs_that_share_tasks_draw_tasks_and_others_draw_pairs():
     assert intervals.of_tasks(pairs).freedom == 7 and intervals.of_tasks({"A": 1.0}) is None
 
 
-def test_a_number_against_itself_is_no_gain_or_not_tested():
+def test_bands_and_gains():
     claim = dataclasses.replace(BY_ID["closed-1-gain-clip_more"], left="nonlinear", right="probe")
     same = rows(claim, dict.fromkeys("ABC", 0.0))
     assert verdict(claim, same).outcome == "no gain"
@@ -61,9 +58,6 @@ def test_a_number_against_itself_is_no_gain_or_not_tested():
     gaining = verdict(dataclasses.replace(claim, id="b"), rows(claim, {"A": 2, "B": 2.1, "C": 2.2}))
     (entry,) = entries([verdict(claim, same), gaining])
     assert gaining.outcome == "holds" and entry.outcome == "no gain"
-
-
-def test_beyond_a_tolerance_of_the_book_a_claim_is_outside_the_band():
     claim = BY_ID["ctl-output-coef"]
     assert claim.band
     at = {"interval": Interval(-0.012, -0.02, -0.004), "p": 1e-3, "value": 0.112, "bound": 0.1}
@@ -90,15 +84,12 @@ def test_headlines_are_corrected_among_themselves():
     assert verdict_rows(marked(verdicts)[:1])["survives"].tolist() == ["headlines"]
 
 
-def test_the_bootstrap_errs_less_where_tasks_are_skewed():
-    """Checked at the precision of 2,000 draws."""
+def test_the_bootstrap_of_verdicts():
+    # Checked at the precision of 2,000 draws.
     normal = simulation.skewed(simulation.SHAPES["normal"], repeats=2000)
     assert max(normal.values()) < 0.035
     skewed = simulation.skewed(simulation.SHAPES["exponential"], repeats=2000)
     assert skewed["t"] > 0.05 and skewed["bootstrap-t"] < 0.8 * skewed["t"]
-
-
-def test_the_bootstrap_of_a_verdict_has_the_spread_over_seeds():
     claim = BY_ID["tangent-1-absolute"]
     df = rows(claim, dict(zip("ABCDEF", (0.1, 0.2, 0.4, 0.8, 1.6, 6.4), strict=True)))
     moved = (df["method"] == claim.left) & (df["seed"] == 1)
@@ -107,9 +98,6 @@ def test_the_bootstrap_of_a_verdict_has_the_spread_over_seeds():
     each = np.array([*found.by_task.values()])
     ends = intervals.bootstrap_t(found.interval.effect, each, seeds**2)
     assert found.robust[1:] == pytest.approx(ends)
-
-
-def test_the_bootstrap_of_symmetric_values_is_symmetric_and_keeps_other_sources():
     values = np.array([-3.0, -1, 1, 3, -2, 2, 0, 0])
     low, high = intervals.bootstrap_t(0.0, values)
     assert low == pytest.approx(-high, rel=0.1)

@@ -55,20 +55,14 @@ def test_a_statement_holds_if_each_of_its_cells_does(effects, outcome, weakest):
     assert entry.weakest.interval.effect == pytest.approx(weakest, nan_ok=True)
 
 
-def test_a_cell_of_one_seed_leaves_it_undecided():
+def test_cells_numbers_and_growth():
     (entry,) = entries([cell("a", 3.0), cell("b", 3.0, half=math.nan)])
     assert entry.outcome == "undecided" and entry.weakest.claim.id == "b"
     assert math.isnan(entry.p)
-
-
-def test_many_statements_are_corrected_for_their_number():
     found = entries([cell("a", 3.0, entry="a"), *(cell(x, 1.1, entry=x) for x in "bcdef")])
     assert [entry.outcome for entry in found] == ["holds"] * 6
     assert [entry.corrected for entry in found] == ["holds", *["undecided"] * 5]
     assert entries([cell("b", 1.1, entry="b")])[0].corrected == "holds"
-
-
-def test_growth_counts_only_where_something_holds():
     base, weak = cell("a", 3.0, entry="one"), cell("b", 0.1, entry="two")
     grown = [cell("c", 2.0, entry="grown", grows="a"), cell("d", -9.0, entry="grown", grows="b")]
     found = {entry.cells[0].claim.entry: entry for entry in entries([base, weak, *grown])}
@@ -105,9 +99,6 @@ def test_statements_are_counted_in_both_scopes():
     told = both_scopes([*several, general("d", 1.0, here=2.0, entry="d")])
     assert told.startswith("3 verdicts are about tasks in general: 3 open.")
     assert told.endswith(" 1 confirmed, 1 not confirmed, 1 open.")
-
-
-def test_the_correction_is_counted_in_both_scopes():
     weak = [dataclasses.replace(general(x, 3.0, entry=x), p_here=0.02) for x in "bcd"]
     several = [dataclasses.replace(general("a", 3.0, entry="a"), p_here=0.001), *weak]
     found = {entry.cells[0].claim.entry: entry for entry in entries(several)}
@@ -116,13 +107,7 @@ def test_the_correction_is_counted_in_both_scopes():
     told = correction([*several, cell("e", 3.0, entry="e")])
     assert "all 5 verdicts keeps 1 of the 1 decided ones" in told
     assert told.endswith("with the tasks held fixed, it keeps 2 of the 5.")
-
-
-def test_without_statements_about_tasks_in_general_there_is_nothing_to_count():
     assert both_scopes([cell("a", 3.0)]) == both_scopes([]) == ""
-
-
-def test_the_effect_over_several_pretrainings_stands_beside():
     made = dataclasses.replace(cell("a", 3.0), pretrainings=Interval(2.0, 1.0, 3.0))
     (row,) = verdict_rows([made]).to_dict("records")
     assert effect_of(seen(row, "others")) == "+2.0 [1.0, 3.0] points"

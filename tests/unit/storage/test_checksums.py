@@ -22,9 +22,7 @@ def small_parts(monkeypatch):
 
 @pytest.mark.parametrize("size", [0, 1, 63, 64, 65, 1000])
 @pytest.mark.parametrize("cores", [1, 5])
-def test_a_tree_is_the_checksum_of_the_checksums_of_its_parts(
-    tmp_path, monkeypatch, small_parts, size, cores
-):
+def test_a_tree_is_made_of_its_parts(tmp_path, monkeypatch, small_parts, size, cores):
     content = (bytes(range(256)) * 4)[:size]
     (tmp_path / "file").write_bytes(content)
     monkeypatch.setattr("tasklab.machine.cores", lambda: cores)
@@ -92,12 +90,9 @@ def test_every_change_of_a_file_with_a_header_is_found(tmp_path, small_parts, wh
     refuses("checksum does not match", tensors.read_tensors, file)
 
 
-def test_a_file_without_a_header_is_read_as_it_is(tmp_path):
+def test_files_without_a_header_and_of_an_older_version(tmp_path):
     tensors.write_tensors({"w": torch.ones(2)}, tmp_path / "x.safetensors")
     assert tensors.read_tensors(tmp_path / "x.safetensors")["w"].tolist() == [1, 1]
-
-
-def test_a_checkpoint_of_an_older_version_is_read_and_compared(tmp_path):
     file, own, text = tmp_path / "c.safetensors", {"w": torch.arange(9.0)}, '{"step":3}'
     header = {"meta": text, "sha256": tensors.digest(own, text)}
     safetensors.torch.save_file(own, file, header)
@@ -105,9 +100,6 @@ def test_a_checkpoint_of_an_older_version_is_read_and_compared(tmp_path):
     assert meta == {"step": 3} and torch.equal(back["w"], own["w"])
     safetensors.torch.save_file({"w": own["w"] + 1}, file, header)
     assert tensors.load_checkpoint(file) is None
-
-
-def test_tensors_that_are_read_one_by_one_must_stay_what_they_were(tmp_path):
     file, own = tmp_path / "x.safetensors", {"w": torch.ones(3)}
     tensors.write_tensors(own, file, {})
     there = tensors.OnDisk(file, own)

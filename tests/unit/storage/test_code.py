@@ -30,7 +30,7 @@ def written(tmp_path, monkeypatch):
         function.cache_clear()
 
 
-def test_only_code_counts(written):
+def test_only_code_that_runs_counts(written):
     first = written()
     told = FILES["analyses/length.py"].replace("Lengths", "Norms").replace("x\n", "x  # as it is\n")
     assert written(length=told) == first  # comments and docstrings
@@ -38,9 +38,6 @@ def test_only_code_counts(written):
     assert written(length=FILES["analyses/length.py"].replace("return x", "return -x")) != first
     assert written(angle=FILES["analyses/angle.py"].replace("2", "3")) != first
     assert written() == first
-
-
-def test_what_type_checkers_alone_read_is_not_followed(written):
     guarded = "from typing import TYPE_CHECKING\n\nif TYPE_CHECKING:\n    {}"
     text = guarded.format("from tasklab.analyses import angle\n")
     one, other = written(angles=text), written(angles=text, angle="half = 0.5\n")

@@ -17,7 +17,6 @@ import safetensors
 import safetensors.torch
 import torch
 
-from tasklab.errors import TasklabError
 from tasklab.storage import checksums
 from tasklab.storage import tensors as files
 from tasklab.storage.store import Store, free_first, load_checkpoint, read_tensors, save_checkpoint
@@ -39,11 +38,6 @@ class Maker:
         return self.tensors, {"loss": 0.5, "calls": self.calls}
 
 
-@pytest.fixture
-def store(tmp_path):
-    return Store(tmp_path / "store")
-
-
 def everything_in(folder):
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
@@ -56,11 +50,8 @@ def test_made_once_and_found_again(store):
     assert torch.equal(second.tensors()["w"], VALUE)
     assert second.record == {"loss": 0.5, "calls": 1} and second.config == CONFIG
     assert second.path == store.root / "vector" / second.key
-    assert sorted(path.name for path in second.path.iterdir()) == [
-        "config.json",
-        "record.json",
-        "tensors.safetensors",
-    ]
+    expected = ["config.json", "record.json", "tensors.safetensors"]
+    assert sorted(path.name for path in second.path.iterdir()) == expected
     assert not any((store.root / "partial" / "vector").iterdir())
 
 
@@ -95,17 +86,11 @@ def test_kinds_that_are_not_allowed(store, kind):
 def test_any_layout_and_type_of_tensor_comes_back(store):
     whole = torch.arange(12.0)
     tensors = {
-        "left": whole[:6],
-        "tied": whole,
-        "also tied": whole,
-        "transposed": VALUE.T,
-        "half": VALUE.half(),
-        "brain": VALUE.bfloat16(),
-        "integers": torch.tensor([3]),
-        "scalar": torch.tensor(2.0, dtype=torch.float64),
-        "none": torch.zeros(0, 3),
+        "left": whole[:6], "tied": whole, "also tied": whole, "transposed": VALUE.T,
+        "half": VALUE.half(), "brain": VALUE.bfloat16(), "integers": torch.tensor([3]),
+        "scalar": torch.tensor(2.0, dtype=torch.float64), "none": torch.zeros(0, 3),
         "trainable": VALUE.clone().requires_grad_(),
-    }
+    }  # fmt: skip
     assert store.get("vector", {"none": 1}, Maker({})).tensors() == {}
     back = store.get("vector", CONFIG, Maker(tensors)).tensors()
     assert back.keys() == tensors.keys()
@@ -123,6 +108,10 @@ def shorten(file):
     file.write_bytes(file.read_bytes()[:-5])
 
 
+def edit(file, old, new):
+    file.write_text(file.read_text().replace(old, new))
+
+
 DAMAGES = {
     "bit": lambda path: flip(path / "tensors.safetensors"),
     "truncated": lambda path: shorten(path / "tensors.safetensors"),
@@ -130,9 +119,7 @@ DAMAGES = {
     "no tensors": lambda path: (path / "tensors.safetensors").unlink(),
     "no record": lambda path: (path / "record.json").unlink(),
     "half a record": lambda path: shorten(path / "record.json"),
-    "changed record": lambda path: (path / "record.json").write_text(
-        (path / "record.json").read_text().replace("0.5", "0.6")
-    ),
+    "changed record": lambda path: edit(path / "record.json", "0.5", "0.6"),
     "other config": lambda path: (path / "config.json").write_text(json.dumps({"task": "Cars"})),
     "no text": lambda path: (path / "config.json").write_bytes(b"\xff\xfe"),
 }
@@ -216,8 +203,7 @@ def test_a_full_disk_leaves_nothing_half_published(store, monkeypatch, as_safete
     old = store.get("vector", {"a": 1}, Maker())
     with monkeypatch.context() as patch:
         out_of_space(patch, errno.ENOSPC, as_safetensors=as_safetensors)
-        with pytest.raises(TasklabError, match="No space left.*Free some space.*TASKLAB_STORE"):
-            store.get("vector", CONFIG, Maker())
+        refuses("No space left.*TASKLAB_STORE", store.get, "vector", CONFIG, Maker())
     assert store.find("vector", CONFIG) is None
     assert not list((store.root / "tmp").iterdir())
     assert store.find("vector", {"a": 1}) == old
@@ -236,8 +222,7 @@ def test_a_failure_at_any_step_of_publishing(store, monkeypatch, step):
 
     with monkeypatch.context() as patch:
         patch.setattr(Path, step, fails)
-        with pytest.raises(TasklabError, match="Read-only file system.*Make it writable"):
-            store.get("vector", CONFIG, Maker())
+        refuses("Read-only file system", store.get, "vector", CONFIG, Maker())
     assert store.find("vector", CONFIG) is None and not list((store.root / "tmp").iterdir())
 
 
@@ -260,15 +245,8 @@ def read_only():
 def test_a_read_only_store_can_be_read_and_says_how_to_write(read_only):
     assert torch.equal(read_only.find("vector", {"a": 1}).tensors()["w"], VALUE)
     make = Maker()
-    with pytest.raises(TasklabError, match="Permission denied.*TASKLAB_STORE or store_root") as got:
-        read_only.get("vector", CONFIG, make)
-    assert str(read_only.root) in str(got.value) and make.calls == 0
-
-
-def test_a_root_that_is_a_file(tmp_path):
-    (tmp_path / "file").touch()
-    with pytest.raises(TasklabError, match="cannot write to the store"):
-        Store(tmp_path / "file" / "store").get("vector", CONFIG, Maker())
+    got = refuses("Permission denied.*TASKLAB_STORE", read_only.get, "vector", CONFIG, make)
+    assert str(read_only.root) in got and make.calls == 0
 
 
 def test_leftovers_of_a_killed_writer_are_removed(store):
@@ -278,18 +256,20 @@ def test_leftovers_of_a_killed_writer_are_removed(store):
     assert not stale.exists()
 
 
-def test_where_the_store_is(tmp_path, monkeypatch):
+def test_where_the_store_is_and_a_root_that_is_a_file(tmp_path, monkeypatch):
     monkeypatch.setenv("TASKLAB_STORE", str(tmp_path))
     assert Store().root == tmp_path and Store("other").root != tmp_path
     monkeypatch.delenv("TASKLAB_STORE")
     assert Store().root.parts[-2:] == ("tasklab", "store")
     assert not (tmp_path / "locks").exists()  # naming a store writes nothing
+    (tmp_path / "file").touch()
+    refuses("cannot write", Store(tmp_path / "file" / "store").get, "vector", CONFIG, Maker())
 
 
 META = {"step": 3, "losses": [0.1, 1 / 3]}
 
 
-def test_checkpoints_come_back_bit_for_bit(tmp_path):
+def test_checkpoints_come_back_bit_for_bit_without_pickles(tmp_path):
     path = tmp_path / "c.safetensors"
     tensors = {"a": torch.randn(3, 4).T, "b": torch.tensor(1 / 3), "c": VALUE.bfloat16()}
     assert load_checkpoint(path) is None
@@ -298,6 +278,13 @@ def test_checkpoints_come_back_bit_for_bit(tmp_path):
     back, meta = load_checkpoint(path)
     assert meta == META and everything_in(tmp_path) == ["c.safetensors"]
     assert all(torch.equal(back[name], tensors[name]) for name in tensors)
+    path = tmp_path / "model.pt"
+    path.write_bytes(pickle.dumps({"a": 1}))
+    refuses("never loaded", read_tensors, path)
+    refuses("no file", lambda: read_tensors(tmp_path / "absent.safetensors"))
+    for module in (files, __import__("tasklab.storage.store", fromlist=["store"])):
+        source = Path(module.__file__).read_text()
+        assert "torch.load(" not in source and "import pickle" not in source
 
 
 def of_someone_else(file):
@@ -325,16 +312,6 @@ def test_a_full_disk_keeps_the_earlier_checkpoint(tmp_path, monkeypatch):
     back, meta = load_checkpoint(path)
     assert meta == META and torch.equal(back["a"], VALUE)
     assert everything_in(tmp_path) == ["c.safetensors"]
-
-
-def test_nothing_is_unpickled(tmp_path):
-    path = tmp_path / "model.pt"
-    path.write_bytes(pickle.dumps({"a": 1}))
-    refuses("never loaded", read_tensors, path)
-    refuses("no file", lambda: read_tensors(tmp_path / "absent.safetensors"))
-    for module in (files, __import__("tasklab.storage.store", fromlist=["store"])):
-        source = Path(module.__file__).read_text()
-        assert "torch.load(" not in source and "import pickle" not in source
 
 
 def test_what_another_makes_is_left_for_later(store):
@@ -365,7 +342,7 @@ def test_whoever_cannot_lock_is_not_told_to_wait(store):
     assert not store.making("thing", {"n": 1})
 
 
-def test_an_artifact_tells_the_seconds_that_it_took_itself(store):
+def test_seconds_of_artifacts(store):
     def inner(_):
         time.sleep(0.3)
         return {}, {}
@@ -378,9 +355,6 @@ def test_an_artifact_tells_the_seconds_that_it_took_itself(store):
     made = store.get("whole", {"n": 1}, outer)
     assert 0.1 <= made.seconds < 0.3 <= store.find("part", {"n": 1}).seconds
     assert store.get("whole", {"n": 1}, outer).seconds == made.seconds
-
-
-def test_an_artifact_of_an_older_store_has_no_seconds(store):
     made = store.get("whole", {"n": 1}, lambda _: ({}, {}))
     file = made.path / "record.json"
     note = json.loads(file.read_text())

@@ -9,7 +9,7 @@ import pytest
 from tasklab.storage import termination
 
 
-def test_a_request_waits_and_the_handler_comes_back():
+def test_a_request_waits_or_is_handed_on():
     before = signal.getsignal(signal.SIGTERM)
     with pytest.raises(termination.Terminated), termination.deferred() as request:
         assert not request.asked
@@ -17,9 +17,6 @@ def test_a_request_waits_and_the_handler_comes_back():
         assert request.asked
         raise termination.Terminated("kept")
     assert signal.getsignal(signal.SIGTERM) is before
-
-
-def test_a_request_that_nobody_looked_at_is_handed_on():
     with pytest.raises(termination.Terminated) as ended, termination.handled("all is kept"):
         with termination.deferred():
             os.kill(os.getpid(), signal.SIGTERM)

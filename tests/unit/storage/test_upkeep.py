@@ -11,12 +11,6 @@ import torch
 
 from tasklab.__main__ import main
 from tasklab.storage import upkeep
-from tasklab.storage.store import Store
-
-
-@pytest.fixture
-def store(tmp_path):
-    return Store(tmp_path / "store")
 
 
 def made(store, kind, number):
@@ -30,13 +24,20 @@ def flip(file):
     file.write_bytes(content)
 
 
+def edit(file, old, new):
+    file.write_text(file.read_text().replace(old, new))
+
+
+def replace(path, make):
+    path.unlink() if path.is_file() else path.rename(path.with_name("other"))
+    make(path)
+
+
 DAMAGES = {
     "a bit of a tensor": lambda path: flip(path / "tensors.safetensors"),
     "half a file": lambda path: os.truncate(path / "tensors.safetensors", 100),
     "no tensors": lambda path: (path / "tensors.safetensors").unlink(),
-    "a bit of the record": lambda path: (path / "record.json").write_text(
-        (path / "record.json").read_text().replace("0.5", "0.6")
-    ),
+    "a bit of the record": lambda path: edit(path / "record.json", "0.5", "0.6"),
     "an empty record": lambda path: (path / "record.json").write_text(""),
     "a record of something else": lambda path: (path / "record.json").write_text("[]"),
     "a record that is nested": lambda path: (path / "record.json").write_text("[" * 100_000),
@@ -44,18 +45,9 @@ DAMAGES = {
     "a number as configuration": lambda path: (path / "config.json").write_text("3"),
     "no text": lambda path: (path / "config.json").write_bytes(b"\xff\xfe"),
     "no configuration": lambda path: (path / "config.json").unlink(),
-    "a folder in place of a file": lambda path: (
-        (path / "config.json").unlink(),
-        (path / "config.json").mkdir(),
-    ),
-    "a pipe in place of a file": lambda path: (
-        (path / "record.json").unlink(),
-        os.mkfifo(path / "record.json"),  # whoever reads one waits for ever
-    ),
-    "a file in place of the folder": lambda path: (
-        path.rename(path.with_name("other")),
-        path.touch(),
-    ),
+    "a folder in place of a file": lambda path: replace(path / "config.json", Path.mkdir),
+    "a pipe in place of a file": lambda path: replace(path / "record.json", os.mkfifo),
+    "a file in place of the folder": lambda path: replace(path, Path.touch),
 }
 
 

@@ -73,12 +73,9 @@ def test_an_artifact_is_at_hand_before_it_is_written(store, disk):
     assert not list((store.root / "partial" / "vector").iterdir())
 
 
-def test_a_small_artifact_is_written_at_once(store):
+def test_small_artifacts_are_written_and_listed_at_once(store):
     artifact = store.get("vector", ASKED, lambda _: ({"w": VALUE[:-1].clone()}, {}))
     assert artifact.writing is None and artifact.path.is_dir()
-
-
-def test_configurations_are_listed_with_those_that_are_being_written(store):
     store.get("vector", ASKED, made)
     assert list(store.configs("vector")) == [ASKED]
 

@@ -6,7 +6,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tasklab.errors import TasklabError
 from tasklab.experiments import varied
 from tasklab.experiments.cross_task import THRESHOLDS
 from tasklab.experiments.small_networks import setting, task_names
@@ -15,23 +14,22 @@ from tasklab.records import table as records_table
 from tasklab.records.schema import COMPARISONS
 from tasklab.study import results
 from tasklab.tuning.methods import TABLE
+from tests.helpers import refuses
 
 CLAIMS = {claim.id: claim for claim in claims.CLAIMS}
 
 
+COMMON = {"model": "mini", "method": "nonlinear", "seed": 0}
+
+
 def linearity(experiment, model, blocks, **more):
-    rows = []
-    for seed in (0, 1):
-        for block in blocks:
-            for metric, value in (
-                ("distance", 0.01), ("endpoint", 0.05), ("first", 0.3), ("coef", 0.97),
-            ):  # fmt: skip
-                rows.append(
-                    {"experiment": experiment, "model": model, "method": "nonlinear",
-                     "seed": seed, "task": "a+b", "alpha": 0.5, "block": block, "metric": metric,
-                     "value": value + 0.001 * seed, "split": "test", **more}
-                )  # fmt: skip
-    return rows
+    values = {"distance": 0.01, "endpoint": 0.05, "first": 0.3, "coef": 0.97}
+    common = COMMON | {"experiment": experiment, "model": model, "task": "a+b", "alpha": 0.5}
+    return [
+        common | {"seed": seed, "block": block, "metric": metric, "value": value + 0.001 * seed,
+                  "split": "test", **more}
+        for seed in (0, 1) for block in blocks for metric, value in values.items()
+    ]  # fmt: skip
 
 
 @pytest.fixture
@@ -46,33 +44,21 @@ def records():
         rows.append(row | {"value": 9.0})
     for group, value in (("m | k", 60.0), ("m | l", 62.0), ("k | l", 61.0)):
         for metric, more in (("averaged", 1.0), ("ensemble", 2.0)):
-            rows.append(
-                {"experiment": "averaging", "model": "mini", "method": "nonlinear", "seed": 0,
-                 "task": "a", "subset": group, "metric": metric, "value": value + more}
-            )  # fmt: skip
+            row = COMMON | {"experiment": "averaging", "task": "a", "subset": group}
+            rows.append(row | {"metric": metric, "value": value + more})
     for model, value in (("k", 57.0), ("l", 59.0), ("m", 58.0)):
         rows.append(rows[-1] | {"metric": "alone", "subset": model, "value": value})
     for task, values in (("a", (20.0, 50.0, 90.0)), ("b", (95.0, 60.0, 30.0))):
         for alpha, value in zip((0.0, 0.5, 1.0), values, strict=True):
-            rows.append(
-                {"experiment": "segment", "model": "resnet18", "method": "nonlinear", "seed": 0,
-                 "task": task, "subset": "a+b", "alpha": alpha, "metric": "accuracy",
-                 "value": value}
-            )  # fmt: skip
+            row = COMMON | {"experiment": "segment", "model": "resnet18", "metric": "accuracy"}
+            rows.append(row | {"task": task, "subset": "a+b", "alpha": alpha, "value": value})
     rows += stitched()
     table = pd.DataFrame(rows).astype({"block": "Int64"})
     return table.assign(suite="mini", init="pretrained", split="test").fillna({"subset": ""})
 
 
 def stitched():
-    common = {
-        "model": "mini",
-        "method": "nonlinear",
-        "seed": 0,
-        "metric": "stitched",
-        "block": 4,
-        "n": 500,
-    }
+    common = COMMON | {"metric": "stitched", "block": 4, "n": 500}
     addition = {"own": 80.0, "other": 40.0, "both": 70.0, "edited": 68.0}
     negation = {("a", 0.0): 60.0, ("a", 1.0): 30.0, ("control", 0.0): 50.0, ("control", 1.0): 49.0}
     rows = [
@@ -91,9 +77,17 @@ def stitched():
 
 
 def sides(records, claim, model="mini"):
-    claim = CLAIMS[claim]
-    chosen = pairing.sides_of(claim, records, model, 8)
+    chosen = pairing.sides_of(CLAIMS[claim], records, model, 8)
     return [side.rows["value"].tolist() for side in chosen]
+
+
+def judged(claim, records):
+    return judgement.verdict(CLAIMS[claim], records, model="mini")
+
+
+def gridded(rows):
+    more = {"suite": "mini", "init": "pretrained", "split": "test", "subset": "", "block": pd.NA}
+    return pd.DataFrame(rows).assign(**more)
 
 
 def test_merges_of_all_tasks_are_compared_task_by_task():
@@ -110,16 +104,16 @@ def test_merges_of_all_tasks_are_compared_task_by_task():
         for seed in (0, 1)
         for n in (2, 8)
     ]  # fmt: skip
-    found = judgement.verdict(CLAIMS["merging-wudi-ties"], pd.DataFrame(rows), model="mini")
+    found = judged("merging-wudi-ties", pd.DataFrame(rows))
     assert found.by_task == {"a": 5.0, "bb": 6.0, "ccc": 7.0}
     assert found.outcome == "holds" and set(found.sources) == {"seeds", "tasks"}
-    untested = judgement.verdict(CLAIMS["merging-tsv-consensus"], pd.DataFrame(rows), model="mini")
+    untested = judged("merging-tsv-consensus", pd.DataFrame(rows))
     assert untested.outcome == "not tested"
     none = pd.DataFrame(rows).drop(columns="merge")
-    assert judgement.verdict(CLAIMS["merging-ties"], none, model="mini").outcome == "not tested"
+    assert judged("merging-ties", none).outcome == "not tested"
 
 
-def test_merged_features_against_those_of_models(records):
+def test_segments_averages_and_merged_features(records):
     merged, endpoint = sides(records, "ctl-4.1-vit")
     assert merged == pytest.approx([0.01, 0.011]) and endpoint == pytest.approx([0.05, 0.051])
     error, one = sides(records, "ctl-4.1-vit-coef")
@@ -131,18 +125,12 @@ def test_merged_features_against_those_of_models(records):
     assert sides(records, "ctl-4.3-two")[1] == pytest.approx([0.3, 0.301])
     # Nine times 0.2 is beyond the condition; of the sums of four the longer one is taken.
     assert sides(records, "ctl-4.3-all")[1] == pytest.approx([0.4, 0.401])
-
-
-def test_segments_and_averages(records):
     assert sides(records, "ctl-4.1-lmc-resnet") == [[50.0, 60.0], [90.0, 95.0]]
     averaged, alone = sides(records, "ctl-fig4-better")  # each model of each group
     assert averaged == [61.0, 61.0, 63.0, 63.0, 62.0, 62.0]
     assert alone == [58.0, 57.0, 58.0, 59.0, 57.0, 59.0]
     found, one = sides(records, "ctl-fig4-correlation")
     assert found == pytest.approx([1.0]) and one == [1.0]
-
-
-def test_stitched_models(records):
     assert sides(records, "ctl-fig9-both") == [[70.5], [60.5]]
     assert sides(records, "ctl-fig9-edited") == [[70.5], [68.5]]
     rows = records[records["experiment"] == "stitched_addition"]
@@ -155,18 +143,15 @@ def test_stitched_models(records):
         rows = records[records["experiment"] == "stitched_negation"].assign(init="pretrained")
         both = COMPARISONS["stitched_negations"](CLAIMS[claim], rows, records)
         assert both["weights"]["value"].tolist() == [weights]
-
-
-def test_claims_are_judged_by_them(records):
-    judged = judgement.verdict(CLAIMS["ctl-4.1-vit"], records, model="mini")
-    assert judged.n_seeds == 2 and judged.interval.effect == pytest.approx(0.04)
-    judged = judgement.verdict(CLAIMS["ctl-4.1-vit-coef"], records, model="mini")
-    assert judged.interval.effect == pytest.approx(0.0705)
-    assert judged.outcome == "holds" and judged.sources == ("seeds",)
+    found = judged("ctl-4.1-vit", records)
+    assert found.n_seeds == 2 and found.interval.effect == pytest.approx(0.04)
+    found = judged("ctl-4.1-vit-coef", records)
+    assert found.interval.effect == pytest.approx(0.0705)
+    assert found.outcome == "holds" and found.sources == ("seeds",)
     against = records.assign(value=-records["value"])
-    assert judgement.verdict(CLAIMS["ctl-4.1-vit"], against, model="mini").interval.effect < 0
+    assert judged("ctl-4.1-vit", against).interval.effect < 0
     lacking = records[records["experiment"] != "ctl"]
-    assert judgement.verdict(CLAIMS["ctl-4.1-vit"], lacking, model="mini").outcome == "not tested"
+    assert judged("ctl-4.1-vit", lacking).outcome == "not tested"
 
 
 def test_costs_are_compared_by_variant_and_over_rounds():
@@ -184,7 +169,7 @@ def test_costs_are_compared_by_variant_and_over_rounds():
     table = records_table.tidy(rows)
     assert sides(table, "tangent-B-time") == [[3.0], [1.0]]
     found = {
-        name: judgement.verdict(CLAIMS[name], table, model="mini")
+        name: judged(name, table)
         for name in ("tangent-B-time", "tangent-B-memory", "linear-3-cost-time")
     }
     assert {name: v.outcome for name, v in found.items()} == {
@@ -203,7 +188,7 @@ def test_costs_are_compared_by_variant_and_over_rounds():
     assert gains["the paper's listing"].to_dict() == {"time of a step": 3.0, "peak memory": 1.8}
     assert gains["gain"].tolist() == pytest.approx([3 / 1.6, 180 / 110])
     older = table.drop(columns=["variant", "low", "high"]).drop_duplicates(["method", "metric"])
-    assert judgement.verdict(CLAIMS["tangent-B-time"], older, model="mini").outcome == "not tested"
+    assert judged("tangent-B-time", older).outcome == "not tested"
 
 
 def test_linear_regimes_are_compared_at_equal_length():
@@ -214,8 +199,7 @@ def test_linear_regimes_are_compared_at_equal_length():
         for method, gap, size in (("attention", 0.6, length), ("nonlinear", 0.5, 1.0))
         for alpha in (0.5, 1.0, 2.0)
     ]  # fmt: skip
-    table = pd.DataFrame(rows).assign(suite="mini", init="pretrained", split="test", subset="",
-                                      block=pd.NA)  # fmt: skip
+    table = gridded(rows)
     attention, nonlinear = sides(table, "linear-1-gap-nonlinear")
     assert attention == pytest.approx([0.3, 0.6])  # twice as long on a: halfway
     assert nonlinear == pytest.approx([0.5, 0.5])
@@ -251,9 +235,6 @@ def test_a_penalty_is_as_strong_as_validation_images_choose():
     without = (best_without["penalty"] == 0) & (best_without["split"] == "validation")
     best_without.loc[without, "value"] = 99  # no penalty at all is not among what is chosen
     assert sides(best_without, "merging-tau_jp") == [[57, 58], [50, 51]]
-
-
-def test_the_verdict_on_a_penalty_is_about_tasks_in_general():
     claim = CLAIMS["merging-tau_jp"]
     tasks = [strengths().assign(task=t) for t in "abcd"]
     found = judgement.verdict(claim, pd.concat(tasks), model="mini")
@@ -270,8 +251,7 @@ def test_transitivity_is_counted_at_every_threshold(monkeypatch):
                     {"experiment": "ctl", "model": "mini", "method": "nonlinear", "seed": 0,
                      "task": f"{one}+{other}", "alpha": 0.5, "metric": metric, "value": number}
                 )  # fmt: skip
-    table = pd.DataFrame(rows).assign(suite="mini", init="pretrained", split="test", subset="",
-                                      block=pd.NA)  # fmt: skip
+    table = gridded(rows)
     found = COMPARISONS["transitivity"](CLAIMS["ctl-conj-4.1"], table, table)
     linked = found["linked"].set_index("task")["value"]
     assert linked.index.tolist() == [
@@ -280,25 +260,28 @@ def test_transitivity_is_counted_at_every_threshold(monkeypatch):
     assert linked["0.06"] == 0 and linked["0.2"] == 0
 
 
-def test_a_comparison_makes_both_sides_at_once(records, monkeypatch):
+def test_comparisons_are_registered_and_made_at_once(records, monkeypatch):
     claim, made = CLAIMS["ctl-4.1-vit"], []
     own = COMPARISONS[claim.comparison]
     counted = lambda *sides: made.append(sides) or own(*sides)  # noqa: E731
     monkeypatch.setitem(COMPARISONS._entries, claim.comparison, counted)
     pairing.sides_of(claim, records, "mini", 8)
     assert len(made) == 1
-
-
-def test_a_comparison_that_is_not_registered_is_named(records, monkeypatch):
     monkeypatch.delitem(COMPARISONS._entries, "features")
-    with pytest.raises(TasklabError, match="unknown comparison 'features'"):
-        judgement.verdict(CLAIMS["ctl-4.1-vit"], records, model="mini")
+    refuses("'features'", judgement.verdict, CLAIMS["ctl-4.1-vit"], records, model="mini")
 
 
-def test_every_comparison_of_a_claim_is_registered_and_used():
+def test_comparisons_of_claims_are_registered():
     assert {claim.comparison for claim in CLAIMS.values()} - {""} <= set(COMPARISONS)
     unused = set(COMPARISONS) - {claim.comparison for claim in CLAIMS.values()}
     assert unused == {"emergence: finetuning", "emergence: other samples"}
+    fits = pd.DataFrame(
+        {"predictor": ["bound", "curvature", "distance", "second_order"],
+         "value": [0.8, np.nan, 0.9, 0.7], "low": 0.1, "high": 0.95, "n_pairs": 60}
+    )  # fmt: skip
+    table = results.r_squared(fits)
+    assert table["paper R²"].tolist() == [0.903, 0.782, 0.839]
+    assert table["R² here"].tolist()[::2] == [0.8, 0.9]
 
 
 def test_both_ends_of_a_condition():
@@ -325,16 +308,6 @@ def test_both_ends_of_a_condition():
     assert pretraining == pytest.approx([0.1, 0.1]) and finetuning == pytest.approx([0.0, 0.0])
 
 
-def test_r_squared_beside_the_papers():
-    fits = pd.DataFrame(
-        {"predictor": ["bound", "curvature", "distance", "second_order"],
-         "value": [0.8, np.nan, 0.9, 0.7], "low": 0.1, "high": 0.95, "n_pairs": 60}
-    )  # fmt: skip
-    table = results.r_squared(fits)
-    assert table["paper R²"].tolist() == [0.903, 0.782, 0.839]
-    assert table["R² here"].tolist()[::2] == [0.8, 0.9]
-
-
 def closed_records():
     usual = {"split": "test", "seed": 0, "task": "a+b", "n": 10}
     rows = [
@@ -354,30 +327,19 @@ def closed_records():
     return records_table.tidy(rows)
 
 
-def test_pretraining_is_compared_with_the_untrained_network():
+def test_sums_conditions_and_untrained_networks():
     records = closed_records()
     assert sides(records, "closed-4.1-sup_few") == [[10.0], [50.0]]
-    judged = {
-        role: judgement.verdict(CLAIMS[f"closed-4.1-{role}"], records, model="mini")
-        for role in ("sup_few", "mae", "dino")
-    }
-    assert {k: (v.outcome, v.interval.effect) for k, v in judged.items() if k != "dino"} == {
-        "sup_few": ("undecided", 40.0),  # one seed and no interval
-        "mae": ("undecided", -10.0),
-    }
-    assert judged["dino"].outcome == "not tested"
-
-
-def test_sums_of_two_and_of_all_tasks():
+    for role, effect in (("sup_few", 40.0), ("mae", -10.0)):  # one seed and no interval
+        found = judged(f"closed-4.1-{role}", records)
+        assert (found.outcome, found.interval.effect) == ("undecided", effect)
+    assert judged("closed-4.1-dino", records).outcome == "not tested"
     two, one = sides(closed_records(), "closed-fig7-two-sup_few")
     assert two == pytest.approx([88.0]) and one == [100.0]
     claim = CLAIMS["closed-fig7-two-sup_few"]
     rows = closed_records()
     every = COMPARISONS["decay"](claim, rows[rows["model"] == "mini_few"], rows)["all"]
     assert every["value"].tolist() == pytest.approx([70.0])
-
-
-def test_a_condition_is_compared_at_the_usual_width():
     usual = {"pretraining": 10, "finetuning": 10, "replaced": "other", "ratio": 0.0, "wider": 1.0}
     rows = linearity("ctl", "resnet18", (0, 1), **usual)
     rows += linearity("ctl", "resnet18", (0, 1), **usual | {"pretraining": 0})
@@ -443,7 +405,7 @@ def test_gaps_are_below_nonlinear_on_the_same_task_and_the_start_is_one_for_all_
     assert found["nonlinear"]["value"].tolist() == [70.0, 70.0, 71.0, 71.0]
 
 
-def test_a_curve_that_never_climbs_is_monotone_and_one_that_does_is_not():
+def test_errors_beyond_one_and_monotone_curves():
     common = {"experiment": "sweep", "metric": "normalised", "method": "nonlinear", "n": 9,
               "split": "validation", "model": "mini_dino"}  # fmt: skip
     curves = {"falls": [80, 85, 70, 60], "climbs": [80, 85, 60, 63]}
@@ -453,12 +415,9 @@ def test_a_curve_that_never_climbs_is_monotone_and_one_that_does_is_not():
             {**common, "task": task, "seed": seed, "alpha": 0.1 * i, "value": float(value)}
             for i, value in enumerate(curve) for task in "ab" for seed in (0, 1)
         )  # fmt: skip
-        found = judgement.verdict(CLAIMS["closed-fig2-dino"], df, model="mini")
+        found = judged("closed-fig2-dino", df)
         outcomes[name] = found.outcome, found.value
     assert outcomes == {"falls": ("holds", 0.0), "climbs": ("outside the band", 3.0)}
-
-
-def test_errors_beyond_one_are_over_those_up_to_one():
     rows = [
         {"experiment": "disentanglement", "model": "mini", "method": "attention", "seed": seed,
          "task": "a+b", "metric": f"xi_{side}_{end}", "value": value, "n": 9}

@@ -14,8 +14,8 @@ def part(values, model="mini", experiment="addition"):
     ])  # fmt: skip
 
 
-def test_what_two_parts_share_is_of_the_first_one():
-    """Machines round otherwise: the second one's value and chosen coefficient may differ."""
+def test_parts_that_share_or_lack_records():
+    # Machines round otherwise: the second one's value and chosen coefficient may differ.
     first = part({"Signs": (0.3, 70.0), "Scenes": (0.3, 80.0)})
     second = part({"Signs": (0.3, 71.0), "Scenes": (0.35, 81.0), "Places": (0.35, 60.0)})
     third = part({"Signs": (0.4, 50.0)}, model="mini_3")
@@ -27,14 +27,8 @@ def test_what_two_parts_share_is_of_the_first_one():
         **{("mini", "Signs"): 70.0, ("mini", "Scenes"): 80.0, ("mini", "Places"): 60.0},
         ("mini_3", "Signs"): 50.0,
     }
-
-
-def test_one_part_may_have_several_coefficients():
     rows = [part({"Signs": (alpha, 70.0)}) for alpha in (0.3, 0.5)]
     assert len(results._of_the_first([combine(*rows), part({"Signs": (0.9, 1.0)})])) == 2
-
-
-def test_joined_parts_leave_out_what_is_not_recorded():
     first, second = (
         part({"Signs": (0.3, 70.0)}),
         part({"Signs": (0.3, 71.0), "Places": (0.3, 60.0)}),

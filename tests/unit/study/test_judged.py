@@ -16,12 +16,9 @@ from tests.helpers import refuses
 def test_another_package_is_judged_again(tmp_path, monkeypatch):
     module = sys.modules["tasklab.study.judged"]
     verdict = Verdict(
-        claim=CLAIMS[0],
-        outcome="undecided",
-        interval=Interval(math.inf, -math.inf, math.nan),
-        by_seed={3: 0.1},
-        by_task={"Signs": -0.0},
-    )
+        claim=CLAIMS[0], outcome="undecided", interval=Interval(math.inf, -math.inf, math.nan),
+        by_seed={3: 0.1}, by_task={"Signs": -0.0},
+    )  # fmt: skip
     calls = []
     monkeypatch.setattr(module, "CHAPTERS", {CLAIMS[0].paper: None})
     monkeypatch.setattr(module, "evidence", lambda chapter: chapter)

@@ -41,7 +41,7 @@ def test_every_run_counts_once_and_kept_ones_take_no_time(small):
     assert len(told) == 4 and "24 runs,     1 kept" in told[0] and "in 2 processes" in told[-1]
 
 
-def test_a_grid_of_rates_and_lengths_is_counted_whole(small, monkeypatch):
+def test_rates_lengths_and_strengths_are_counted(small, monkeypatch):
     grid = {"budgets": {"rates": (1e-4, 3e-4), "lengths": (2, 5)}}
     monkeypatch.setitem(
         CHAPTERS["tangent"].parts, "editing", (Work(("nonlinear",), grid, seeds=1),)
@@ -49,18 +49,12 @@ def test_a_grid_of_rates_and_lengths_is_counted_whole(small, monkeypatch):
     table = outlook.outlook(small, [("tangent", "editing")])
     # two rates and the usual one of two steps, five steps of the usual one
     assert table["runs"].tolist() == [4 * 8] and table["steps"].tolist() == [(3 * 2 + 5) * 8]
-
-
-def test_lower_rates_of_merges_are_counted(small, monkeypatch):
     rates = {"merging_rates": {"rates": (1e-9, 1.0)}}  # one below the usual one, one above
     monkeypatch.setitem(
         CHAPTERS["tangent"].parts, "editing", (Work(("nonlinear",), rates, seeds=1),)
     )
     table = outlook.outlook(small, [("tangent", "editing")])
     assert table["runs"].tolist() == [2 * 8]
-
-
-def test_strengths_of_penalties_are_counted(small, monkeypatch):
     strengths = {"penalty_strengths": {"factors": (1.0, 10.0)}}
     works = (Work(("ortho_reg",), strengths, seeds=1), Work(("ortho_reg", "nonlinear"), SINGLE))
     monkeypatch.setitem(CHAPTERS["tangent"].parts, "editing", works)

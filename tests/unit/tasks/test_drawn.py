@@ -41,11 +41,14 @@ def listed(monkeypatch, sha256):
     monkeypatch.setattr(drawn, "_checksums", lambda: {f"{mini.VERSION}/Signs/val/20": sha256})
 
 
-def test_types_sizes_and_labels(tmp_path):
+def test_types_sizes_and_parts(tmp_path):
     x, y = images(tmp_path).load("Vehicles", "train")
     assert x.shape == (60, 3, 32, 32) and x.dtype == torch.uint8
     assert y.shape == (60,) and y.dtype == torch.int64
     assert len(images(tmp_path).load("Objects", "test").y) == 50
+    whole = images(tmp_path).load("Signs", "val")
+    part = images(tmp_path).load("Signs", "val", n=7)
+    assert torch.equal(part.x, whole.x[:7]) and torch.equal(part.y, whole.y[:7])
 
 
 def test_drawn_once_and_the_same_afterwards(tmp_path, drawings):
@@ -55,12 +58,6 @@ def test_drawn_once_and_the_same_afterwards(tmp_path, drawings):
     assert torch.equal(first.x, second.x) and torch.equal(first.y, second.y)
     (file,) = (entry for entry in tmp_path.rglob("*") if entry.is_file())
     assert file.match(f"{mini.VERSION}/Signs-val-20-*.safetensors")
-
-
-def test_the_first_n_are_a_part_of_the_same_split(tmp_path):
-    whole = images(tmp_path).load("Signs", "val")
-    part = images(tmp_path).load("Signs", "val", n=7)
-    assert torch.equal(part.x, whole.x[:7]) and torch.equal(part.y, whole.y[:7])
 
 
 def test_writing_to_the_tensors_does_not_change_the_cache(tmp_path):
@@ -197,7 +194,7 @@ def test_what_another_machine_drew_otherwise_is_drawn_here(tmp_path, monkeypatch
     assert len(drawings) == 3 and not caplog.messages  # replaced, in silence
 
 
-def test_versions_tell_splits_apart(tmp_path):
+def test_versions_tell_splits_and_sizes_apart(tmp_path):
     world = images(tmp_path)
     versions = {
         world.version(task, split)
@@ -206,9 +203,6 @@ def test_versions_tell_splits_apart(tmp_path):
     }
     assert len(versions) == 6
     assert all(mini.VERSION in version for version in versions)
-
-
-def test_images_that_are_enlarged_have_keys_of_their_own(tmp_path):
     plain = DrawnImages(suite("mini"), tmp_path).version("Signs", "val")
     assert DrawnImages(suite("mini"), tmp_path, side=32).version("Signs", "val") == plain
     larger = DrawnImages(suite("mini"), tmp_path, side=224).version("Signs", "val")

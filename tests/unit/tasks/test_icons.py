@@ -23,14 +23,11 @@ def _of(task, *splits):
     return [name for s in splits for name in said[starts[s] : starts[s] + sizes[s]]]
 
 
-def test_every_drawing_has_a_set_an_author_and_an_allowed_licence():
+def test_drawings_have_licences_and_tasks_classes():
     sets = icons.table()["sets"]
     assert all(one["licence"] in source.LICENCES and one["author"] for one in sets.values())
     assert not set(sets) & source.SETS_LEFT_OUT
     assert {name.split(":")[0] for said in icons.drawings().values() for name in said} == set(sets)
-
-
-def test_twenty_four_tasks_of_twelve_classes_and_a_control():
     world = suite("icons")
     assert len(world.tasks) == 24 and len(TASKS) == 25
     images = drawn.images_of(world)
@@ -38,6 +35,12 @@ def test_twenty_four_tasks_of_twelve_classes_and_a_control():
     assert images.size(world.control.name, "test") > 1800
     assert sum(images.size(task.name, "test") >= 800 for task in world.tasks) >= 12
     assert sum(file.stat().st_size for file in icons.FOLDER.iterdir()) < 6e6
+    sets, known = icons.sets(), set(TASKS)
+    counts = {size: len(some) for size, some in sets.items()}
+    assert counts == {2: 20, 4: 20, 8: 24, 14: 20, 20: 20}
+    for size, some in sets.items():
+        assert all(len(set(one)) == size and set(one) <= known for one in some)
+    assert icons.usual() == sets[8][0]
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -61,15 +64,6 @@ def test_splits(task):
     assert not sides[0] & sides[1]
 
 
-def test_sets_of_tasks_were_drawn_beforehand():
-    sets, known = icons.sets(), set(TASKS)
-    counts = {size: len(some) for size, some in sets.items()}
-    assert counts == {2: 20, 4: 20, 8: 24, 14: 20, 20: 20}
-    for size, some in sets.items():
-        assert all(len(set(one)) == size and set(one) <= known for one in some)
-    assert icons.usual() == sets[8][0]
-
-
 def test_a_damaged_file_is_said(tmp_path, monkeypatch):
     for name in (icons.TABLE, "Arrows.xz"):
         (tmp_path / name).write_bytes((icons.FOLDER / name).read_bytes())
@@ -81,7 +75,7 @@ def test_a_damaged_file_is_said(tmp_path, monkeypatch):
         refuses("reinstall tasklab|Reinstall tasklab", icons.whole, "Arrows", tmp_path)
 
 
-def test_a_lab_takes_the_eight_tasks_drawn_beforehand(tmp_path):
+def test_labs_take_and_merge_the_tasks_drawn_beforehand(tmp_path):
     lab = Lab("icons_s", init="random", steps=2, store_root=tmp_path, device="cpu")
     assert lab.suite.names == icons.usual() and lab.sizes() == (8,) and lab.family == {}
     assert len(pairs_of(lab.suite)) == 4
@@ -92,27 +86,17 @@ def test_a_lab_takes_the_eight_tasks_drawn_beforehand(tmp_path):
     some = Lab("mini_xs", suite="icons", tasks=icons.sets()[2][0], steps=2, store_root=tmp_path)
     assert some.suite.names == icons.sets()[2][0] and not some.suite.sets
     assert groups_of(lab, [4]) == [[*icons.usual()[:4]], [*icons.usual()[4:]]]
-
-
-def test_a_lab_of_all_tasks_merges_the_sets_that_were_drawn(tmp_path):
     whole = Lab("icons_s", steps=2, store_root=tmp_path, device="cpu", tasks="all")
     assert len(whole.suite.names) == 24 and whole.sizes() == (2, 4, 8, 14, 20)
-    drawn = [[*one] for size in (14, 2) for one in icons.sets()[size]]
-    assert groups_of(whole, [14, 2]) == drawn and groups_of(whole, [1])[23] == [
-        whole.suite.names[23]
-    ]
-
-
-def test_a_relative_has_the_same_tasks_and_missing_ones_are_left_out(tmp_path):
+    groups = [[*one] for size in (14, 2) for one in icons.sets()[size]]
+    assert groups_of(whole, [14, 2]) == groups
+    assert groups_of(whole, [1])[23] == [whole.suite.names[23]]
     lab = Lab("icons_s", steps=2, store_root=tmp_path, device="cpu")
     terms, there = lab.relative_terms("random")
     assert terms.init == "random" and there.names == pairs_of(lab.suite)[0]
     with pytest.raises(LeftOutError, match="icons_s has no relative of the role 'small'"):
         lab.relative("small")
     refuses("unknown role 'smal'", lab.relative, "smal")
-
-
-def test_absent_weights_are_said_before_anything_else(tmp_path):
     if mini.weights_path("icons").exists():
         pytest.skip("they are here")
     refuses("pretraining.queue icons", Lab, "icons", store_root=tmp_path)

@@ -12,15 +12,10 @@ from tasklab.tasks.drawn import Images
 from tests.helpers import refuses
 
 NOUNS = {
-    "one object": catalog.SHAPES,
-    "textures": catalog.TEXTURES,
-    "characters": catalog.GLYPHS,
-    "land cover": catalog.LAND,
-    "places": catalog.PLACES,
-    "scenes": catalog.SCENES,
-    "vehicles": catalog.VEHICLES,
-    "signs": catalog.SYMBOLS,
-}
+    "one object": catalog.SHAPES, "textures": catalog.TEXTURES, "characters": catalog.GLYPHS,
+    "land cover": catalog.LAND, "places": catalog.PLACES, "scenes": catalog.SCENES,
+    "vehicles": catalog.VEHICLES, "signs": catalog.SYMBOLS,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("split", ["train", "test"])
@@ -34,19 +29,13 @@ def test_digits_have_the_shape_and_size_of_mnist(split):
     assert x.max() > 240
 
 
-def test_no_digit_is_in_both_splits():
+def test_digits_turn_and_splits_share_none():
     parts = [small.rotated_digits(0.0, split).x for split in ("train", "test")]
     digits = torch.cat(parts)
     assert len(torch.unique(digits.flatten(1), dim=0)) == len(digits) == 1797
-
-
-def test_a_quarter_turn_is_a_permutation_of_the_pixels():
     upright, turned = (small.rotated_digits(angle, "test") for angle in (0.0, 90.0))
     assert torch.equal(turned.x, upright.x.rot90(1, (2, 3)))  # counter-clockwise
     assert torch.equal(turned.y, upright.y)
-
-
-def test_turning_keeps_the_ink_and_turning_back_the_digit():
     upright, turned = (small.rotated_digits(angle, "test").x for angle in (0.0, 45.0))
     ink = turned.float().sum((1, 2, 3)) / upright.float().sum((1, 2, 3))
     assert (ink - 1).abs().max() < 0.05  # nothing is cut off
@@ -55,12 +44,17 @@ def test_turning_keeps_the_ink_and_turning_back_the_digit():
     assert (turned.float() - upright.float()).abs().mean() > 10
 
 
-def test_a_hundred_classes_in_twenty_splits():
+def test_a_hundred_classes_with_names():
     names = [thing.name for thing in small.CLASSES]
     assert len(set(names)) == 100
     assert names == sorted(names)
     labels = [label for index in range(20) for label in small.classes(index)]
     assert labels == list(range(100))
+    # Nouns are numbered as where the pictures are drawn, and no kind is short of one.
+    for name, kind, noun in small.CLASSES:
+        assert noun >= 0
+        listed = NOUNS[kind][noun]
+        assert name == (f"{listed} sign" if kind == "signs" else listed)
 
 
 @pytest.fixture
@@ -101,14 +95,6 @@ def test_a_class_shows_its_noun(monkeypatch):
         assert torch.equal(x.long(), nouns[:, None, None, None].expand_as(x))
 
 
-def test_classes_have_the_names_of_the_pictures():
-    """Nouns are numbered as where the pictures are drawn, and no kind is short of one."""
-    for name, kind, noun in small.CLASSES:
-        assert noun >= 0
-        listed = NOUNS[kind][noun]
-        assert name == (f"{listed} sign" if kind == "signs" else listed)
-
-
 def numbered(start, count):
     values = torch.arange(start, start + count)
     return Images(values.to(torch.uint8)[:, None, None, None].expand(-1, 1, 2, 2), values)
@@ -126,12 +112,9 @@ def test_a_share_is_replaced_and_the_rest_stays_in_place(ratio):
     assert torch.equal(one.y, torch.arange(40))
 
 
-def test_few_samples_are_enough_to_replace_as_many():
+def test_few_samples_are_replaced_at_larger_ratios_too():
     mixed = small.replaced(numbered(0, 40), numbered(100, 20), 0.5)
     assert mixed.y[mixed.y >= 100].sort().values.tolist() == list(range(100, 120))
-
-
-def test_what_is_replaced_is_replaced_at_larger_ratios_too():
     one, other = numbered(0, 40), numbered(100, 50)
     few, many, else_ = (
         small.replaced(one, other, ratio, seed).y for ratio, seed in ((0.3, 1), (0.6, 1), (0.3, 2))

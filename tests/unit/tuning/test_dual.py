@@ -138,16 +138,13 @@ def changed(name, value):
 @pytest.mark.parametrize(
     "module",
     [
-        nn.Linear(2, 2),
-        OpenClip(**CLIP, output_dim=8, attentional_pool=True),
-        Timm(**VIT, qk_norm=True),
-        Timm(**VIT, global_pool="avgmax"),
-        changed("norm1", nn.BatchNorm1d(8)),
-        changed("mlp", nn.Identity()),
+        nn.Linear(2, 2), OpenClip(**CLIP, output_dim=8, attentional_pool=True),
+        Timm(**VIT, qk_norm=True), Timm(**VIT, global_pool="avgmax"),
+        changed("norm1", nn.BatchNorm1d(8)), changed("mlp", nn.Identity()),
         changed("norm1", nn.LayerNorm(8, eps=0.1)),
     ],
     ids=["linear", "pooler", "normed keys", "avgmax", "batch norm", "no mlp", "another eps"],
-)
+)  # fmt: skip
 def test_other_networks_are_none_of_these(module):
     assert tower(module) is None
     assert dual.passes(Encoder.of(module)) is None

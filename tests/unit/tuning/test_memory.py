@@ -1,5 +1,6 @@
 """Smaller parts against the whole in float64; memory that runs out, injected and real."""
 
+import dataclasses
 import functools
 import gc
 import logging
@@ -18,6 +19,7 @@ from tasklab.errors import TasklabError
 from tasklab.models.encoder import Encoder
 from tasklab.tuning import memory, steps, tangent
 from tasklab.tuning.memory import Plan, Recomputed
+from tests.helpers import refuses
 
 COUNT, CLASSES = 7, 5
 
@@ -66,17 +68,10 @@ class Case:
             side = 32 if model == "convnext" else 16  # it halves its images five times
             self.x = torch.randn(COUNT, 3, side, side, dtype=dtype)
         size = len(list(module.get_submodule(prefix.rstrip(".")).children()))
-        self.encoder = Encoder(
-            name=name,  # `mini` takes the math kernel, a name of no registry takes the usual one
-            init="pretrained",
-            module=module,
-            params=params,
-            blocks=tuple(f"{prefix}{i}" for i in range(size)),
-            image_size=16,
-            mean=(0.5, 0.5, 0.5),
-            std=(0.5, 0.5, 0.5),
-            device=torch.device("cpu"),
-        )
+        blocks = tuple(f"{prefix}{i}" for i in range(size))
+        # `mini` takes the math kernel, a name of no registry takes the usual one
+        made = Encoder.of(module, name=name, image_size=16)
+        self.encoder = dataclasses.replace(made, params=params, blocks=blocks)
         self.y = torch.arange(COUNT) % CLASSES
 
     def gradient(self, method, model, x=None, y=None):
@@ -108,16 +103,12 @@ def test_parts_give_the_gradient_of_the_whole(method, size):
     agree(found, case.gradient(method, case.encoder))
 
 
-def test_in_single_precision_too():
+def test_batches_are_left_alone_or_summed():
     case = Case(dtype=torch.float32)
-    found = memory.accumulated(
-        lambda x, y: case.gradient("nonlinear", case.encoder, x, y), case.x, case.y, 2
-    )
+    gradient = functools.partial(case.gradient, "nonlinear", case.encoder)
+    found = memory.accumulated(gradient, case.x, case.y, 2)
     agree(found, case.gradient("nonlinear", case.encoder), 1e-6)
     assert {gradient.dtype for gradient in found[1].values()} == {torch.float32}
-
-
-def test_a_batch_that_is_not_divided_is_left_alone():
     case, result = Case(), (torch.ones(()), {})
     calls = []
 
@@ -128,10 +119,7 @@ def test_a_batch_that_is_not_divided_is_left_alone():
     for size in (COUNT, COUNT + 1):
         assert memory.accumulated(gradient, case.x, case.y, size) is result
     assert calls == [True, True]
-
-
-def test_a_parts_gradients_are_not_written_to():
-    """They may be one tensor twice, or expanded."""
+    # They may be one tensor twice, or expanded.
     ones = torch.ones(1).expand(3)
     gradient = lambda x, y: (torch.ones(()), {"a": ones, "b": ones})  # noqa: E731
     _, sums = memory.accumulated(gradient, torch.zeros(4, 1), torch.zeros(4), 1)
@@ -155,20 +143,35 @@ def test_what_counts_as_out_of_memory(error, answer):
     assert memory.is_out_of_memory(error) is answer
 
 
-def test_a_real_failure_on_the_cpu():
+def test_plans_fit_or_say_what_was_tried():
+    assert memory.plans(1) == (Plan(1),)
+    expected = [(5, False), (3, False), (2, False), (1, False)]
+    assert list(memory.plans(5)) == expected
+    again = [(size, True) for size, _ in expected]
+    assert list(memory.plans(5, recompute=True)) == expected + again
+
     def attempt(plan):
         return torch.empty(2**58 if plan.size > 1 else 1, dtype=torch.uint8)
 
     result, left = memory.first_that_fits(attempt, memory.plans(4), "a test")
     assert len(result) == 1 and list(left) == [Plan(1)]
 
+    def attempt(plan):
+        raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
 
-def test_plans():
-    assert memory.plans(1) == (Plan(1),)
-    expected = [(5, False), (3, False), (2, False), (1, False)]
-    assert list(memory.plans(5)) == expected
-    again = [(size, True) for size, _ in expected]
-    assert list(memory.plans(5, recompute=True)) == expected + again
+    message = (
+        r"^step 3: out of memory, even with 1 at a time, and the insides of blocks a second time.*"
+        r"\(CUDA out of memory. Tried to allocate 2.00 GiB\)\. Sell it\.$"
+    )
+    with pytest.raises(TasklabError, match=message) as caught:
+        memory.first_that_fits(attempt, memory.plans(4, recompute=True), "step 3", "Sell it.")
+    assert caught.value.__context__ is None  # which would hold the tensors of the last attempt
+
+    def features(x):
+        raise full()
+
+    parts = memory.Parts(2)(features, torch.zeros(4, 1), "maps")
+    refuses("maps: out of memory, even with 1 at a time.*smaller", list, parts)
 
 
 def test_the_first_plan_that_fits_is_kept_and_told_once(caplog):
@@ -197,19 +200,6 @@ def test_other_errors_pass(caplog):
     with pytest.raises(RuntimeError, match="shapes"):
         memory.first_that_fits(attempt, memory.plans(4), "a step")
     assert not caplog.records
-
-
-def test_where_nothing_helps_the_error_says_what_was_tried():
-    def attempt(plan):
-        raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
-
-    message = (
-        r"^step 3: out of memory, even with 1 at a time, and the insides of blocks a second time.*"
-        r"\(CUDA out of memory. Tried to allocate 2.00 GiB\)\. Sell it\.$"
-    )
-    with pytest.raises(TasklabError, match=message) as caught:
-        memory.first_that_fits(attempt, memory.plans(4, recompute=True), "step 3", "Sell it.")
-    assert caught.value.__context__ is None  # which would hold the tensors of the last attempt
 
 
 def test_a_failed_attempts_tensors_are_gone_before_memory_is_freed(monkeypatch):
@@ -253,14 +243,6 @@ def test_batches_of_any_size_give_the_same_features(caplog):
     assert parts.size == 4
 
 
-def test_no_image_fits():
-    def features(x):
-        raise full()
-
-    with pytest.raises(TasklabError, match="maps: out of memory, even with 1 at a time.*smaller"):
-        list(memory.Parts(2)(features, torch.zeros(4, 1), "maps"))
-
-
 def test_tangent_features_in_smaller_parts(monkeypatch):
     case, jvp = Case(), tangent.jvp
 
@@ -288,14 +270,11 @@ def test_recomputed_blocks_give_the_same_gradient(model, name, method):
     assert not any("forward" in vars(block) for block in blocks)
 
 
-def test_only_some_parameters_train():
+def test_blocks_are_recomputed_in_less_memory():
     case = Case()
     case.delta = {name: t for name, t in case.delta.items() if "attn" in name and "weight" in name}
     for method in ("nonlinear", "linearized"):
         agree(case.gradient(method, Recomputed(case.encoder)), case.gradient(method, case.encoder))
-
-
-def test_blocks_are_computed_twice_and_nothing_else():
     case, calls = Case(), []
     module = case.encoder.module
     # Before the call: the second pass ends as soon as all that is needed is there.
@@ -303,17 +282,12 @@ def test_blocks_are_computed_twice_and_nothing_else():
     module.conv1.register_forward_pre_hook(lambda *_: calls.append("first layer"))
     case.gradient("nonlinear", Recomputed(case.encoder))
     assert sorted(calls) == ["block", "block", "first layer"]
-
-
-def test_recomputed_blocks_take_less_memory():
     case = Case()
     case.x = case.x.repeat(8, 1, 1, 1)
     case.y = case.y.repeat(8)
     for method in ("nonlinear", "linearized"):
-        usual, less = (
-            peak_bytes(functools.partial(case.gradient, method, model))
-            for model in (case.encoder, Recomputed(case.encoder))
-        )
+        models = case.encoder, Recomputed(case.encoder)
+        usual, less = (peak_bytes(functools.partial(case.gradient, method, m)) for m in models)
         assert less < 0.75 * usual
 
 
@@ -322,17 +296,14 @@ def test_a_blocks_own_forward_and_a_failure_leave_it_as_it_was():
     block = case.encoder.module.transformer.resblocks[0]
     usual = block.forward
     block.forward = own = lambda *args, **named: usual(*args, **named)
-    agree(
-        case.gradient("nonlinear", Recomputed(case.encoder)),
-        case.gradient("nonlinear", case.encoder),
-    )
+    found = case.gradient("nonlinear", Recomputed(case.encoder))
+    agree(found, case.gradient("nonlinear", case.encoder))
     assert block.forward is own
     case.x = case.x[:, :1]
     with pytest.raises(RuntimeError, match="channels"):
         case.gradient("nonlinear", Recomputed(case.encoder))
-    assert block.forward is own and "forward" not in vars(
-        case.encoder.module.transformer.resblocks[1]
-    )
+    assert block.forward is own
+    assert "forward" not in vars(case.encoder.module.transformer.resblocks[1])
 
 
 def test_recomputed_blocks_under_autocast():
@@ -363,9 +334,7 @@ def test_bfloat16_comes_close_on_every_architecture(model, method, again):
 
 
 @pytest.mark.parametrize(("least", "returned"), [(1, 1), (2**40, 0)])
-def test_a_large_model_gives_its_freed_memory_back_also_after_an_error(
-    monkeypatch, least, returned
-):
+def test_a_large_model_gives_its_freed_memory_back(monkeypatch, least, returned):
     given = []
     monkeypatch.setattr(memory, "_LARGE", least)
     monkeypatch.setattr(memory.machine, "return_freed_memory", lambda: given.append(1))

@@ -20,11 +20,18 @@ def slow_in_bfloat16(monkeypatch):
     monkeypatch.setattr(machine, "fast_in_bfloat16", lambda: False)
 
 
-def test_defaults_are_the_papers_protocol():
+def test_defaults_are_the_papers_and_identities_alike():
     run = FineTune(task="Cars")
     assert (run.steps, run.batch_size, run.lr, run.warmup) == (2000, 128, 1e-5, 200)
     assert (run.weight_decay, run.clip, run.precision) == (0.1, 1.0, "float32")
     assert recipe("vitb32", "Cars", "nonlinear") == dataclasses.replace(run, model="vitb32")
+    assert recipe("vitb32", "Cars", "linearized", steps="2").warmup == 0
+    assert recipe("vitl14", "Cars", "linearized", steps=500).warmup == 50
+    one = FineTune(task="Cars", checkpoint_every=3)
+    assert one.identity() == FineTune(task="Cars").identity()
+    assert one.identity() != FineTune(task="Cars", seed=1).identity()
+    one = FineTune(task="Cars", steps=10, lr=1)
+    assert repr(one.identity()) == repr(FineTune(task="Cars", steps="10", lr=1.0).identity())
 
 
 @pytest.mark.parametrize("method", methods.METHODS)
@@ -34,36 +41,13 @@ def test_the_mini_recipe(method):
     assert run.lr == zoo.MINI_LR[methods.TABLE[method].rates or method]
 
 
-def test_warmup_stays_a_tenth_when_steps_change():
-    assert recipe("vitb32", "Cars", "linearized", steps="2").warmup == 0
-    assert recipe("vitl14", "Cars", "linearized", steps=500).warmup == 50
-
-
-def test_identity_leaves_out_what_changes_no_result():
-    one = FineTune(task="Cars", checkpoint_every=3)
-    assert one.identity() == FineTune(task="Cars").identity()
-    assert one.identity() != FineTune(task="Cars", seed=1).identity()
-
-
 def test_identity_is_what_it_was():
     """Results in stores are found by it."""
     assert recipe("mini", "Textures", "nonlinear").identity() == {
-        "task": "Textures",
-        "method": "nonlinear",
-        "model": "mini",
-        "init": "pretrained",
-        "suite": "mini",
-        "seed": 0,
-        "steps": 240,
-        "batch_size": 64,
-        "lr": 8e-4,
-        "weight_decay": 0.1,
-        "warmup": 24,
-        "clip": 1.0,
-        "beta1": 0.9,
-        "beta2": 0.98,
-        "precision": "float32",
-    }
+        "task": "Textures", "method": "nonlinear", "model": "mini", "init": "pretrained",
+        "suite": "mini", "seed": 0, "steps": 240, "batch_size": 64, "lr": 8e-4, "weight_decay": 0.1,
+        "warmup": 24, "clip": 1.0, "beta1": 0.9, "beta2": 0.98, "precision": "float32",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -100,54 +84,41 @@ def test_a_processor_that_is_fast_in_bfloat16_takes_it(monkeypatch, model):
     assert chosen.recipe("Cars", "nonlinear", 0).precision == "bfloat16"
 
 
-def test_equal_runs_have_equal_identities_whatever_the_types():
-    one = FineTune(task="Cars", steps=10, lr=1)
-    assert repr(one.identity()) == repr(FineTune(task="Cars", steps="10", lr=1.0).identity())
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"model": "vitb23"}, "did you mean 'vitb32'"),
         ({"method": "attentoin"}, "did you mean 'attention'"),
-        ({"method": "posthoc"}, "method 'nonlinear'"),
-        ({"suite": "minni"}, "did you mean 'mini'"),
+        ({"method": "posthoc"}, "method 'nonlinear'"), ({"suite": "minni"}, "did you mean 'mini'"),
         ({"init": "pretraind"}, "did you mean 'pretrained'"),
-        ({"precision": "float16"}, "bfloat16"),
-        ({"steps": -1}, "steps must be at least 1, not -1"),
-        ({"steps": 2.5}, "whole number"),
-        ({"steps": True}, "whole number"),
-        ({"lr": float("nan")}, "lr must be a finite number"),
-        ({"lr": -1.0}, "at least 0"),
-        ({"lr": 0}, "lr must be above 0"),
-        ({"beta2": 1.0}, "below 1"),
-        ({"clip": 0}, "clip"),
+        ({"precision": "float16"}, "bfloat16"), ({"steps": -1}, "steps must be at least 1, not -1"),
+        ({"steps": 2.5}, "whole number"), ({"steps": True}, "whole number"),
+        ({"lr": float("nan")}, "lr must be a finite number"), ({"lr": -1.0}, "at least 0"),
+        ({"lr": 0}, "lr must be above 0"), ({"beta2": 1.0}, "below 1"), ({"clip": 0}, "clip"),
         ({"task": ""}, "task"),
     ],
-)
+)  # fmt: skip
 def test_impossible_runs(change, message):
     refuses(message, FineTune, **{"task": "Cars", **change})
 
 
-def test_recipe_names_the_misspelt_method():
-    refuses("did you mean 'linearized'", recipe, "mini", "Vehicles", "linearised")
-    refuses("not a way to train", recipe, "mini", "Vehicles", "posthoc")
-
-
-def test_parameters_fill_in():
+def test_parameters_fill_in_and_take_strings():
     chosen = Parameters(device="cpu")
     assert (chosen.suite, chosen.seeds, chosen.steps) == ("mini", (0,), None)
     assert Parameters(preset="full", device="cpu").seeds == (0, 1, 2)
     assert Parameters().device in {"cpu", "cuda"}
-
-
-def test_parameters_take_strings():
     chosen = Parameters(seeds="2", steps="7", device="cpu", store_root="~/x")
     assert (chosen.seeds, chosen.steps) == ((0, 1), 7)
     assert "~" not in str(chosen.store_root)
     assert Parameters(seeds=[3, "4"], device="cpu").seeds == (3, 4)
     run = chosen.recipe("Vehicles", "linearized", 1)
     assert (run.seed, run.steps, run.batch_size) == (1, 7, config.REHEARSAL_BATCH)
+    for model in ("mini", "vitb32"):
+        chosen = Parameters(model=model, steps=2, lr=0.5, head="probe", device="cpu")
+        run = chosen.recipe("Signs", "nonlinear", 0)
+        assert chosen.rehearsal and not dataclasses.replace(chosen, steps=10).rehearsal
+        assert (run.steps, run.batch_size, run.lr) == (2, 4, 0.5)
+        assert run.probe == config.Probe(steps=2, batch_size=4, images=8)
 
 
 @pytest.mark.parametrize(
@@ -165,15 +136,6 @@ def test_a_recipe_is_complete(model, preset, expected):
     probe = run.probe
     found = run.steps, run.batch_size, run.warmup, probe.lr, probe.steps, probe.images
     assert found == expected
-
-
-def test_a_rehearsal_is_small_on_every_model():
-    for model in ("mini", "vitb32"):
-        chosen = Parameters(model=model, steps=2, lr=0.5, head="probe", device="cpu")
-        run = chosen.recipe("Signs", "nonlinear", 0)
-        assert chosen.rehearsal and not dataclasses.replace(chosen, steps=10).rehearsal
-        assert (run.steps, run.batch_size, run.lr) == (2, 4, 0.5)
-        assert run.probe == config.Probe(steps=2, batch_size=4, images=8)
 
 
 @pytest.mark.parametrize(
@@ -199,17 +161,16 @@ def test_impossible_parameters(change, message):
     refuses(message, Parameters, **{"device": "cpu", **change})
 
 
-def test_the_mini_suite():
+def test_the_mini_suite_and_nearest_names():
     mini = suites.suite("mini")
     assert len(mini.tasks) == 8 and mini.control.control
     assert mini.names[0] == "Vehicles" and mini.control.name not in mini.names
     assert mini["Objects"] is mini.control
     assert all(0 < task.chance <= 0.5 for task in mini.tasks)
-
-
-def test_unknown_tasks_and_suites_suggest_the_nearest():
     refuses("did you mean 'Handwritten'", lambda: suites.suite("mini")["Handwriten"])
     refuses("unknown suite 'min'", suites.suite, "min")
+    refuses("did you mean 'linearized'", recipe, "mini", "Vehicles", "linearised")
+    refuses("not a way to train", recipe, "mini", "Vehicles", "posthoc")
 
 
 @pytest.mark.parametrize(

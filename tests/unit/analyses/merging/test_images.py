@@ -50,13 +50,21 @@ def test_grams_are_the_second_moments_of_what_the_blocks_read(encoder):
         encoder, x, params=moved)["transformer.resblocks.0.mlp.c_fc.weight"])  # fmt: skip
 
 
-def test_grams_of_some_parameters_are_those_alone(encoder):
+def test_fisher_and_grams_of_a_transformers_parameters(encoder):
     x, every = images(3), grams(encoder, images(3))
     names = [n for n in every if ".mlp." in n][:2]
     names.append(next(name for name in encoder.params if name.endswith("bias")))
     some = grams(encoder, x, names=names)  # a bias reads nothing
     assert list(some) == names[:2]
     assert all(torch.equal(some[name], every[name]) for name in some)
+    width = encoder({}, images(1)).shape[1]
+    head = Head(torch.eye(width).double()[:3])
+    chosen = ["proj", "transformer.resblocks.0.attn.in_proj_weight"]
+    found = fisher_diagonals(encoder, head, images(2), names=chosen)
+    assert {n: x.shape for n, x in found.items()} == {n: encoder.params[n].shape for n in chosen}
+    assert all((x >= 0).all() and x.any() for x in found.values())
+    assert fisher_diagonals(encoder, head, images(1)).keys() == encoder.params.keys()
+    assert not any(p.requires_grad for p in encoder.params.values())
 
 
 def test_regmean_of_a_linear_model_fits_the_outputs_of_the_tasks_models():
@@ -89,17 +97,6 @@ def test_fisher_information_is_the_mean_square_of_the_slopes():
     few = [fisher_diagonals(encoder, head, x, seed=seed)[name] for seed in (1, *range(1, 12))]
     assert torch.equal(few[0], few[1])  # of few draws, two may be equal by chance
     assert not all(torch.equal(few[0], one) for one in few[2:])
-
-
-def test_fisher_information_of_a_transformer_is_of_its_parameters(encoder):
-    width = encoder({}, images(1)).shape[1]
-    head = Head(torch.eye(width).double()[:3])
-    chosen = ["proj", "transformer.resblocks.0.attn.in_proj_weight"]
-    found = fisher_diagonals(encoder, head, images(2), names=chosen)
-    assert {n: x.shape for n, x in found.items()} == {n: encoder.params[n].shape for n in chosen}
-    assert all((x >= 0).all() and x.any() for x in found.values())
-    assert fisher_diagonals(encoder, head, images(1)).keys() == encoder.params.keys()
-    assert not any(p.requires_grad for p in encoder.params.values())
 
 
 def test_both_serve_the_merges_that_ask_for_them(encoder):

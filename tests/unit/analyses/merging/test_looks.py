@@ -4,7 +4,6 @@ import math
 
 import numpy as np
 import pytest
-import torch
 
 from tasklab.analyses import editing
 from tasklab.analyses.evaluation import Evaluator
@@ -12,7 +11,7 @@ from tasklab.analyses.merging.search import ROUNDS, Looks
 from tasklab.models import loading
 from tasklab.storage.store import Store
 from tasklab.tasks.suites import suite
-from tasklab.taskvector import TaskVector
+from tests.vectors import noise
 
 TASKS, ALONE = ("Signs", "Scenes"), np.array([80.0, 90.0])
 
@@ -29,14 +28,8 @@ def evaluator(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def vectors(evaluator):
-    draw = torch.Generator().manual_seed(0)
-    return [
-        TaskVector(
-            {n: size * torch.randn(x.shape, generator=draw) for n, x in params.items()}
-        )
-        for params in [evaluator.clip.encoder.params]
-        for size in (0.005, 0.02, 0.05)
-    ]  # fmt: skip
+    params = evaluator.clip.encoder.params
+    return [noise(params, seed, size) for seed, size in enumerate((0.005, 0.02, 0.05))]
 
 
 def whole(evaluator, vector, alpha):
@@ -44,24 +37,18 @@ def whole(evaluator, vector, alpha):
     return relative(np.array(found))
 
 
-def test_whole_looks_are_accuracies_in_whatever_order(evaluator, vectors):
+def test_looks_are_accuracies_and_end_where_they_are_worse(evaluator, vectors):
     looks = Looks(evaluator, TASKS, "val", relative)
     for _ in range(2):  # the second time wrong ones come first
         for vector in vectors:
             assert looks(vector, 0.5) == whole(evaluator, vector, 0.5)
     assert looks.seen == 6 * len(TASKS) * 43
-
-
-def test_a_look_ends_where_it_is_surely_worse_and_only_there(evaluator, vectors):
     looks = Looks(evaluator, TASKS, "val", relative)
     scores = [whole(evaluator, vector, 1.0) for vector in vectors]
     assert len(set(scores)) == 3
     for vector, score in zip(vectors, scores, strict=True):
         assert looks(vector, 1.0, score) == score  # as good as the best so far: seen wholly
         assert looks(vector, 1.0, np.nextafter(score, math.inf)) == -math.inf
-
-
-def test_images_that_were_wrong_come_first(evaluator, vectors):
     score = whole(evaluator, vectors[0], 0.5)
     looks, above = Looks(evaluator, TASKS, "val", relative), np.nextafter(score, math.inf)
     passed = []
@@ -84,7 +71,6 @@ def test_what_is_chosen_is_what_whole_looks_choose(evaluator, vectors):
 
 
 def test_fewer_images_than_rounds(vectors, tmp_path):
-    few = Evaluator(
-        loading.load("mini_xs"), suite("mini"), Store(tmp_path), counts={"val": ROUNDS - 2}
-    )
+    counts = {"val": ROUNDS - 2}
+    few = Evaluator(loading.load("mini_xs"), suite("mini"), Store(tmp_path), counts=counts)
     assert Looks(few, TASKS, "val", relative)(vectors[0], 1.0) == whole(few, vectors[0], 1.0)

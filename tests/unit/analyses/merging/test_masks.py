@@ -15,32 +15,23 @@ from tasklab.analyses.merging import (
     pcb,
     ties,
 )
-from tasklab.errors import TasklabError
 from tasklab.taskvector import TaskVector
 from tests.helpers import refuses
 
 
-def test_ties_by_hand(cases):
+def test_ties_by_hand_and_of_equal_signs(cases):
     # kept of 5 at 60 %: (5, -4, 3), (2, 6, -7), (-9, -3, 8); the sums there: -2, -1, 9, -1, 1
     rows = [5, -4, 3, 1, 0.5], [2, 6, 1, -7, 1], [-9, -3, 1, 1, 8]
     merged = ties(cases.single(*rows), keep=0.6)
     assert cases.numbers(merged) == [-9, -3.5, 3, -7, 8]
     assert cases.numbers(ties(cases.single([4, 1], [-4, 1]), keep=0.5)) == [0, 0]  # no sign
-
-
-def test_ties_elects_signs_of_what_is_left_after_trimming(cases):
-    """Before it the sum at the first place is 0.5, after it -1.5."""
+    assert cases.numbers(ties(cases.single([1, 3, 2]), keep=0.6)) == [0, 3, 2]  # 1.8 of 3 are 2
+    # Before it the sum at the first place is 0.5, after it -1.5.
     merged = ties(cases.single([1, -10], [1, -10], [-1.5, 0]), keep=0.5)
     assert cases.numbers(merged) == [-1.5, -10]
-
-
-def test_ties_trims_over_all_parameters_at_once():
     tensors = {"a": torch.tensor([10.0, 9, 8]), "b": torch.tensor([1.0, 2, 3])}
     merged = ties([TaskVector(tensors)], keep=0.5)
     assert merged["a"].tolist() == [10, 9, 8] and merged["b"].tolist() == [0, 0, 0]
-
-
-def test_ties_of_all_numbers_with_equal_signs_is_the_mean(cases):
     positive = [
         TaskVector({name: x.abs() for name, x in vector.items()}) for vector in cases.vectors(3)
     ]
@@ -49,7 +40,7 @@ def test_ties_of_all_numbers_with_equal_signs_is_the_mean(cases):
     cases.assert_close(ties(negative, keep=1, alpha=0.5), average(negative, alpha=0.5))
 
 
-def test_dare_averages_to_the_sum_over_seeds(cases):
+def test_dare_averages_to_the_sum_and_draws_by_the_seed(cases):
     vectors = cases.vectors(2)
     total = arithmetic(vectors)
     runs = [dare(vectors, drop=0.5, seed=seed) for seed in range(400)]
@@ -58,9 +49,6 @@ def test_dare_averages_to_the_sum_over_seeds(cases):
     for name in total:
         error = sum(vector[name].square() for vector in vectors).sqrt() / math.sqrt(len(runs))
         assert ((mean[name] - total[name]).abs() < 5 * error).all()
-
-
-def test_dare_keeps_rescaled_numbers_and_draws_by_the_seed(cases):
     (vector,) = cases.vectors(1)
     found = dare([vector], drop=0.75, seed=3)
     kept = torch.cat([x.reshape(-1) != 0 for x in found.values()])
@@ -94,7 +82,7 @@ def test_dare_drops_or_rescales_each_number_by_draws_of_each_task_and_tensor(cas
 
 
 def test_breadcrumbs_by_hand(cases):
-    """Of each row of 5 the largest one goes, the 3 next ones are kept."""
+    # Of each row of 5 the largest one goes, the 3 next ones are kept.
     one = [[1, -2, 3, -4, 5], [9, 8, 7, 6, -10]]
     two = [[50, 40, 30, 20, 10], [0, 0, 0, 0, 1]]
     merged = breadcrumbs(cases.single(one, two), small=0.4, large=0.2, alpha=2)
@@ -105,12 +93,12 @@ def test_breadcrumbs_by_hand(cases):
     assert merged["a"] == 3  # a number alone stays
     assert merged["b"].tolist() == [0, 0, 3]  # int(3 x 0.3) is 0, int(3 x 0.4) is 1
     assert merged["c"].abs().sum(-1).tolist() == [[1], [1]] and merged["c"][0, 0, 1] == 0
-
-
-def test_breadcrumbs_of_tensors_by_hand(cases):
     rows = [1, -2, 3, -4, 5], [50, 40, 30, 20, 10]
     merged = breadcrumbs_tensor(cases.single(*rows), small=0.4, large=0.2)
     assert cases.numbers(merged) == [0, 40, 33, -4, 0]
+    tensors = {"a": torch.tensor([[10.0, 9], [8, 7]]), "b": torch.tensor([1.0, 2, 3, 4])}
+    merged = breadcrumbs_tensor([TaskVector(tensors)], small=0.5, large=0)
+    assert merged["a"].tolist() == [[10, 9], [0, 0]] and merged["b"].tolist() == [0, 0, 3, 4]
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
@@ -126,22 +114,13 @@ def test_breadcrumbs_of_tensors_are_those_of_a_stable_sort(dtype):
             assert torch.equal(merged, expected.to(merged.dtype))
 
 
-def test_breadcrumbs_of_tensors_mask_every_tensor_by_itself():
-    tensors = {"a": torch.tensor([[10.0, 9], [8, 7]]), "b": torch.tensor([1.0, 2, 3, 4])}
-    merged = breadcrumbs_tensor([TaskVector(tensors)], small=0.5, large=0)
-    assert merged["a"].tolist() == [[10, 9], [0, 0]] and merged["b"].tolist() == [0, 0, 3, 4]
-
-
-def test_consensus_by_hand(cases):
+def test_consensus_by_hand_and_at_zero(cases):
     # |tau_t| / |S - tau_t|: (3/3 4/0 1/2), (2/4 0/4 1/2), (1/5 0/4 1/2)
     vectors = cases.single([3, 4, 1], [2, 0, 1], [1, 0, 1])
     assert cases.numbers(consensus(vectors, threshold=0.6)) == [0, 0, 0]
     assert cases.numbers(consensus(vectors, threshold=0.5)) == [6, 0, 3]
     assert cases.numbers(consensus(vectors, threshold=[0.5, 9, 0.1])) == [6, 0, 3]
     assert cases.numbers(consensus(vectors, threshold=0.5, agree=3)) == [0, 0, 3]
-
-
-def test_consensus_at_zero_is_task_arithmetic(cases):
     vectors = cases.vectors(3)
     cases.assert_close(consensus(vectors, threshold=0, alpha=0.3), arithmetic(vectors, alpha=0.3))
     sparse = cases.single([1, 0], [0, 0], [0, 0])
@@ -193,10 +172,12 @@ def test_pcb_by_hand(cases):
     assert cases.numbers(pcb(vectors, keep=0.75)) == pytest.approx(expected)
 
 
-def test_vectors_that_are_zero_make_one_that_is(cases):
+def test_zero_vectors_merge_to_zero_and_one_alone_is_refused(cases):
     zeros = [TaskVector.zeros_like(cases.vector(0))] * 2
     for rule in (ties, dare, breadcrumbs, breadcrumbs_tensor, consensus, pcb):
         assert rule(zeros) == zeros[0]
+    for rule in (consensus, pcb):
+        refuses("give at least 2", rule, cases.vectors(1))
 
 
 @pytest.mark.parametrize(
@@ -219,9 +200,3 @@ def test_vectors_that_are_zero_make_one_that_is(cases):
 )
 def test_shares_that_are_none_are_refused(cases, rule, options, message):
     refuses(message, lambda: rule(cases.vectors(2), **options))
-
-
-def test_one_vector_alone_has_no_consensus_and_no_competition(cases):
-    for rule in (consensus, pcb):
-        with pytest.raises(TasklabError, match="give at least 2"):
-            rule(cases.vectors(1))

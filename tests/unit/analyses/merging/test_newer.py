@@ -5,7 +5,6 @@ import pytest
 import torch
 
 from tasklab.analyses import merging
-from tasklab.errors import TasklabError
 from tasklab.taskvector import TaskVector
 from tests.helpers import refuses
 
@@ -38,8 +37,6 @@ def one_layer(many, *, inputs=6, outputs=5, rank=None, kind=FC):
 
 
 # --- LOT -----------------------------------------------------------------------------------------
-
-
 def drift(tau, each, X):
     return sum(np.square(x @ (tau - array(t)).T).sum() for t, x in zip(each, X, strict=True))
 
@@ -62,7 +59,7 @@ def test_no_other_matrix_drifts_less_than_lots(rank):
     np.testing.assert_allclose(tau.T, np.linalg.pinv(reads, rcond=1e-9) @ gives, atol=1e-9)
 
 
-def test_lot_leaves_what_no_task_reads_and_adds_what_only_one_does():
+def test_lot_by_hand():
     name, each, _, _ = one_layer(2, inputs=4)
     G = [
         {name: torch.diag(torch.tensor(d, dtype=torch.float64))}
@@ -72,9 +69,6 @@ def test_lot_leaves_what_no_task_reads_and_adds_what_only_one_does():
     torch.testing.assert_close(tau[:, :2], each[0][name][:, :2])
     torch.testing.assert_close(tau[:, 2], each[1][name][:, 2])
     assert not tau[:, 3].any()
-
-
-def test_lot_weighs_scales_by_the_squares_of_their_inputs():
     name, vectors = SCALE.format(0), [[1.0, 2.0, 3.0], [5.0, 6.0, 7.0]]
     fc, each, _, grams = one_layer(2)
     each = [
@@ -88,9 +82,6 @@ def test_lot_weighs_scales_by_the_squares_of_their_inputs():
     found = merging.lot(each, squares, alpha=2.0)
     assert found[name].tolist() == [2 * (1 + 15) / 4, 2 * 6.0, 2 * 5.0]  # no input: the mean
     torch.testing.assert_close(found[fc], 2 * merging.lot(each, squares)[fc])
-
-
-def test_equal_grams_give_the_average_and_one_task_itself():
     name, each, _, grams = one_layer(3)
     mean = sum(v[name] for v in each) / 3
     torch.testing.assert_close(merging.lot(each, grams[:1] * 3)[name], mean)
@@ -99,8 +90,6 @@ def test_equal_grams_give_the_average_and_one_task_itself():
 
 
 # --- RegMean++ -----------------------------------------------------------------------------------
-
-
 def chain(tau, X, start):
     first = np.maximum(X @ (start[0] + tau[0]).T, 0)
     return X, first
@@ -136,18 +125,21 @@ def test_regmean_plusplus_reads_behind_the_merged_blocks(ratio):
     assert (plain[names[1]] - found[names[1]]).abs().max() > 0.01  # which reads other features
 
 
-def test_regmean_plusplus_averages_what_is_in_no_block(cases):
+def test_regmean_plusplus_averages_and_recommends(cases):
     vectors = cases.vectors(2)
     read = lambda v, names: {n: v[n].T @ v[n] for n in names if n.endswith("weight")}  # noqa: E731
     found = merging.regmean_plusplus(vectors, [read, read], ridge=0.1)
     for name in ("proj", "positional_embedding"):
         torch.testing.assert_close(found[name], (vectors[0][name] + vectors[1][name]) / 2)
     refuses(r"readers=\[...\].* 2 vectors, not 1", merging.regmean_plusplus, vectors, [read])
+    for name in ("lot", "boosting", "essential"):
+        rule = merging.METHODS[name]
+        refuses(f"{rule.title} has no recommended", rule.usual, 2, {})
+        assert rule.usual(2, {"alpha": 1.0}) == dict(rule.fixed)
+        assert rule.usual(8, {})["alpha"] == rule.chosen[8][0]
 
 
 # --- Subspace Boosting ---------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("beta", [0.0, 0.3, 0.6, 1.0])
 def test_boosting_is_the_published_algorithm(cases, beta):
     vectors = cases.vectors(3)
@@ -165,7 +157,7 @@ def test_boosting_is_the_published_algorithm(cases, beta):
         np.testing.assert_allclose(array(found[name]), np.concatenate(parts), atol=1e-9), shape
 
 
-def test_boosted_singular_values_are_equal_and_large_ones_stay(cases):
+def test_boosting_and_essential_merges_keep_large_values(cases):
     (vector,) = cases.vectors(1)
     name = "transformer.resblocks.0.mlp.c_proj.weight"
     usual = svd(array(vector[name]))[1]
@@ -174,11 +166,21 @@ def test_boosted_singular_values_are_equal_and_large_ones_stay(cases):
     half = svd(array(merging.boosting([vector], beta=0.5)[name]))[1]
     np.testing.assert_allclose(half, np.maximum(usual, half[-1]))
     assert usual[-1] < half[-1] < usual[0]
+    each, _, grams = blocks(2, 14)
+    s = svd(array(merging.essential(each, grams)[FC.format(0)]))[1]
+    np.testing.assert_allclose(s, s[0])
+    zeros = [TaskVector.zeros_like(each[0])] * 2
+    assert all(not x.any() for x in merging.essential(zeros, grams).values())
+    name, one, _, _ = one_layer(2, inputs=14, outputs=12)
+    blind = torch.zeros(14, 14).double()
+    blind[0, 0] = 1.0  # images show only the first input: its column is each task's direction
+    P = merging.pooled_directions(one, [{name: blind}] * 2).bases[name]
+    first = array(one[0][name][:, 0])
+    assert abs(P[:, 0].numpy() @ first) / np.linalg.norm(P[:, 0]) / np.linalg.norm(first) > 1 - 1e-9
+    refuses("5 .* 6 tasks", merging.essential, *[one_layer(6)[i] for i in (1, 3)])
 
 
 # --- Essential Subspace Merging ------------------------------------------------------------------
-
-
 def dense(each, X, name):
     many, U, V, norms = len(each), [], [], []
     for vector, x in zip(each, X, strict=True):
@@ -227,27 +229,3 @@ def test_essential_is_the_published_algorithm(many, inputs):
     torch.testing.assert_close(found[output], 0.5 * merging.tsv_m(each)[output])
     again = merging.essential(each, merging.pooled_directions(each, grams), alpha=0.5)
     assert all(torch.equal(found[name], again[name]) for name in found)
-
-
-def test_an_essential_merge_has_equal_singular_values_and_takes_what_is_read():
-    each, _, grams = blocks(2, 14)
-    s = svd(array(merging.essential(each, grams)[FC.format(0)]))[1]
-    np.testing.assert_allclose(s, s[0])
-    zeros = [TaskVector.zeros_like(each[0])] * 2
-    assert all(not x.any() for x in merging.essential(zeros, grams).values())
-    name, one, _, _ = one_layer(2, inputs=14, outputs=12)
-    blind = torch.zeros(14, 14).double()
-    blind[0, 0] = 1.0  # images show only the first input: its column is each task's direction
-    P = merging.pooled_directions(one, [{name: blind}] * 2).bases[name]
-    first = array(one[0][name][:, 0])
-    assert abs(P[:, 0].numpy() @ first) / np.linalg.norm(P[:, 0]) / np.linalg.norm(first) > 1 - 1e-9
-    with pytest.raises(TasklabError, match="5 outputs, too few for 6 tasks"):
-        merging.essential(*[one_layer(6)[i] for i in (1, 3)])
-
-
-def test_a_coefficient_is_recommended_only_where_one_is_recorded():
-    for name in ("lot", "boosting", "essential"):
-        rule = merging.METHODS[name]
-        refuses(f"{rule.title} has no recommended", rule.usual, 2, {})
-        assert rule.usual(2, {"alpha": 1.0}) == dict(rule.fixed)
-        assert rule.usual(8, {})["alpha"] == rule.chosen[8][0]

@@ -5,7 +5,6 @@ import re
 import pytest
 
 from tasklab.analyses import merging
-from tasklab.errors import TasklabError
 from tasklab.taskvector import TaskVector
 from tests.helpers import refuses
 
@@ -32,14 +31,11 @@ def test_every_method_keeps_names_shapes_types_and_scales_with_alpha(cases):
         assert all(x.dtype == single[0][n].dtype for n, x in rough.items()), name
 
 
-def test_methods_tell_where_they_are_from():
+def test_methods_have_sources_and_unknown_ones_a_nearest(cases):
     for name, method in merging.METHODS.items():
         assert re.fullmatch(r"\d{4}\.\d{5}", method.paper), name
         assert method.paper in (method.function.__doc__ or ""), name
         assert method.text and method.title and "alpha" in method.options, name
-
-
-def test_an_unknown_name_is_answered_with_the_nearest(cases):
     vectors = cases.vectors(2)
     refuses("'tie': did you mean 'ties'", merging.merge, "tie", vectors)
     refuses("ties 'kep': did you mean 'keep'", merging.merge, "ties", vectors, kep=0.2)
@@ -48,8 +44,7 @@ def test_an_unknown_name_is_answered_with_the_nearest(cases):
 
 @pytest.mark.parametrize("name", ["tall_masks", "emr", "tsv_c", "wemoe", "adamerging"])
 def test_what_is_no_merge_is_said_to_be_none(cases, name):
-    with pytest.raises(TasklabError, match=rf"^{name} .*(no single model|test images)"):
-        merging.merge(name, cases.vectors(2))
+    refuses(rf"^{name} .*(no single model|test images)", merging.merge, name, cases.vectors(2))
 
 
 def test_a_recommended_coefficient_follows_the_number_of_vectors():
@@ -57,9 +52,6 @@ def test_a_recommended_coefficient_follows_the_number_of_vectors():
     assert [of(n)["alpha"] for n in (1, 2, 4, 8)] == [0.75, 0.75, 0.445, 0.288]
     assert 0.445 < of(3)["alpha"] < 0.75 and 0.15 < of(16)["alpha"] < 0.2
     assert merging.METHODS["wudi_exact"].recommended(100)["alpha"] == 0.826  # rises: no trend
-
-
-def test_a_single_recorded_number_serves_its_neighbours_alone():
     of = merging.METHODS["lot"].recommended
     assert of(8) == of(6) == of(12) == {"alpha": 1.37}
     for count in (2, 13):

@@ -34,7 +34,7 @@ def test_every_method_has_the_same_number_of_looks(options):
     assert len(set(looks)) == search.BUDGET
 
 
-def test_the_best_value_and_coefficient_are_found():
+def test_looks_count_for_their_coefficients_and_the_best_are_found():
     found, looks = run((0.1, 0.2, 0.3), (0.2, 0.7))
     assert found.option == 0.2 and float(found.vector["w"]) == pytest.approx(0.2)
     tried = {a for w, a in looks if w == 0.2}
@@ -42,11 +42,11 @@ def test_the_best_value_and_coefficient_are_found():
     assert found.scale == 2.0 and found.objective == pytest.approx(0.2)
     low, high = min(tried), max(tried)
     assert (low, high) == pytest.approx((2 * search.LOW, 2 * search.HIGH))
-
-
-def test_a_look_at_a_value_counts_for_its_coefficient():
     found, _ = run((0.1, 0.2, 0.3), (0.3, 2.0), budget=5)
     assert found.alpha == 2.0 and found.option == 0.3  # the grid has 0.5 and 5
+    flat = lambda vector, alpha, least: 0.0  # noqa: E731
+    found = search.choose(make, (0.3, 0.1), lambda v: (1.0, 0.0), flat)
+    assert found.alpha == pytest.approx(search.LOW) and found.option == 0.3
 
 
 def test_looks_are_told_the_best_so_far_and_begin_near_the_tangent_models_coefficient():
@@ -62,12 +62,6 @@ def test_looks_are_told_the_best_so_far_and_begin_near_the_tangent_models_coeffi
     assert far == sorted(far) and {w for w, *_ in told[2:]} == {np.float32(0.1)}
 
 
-def test_of_equals_the_smaller_coefficient():
-    flat = lambda vector, alpha, least: 0.0  # noqa: E731
-    found = search.choose(make, (0.3, 0.1), lambda v: (1.0, 0.0), flat)
-    assert found.alpha == pytest.approx(search.LOW) and found.option == 0.3
-
-
 @pytest.mark.parametrize(("scale", "size"), [(-1e-4, 1e-4), (0.0, 1.0)])
 def test_where_the_tangent_models_coefficient_is_negative_its_size_is_searched(scale, size):
     found, looks = run((None,), (0.0, 1e-9), scale=scale)  # the less the better
@@ -76,11 +70,8 @@ def test_where_the_tangent_models_coefficient_is_negative_its_size_is_searched(s
     assert found.scale == size and found.objective == 1.0
 
 
-def test_a_budget_that_does_not_suffice():
+def test_budgets_and_options():
     refuses("a budget of 3 looks .* 3 values", run, (0.1, 0.2, 0.3), (0.1, 1.0), budget=3)
-
-
-def test_options_that_are_searched_exist_and_leave_most_looks_to_the_coefficient():
     for name, method in METHODS.items():
         assert bool(method.searched) == bool(method.values), name
         if method.searched:

@@ -32,13 +32,18 @@ def test_leading_triplets_are_those_of_the_decomposition(shape, k):
         torch.testing.assert_close(side, torch.eye(k, dtype=torch.float64))
 
 
-def test_small_singular_values_keep_their_digits():
+def test_small_singular_values_and_orthogonal_matrices():
     A = matrix(8, 4, sizes=[1, 1e-3, 1e-6, 1e-9])
     torch.testing.assert_close(leading(A, 4).s, svd(A).S, rtol=1e-6, atol=0)
     B = matrix(8, 4, sizes=[1, 1e-3, 0, 0])
     found = leading(B, 4)
     assert len(found.s) == 2 and leading(torch.zeros(3, 2), 2).s.numel() == 0
     torch.testing.assert_close((found.u * found.s) @ found.vh, B)
+    A = matrix(6, 3)
+    u, _, vh = svd(A, full_matrices=False)
+    torch.testing.assert_close(orthogonal(A), u @ vh)
+    column = A[:, :1] / A[:, :1].norm()
+    torch.testing.assert_close(orthogonal(column.repeat(1, 4)), column.repeat(1, 4) / 2)
 
 
 @pytest.mark.parametrize("sizes", [[4, 3, 2, 1], [1, 1e-3, 1e-6, 1e-9]])
@@ -47,20 +52,6 @@ def test_flattened_matrices_have_equal_singular_values(sizes):
         u, s, vh = svd(A, full_matrices=False)
         torch.testing.assert_close(flattened(A), s.mean() * u @ vh, rtol=1e-6, atol=1e-7)
         torch.testing.assert_close(svd(flattened(A)).S, s.mean().expand(4))
-
-
-def test_the_nearest_orthogonal_matrix():
-    A = matrix(6, 3)
-    u, _, vh = svd(A, full_matrices=False)
-    torch.testing.assert_close(orthogonal(A), u @ vh)
-    column = A[:, :1] / A[:, :1].norm()
-    torch.testing.assert_close(orthogonal(column.repeat(1, 4)), column.repeat(1, 4) / 2)
-
-
-def test_tsv_m_of_one_task_is_the_identity(cases):
-    (vector,) = cases.vectors(1)
-    cases.assert_close(tsv_m([vector]), vector, rtol=1e-9, atol=1e-9)
-    cases.assert_close(tsv_m([vector], alpha=0.5), vector / 2, rtol=1e-9, atol=1e-9)
 
 
 def test_tsv_m_is_the_published_algorithm(cases):
@@ -76,17 +67,17 @@ def test_tsv_m_is_the_published_algorithm(cases):
         torch.testing.assert_close(found[name], a @ b @ torch.diag(S) @ c @ d)
     for name in cases.SHAPES.keys() - set(cases.MATRICES):
         torch.testing.assert_close(found[name], average(vectors)[name])
+    (vector,) = cases.vectors(1)
+    cases.assert_close(tsv_m([vector]), vector, rtol=1e-9, atol=1e-9)
+    cases.assert_close(tsv_m([vector], alpha=0.5), vector / 2, rtol=1e-9, atol=1e-9)
 
 
-def test_tsv_m_of_tasks_in_orthogonal_directions_is_their_sum():
+def test_tsv_m_of_orthogonal_and_equal_tasks():
     u, _, vh = svd(matrix(6, 6))
     sizes = torch.tensor([5.0, 4, 3, 6, 2, 1]).double()
     one, two = ((u[:, part] * sizes[part]) @ vh[part] for part in (slice(0, 3), slice(3, 6)))
     merged = tsv_m([TaskVector({"w": one}), TaskVector({"w": two})])
     torch.testing.assert_close(merged["w"], one + two)
-
-
-def test_tsv_m_of_equal_tasks_is_their_leading_half():
     A = matrix(6, 4, sizes=[4, 3, 2, 1])
     merged = tsv_m([TaskVector({"w": A})] * 2)
     u, s, vh = svd(A, full_matrices=False)
@@ -100,6 +91,8 @@ def test_iso_c_has_equal_singular_values(cases):
         u, s, vh = svd(total[name], full_matrices=False)
         torch.testing.assert_close(svd(found[name]).S, s.mean().expand(len(s)))
         torch.testing.assert_close(found[name], s.mean() * u @ vh)
+    vectors = cases.vectors(2)
+    cases.assert_close(iso_cts(vectors, common=1), iso_c(vectors))
 
 
 @pytest.mark.parametrize("common", [0.0, 0.5, 0.8])
@@ -122,18 +115,10 @@ def test_iso_cts_is_the_published_algorithm(cases, common):
         torch.testing.assert_close(svd(merged).S, S.mean().expand(len(s)))
 
 
-def test_iso_cts_with_everything_common_is_iso_c(cases):
-    vectors = cases.vectors(2)
-    cases.assert_close(iso_cts(vectors, common=1), iso_c(vectors))
-
-
-def test_vectors_that_are_zero_make_one_that_is(cases):
+def test_zero_vectors_and_too_many_tasks(cases):
     zeros = [TaskVector.zeros_like(cases.vector(0))] * 2
     for rule in (tsv_m, iso_c, iso_cts):
         assert all(not x.any() for x in rule(zeros).values())
-
-
-def test_more_tasks_than_directions_are_refused(cases):
     refuses("6 directions.* 7 tasks", lambda: tsv_m(cases.vectors(7)))
     refuses("common must be", lambda: iso_cts(cases.vectors(2), common=1.2))
     refuses("at least 2", lambda: iso_cts(cases.vectors(1)))

@@ -6,15 +6,19 @@ from tasklab.taskvector import TaskVector
 from tests.helpers import refuses
 
 
-def test_sums_are_those_of_the_algebra(cases):
+def test_sums_are_those_of_the_algebra_by_depth(cases):
     a, b, c = cases.vectors(3)
     cases.assert_close(average([a, b, c]), (a + b + c) / 3)
     cases.assert_close(arithmetic([a, b, c], alpha=0.3), 0.3 * (a + b + c))
     cases.assert_close(arithmetic([a, b], alpha=[0.5, -2]), 0.5 * a - 2 * b)
     cases.assert_close(average({"one": a, "two": b}, alpha=2), a + b)
-
-
-def test_coefficients_by_depth_go_from_alpha_to_alpha_plus_beta(cases):
+    a, b = cases.vectors(2)
+    refuses("2 .* 3 coefficients", arithmetic, [a, b], alpha=[1, 2, 3])
+    refuses("alpha", lambda: arithmetic([a, b], alpha=float("nan")))
+    refuses("alpha", average, [a, b], alpha="much")
+    refuses("at least 2", average, [a])
+    part = TaskVector({"proj": a["proj"]})
+    refuses("at least two blocks", lines, [part, part])
     a, b = cases.vectors(2)
     found = lines([a, b], alpha=0.2, beta=0.6)
     for name, x in (a + b).items():
@@ -30,18 +34,5 @@ def test_blocks_are_numbered_in_their_order():
     assert depths(timm) == {timm[0]: 0, timm[1]: 1}
     t5 = ["decoder.block.0.layer.0.x.weight", "encoder.block.1.layer.0.x.weight"]
     assert depths(t5) == {t5[0]: 1, t5[1]: 0}
-
-
-def test_convnext_has_stages_of_blocks():
     names = [f"trunk.stages.{s}.blocks.{b}.mlp.fc1.weight" for s in range(2) for b in range(2)]
     assert list(depths(names).values()) == [0, 1, 2, 3]
-
-
-def test_what_cannot_be_summed_is_refused(cases):
-    a, b = cases.vectors(2)
-    refuses("2 .* 3 coefficients", arithmetic, [a, b], alpha=[1, 2, 3])
-    refuses("alpha", lambda: arithmetic([a, b], alpha=float("nan")))
-    refuses("alpha", average, [a, b], alpha="much")
-    refuses("at least 2", average, [a])
-    part = TaskVector({"proj": a["proj"]})
-    refuses("at least two blocks", lines, [part, part])

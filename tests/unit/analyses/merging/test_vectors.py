@@ -36,7 +36,7 @@ def test_rules_see_outputs_by_inputs_and_the_rest_is_averaged(cases):
         torch.testing.assert_close(merged[name], expected)
 
 
-def test_nothing_that_is_given_is_changed(cases):
+def test_nothing_given_is_changed_and_half_is_merged_in_single_precision(cases):
     from tasklab.analyses import merging
 
     vectors = cases.vectors(3)
@@ -44,14 +44,31 @@ def test_nothing_that_is_given_is_changed(cases):
         if not method.needs:
             merging.merge(name, vectors)
             assert all(v == cases.vector(i) for i, v in enumerate(vectors)), name
+    # Numbers so small that their product underflows in half precision.
+    half = [TaskVector({"w": (1e-4 * torch.rand(6, 5)).half()}) for _ in range(2)]
+    merged = merging.pcb(half)
+    assert merged["w"].dtype == torch.float32 and merged["w"].isfinite().all()
+    assert merged == merging.pcb([TaskVector({"w": v["w"].float()}) for v in half])
 
 
-def test_vectors_of_different_models_are_refused(cases):
+def test_what_is_no_list_of_vectors_of_one_model_is_refused(cases):
     whole = cases.vector(0)
     wide = TaskVector({**whole, "proj": torch.ones(6, 9)})
     with pytest.raises(TasklabError, match="'b' has stem, which 'a' lacks"):
         listed({"a": whole, "b": TaskVector({"stem": torch.ones(2)})})
     refuses(r"proj has shape \(6, 8\) in task vector 1 and \(6, 9\)", listed, [whole, wide])
+    vector = cases.vector(0)
+    refuses("1 task vector .* 2", listed, [vector], 2)
+    refuses("0 task vectors", listed, [])
+    refuses("list .* not TaskVector", listed, vector)
+    refuses("2 .* dict", lambda: listed([vector, dict(vector)]))
+    refuses("have no parameters", lambda: listed([TaskVector({}), TaskVector({})]))
+    base = Base("mini", "pretrained", "a" * 64)
+    one, two = (vector.starting_from(base) for vector in cases.vectors(2))
+    assert merging.merge("ties", [one, two]).base == base
+    assert merging.merge("ties", [one, cases.vector(1)]).base is None
+    with pytest.raises(TasklabError, match=r"'a' starts from mini .* and 'b' from mini_s "):
+        listed({"a": one, "b": two.starting_from(Base("mini_s", "pretrained", "b" * 64))})
 
 
 def test_a_parameter_that_a_vector_does_not_name_is_0_in_it(cases):
@@ -69,29 +86,3 @@ def test_a_parameter_that_a_vector_does_not_name_is_0_in_it(cases):
             found = merging.merge(name, [one, attention, two])
             assert found == merging.merge(name, [one, filled, two]), name
             assert all(x.isfinite().all() for x in found.values()), name
-
-
-def test_what_is_no_list_of_vectors_is_refused(cases):
-    vector = cases.vector(0)
-    refuses("1 task vector .* 2", listed, [vector], 2)
-    refuses("0 task vectors", listed, [])
-    refuses("list .* not TaskVector", listed, vector)
-    refuses("2 .* dict", lambda: listed([vector, dict(vector)]))
-    refuses("have no parameters", lambda: listed([TaskVector({}), TaskVector({})]))
-
-
-def test_half_precision_is_merged_in_single_precision():
-    """Numbers so small that their product underflows in half precision."""
-    half = [TaskVector({"w": (1e-4 * torch.rand(6, 5)).half()}) for _ in range(2)]
-    merged = merging.pcb(half)
-    assert merged["w"].dtype == torch.float32 and merged["w"].isfinite().all()
-    assert merged == merging.pcb([TaskVector({"w": v["w"].float()}) for v in half])
-
-
-def test_vectors_of_two_starts_are_refused_and_one_start_is_kept(cases):
-    base = Base("mini", "pretrained", "a" * 64)
-    one, two = (vector.starting_from(base) for vector in cases.vectors(2))
-    assert merging.merge("ties", [one, two]).base == base
-    assert merging.merge("ties", [one, cases.vector(1)]).base is None
-    with pytest.raises(TasklabError, match=r"'a' starts from mini .* and 'b' from mini_s "):
-        listed({"a": one, "b": two.starting_from(Base("mini_s", "pretrained", "b" * 64))})

@@ -38,12 +38,22 @@ def reference(image, edges, side):
     return torch.from_numpy(np.array(cut)).permute(2, 0, 1)
 
 
-def test_open_clips_training_transform_is_the_one_that_is_copied():
+def test_open_clips_transform_and_crops_by_seed():
     import open_clip
 
     first = open_clip.image_transform(224, is_train=True).transforms[0]
     assert (first.scale, first.interpolation) == (augment.SCALE, BICUBIC)
     assert tuple(first.ratio) == augment.RATIO
+    sizes = torch.tensor([[640, 480], [100, 100]])
+    first = augment.boxes(sizes, augment.generator(0, 3))
+    assert torch.equal(first, augment.boxes(sizes, augment.generator(0, 3)))
+    assert not torch.equal(first, augment.boxes(sizes, augment.generator(0, 4)))
+    assert not torch.equal(first, augment.boxes(sizes, augment.generator(1, 3)))
+    assert (first >= 0).all() and (first <= 1).all()
+    # Drawn images are of the embedded models' size, so that no rounding touches them.
+    x = noise(4, 3, 32, 32)
+    encoder = SimpleNamespace(image_size=32, device="cpu", _channels=UNCHANGED)
+    assert torch.equal(Encoder.preprocess(encoder, x), x.float() / 255)
 
 
 @pytest.mark.parametrize("size", [(640, 480), (300, 300), (231, 250), (1000, 300), (100, 280)])
@@ -59,23 +69,12 @@ def test_crops_are_distributed_as_torchvisions(size):
     ours = torch.stack(
         [ours[:, 1], ours[:, 0], ours[:, 3] - ours[:, 1], ours[:, 2] - ours[:, 0]], 1
     )
-    assert (
-        torch.equal(ours.round().double(), ours.round())
-        and (ours - ours.round()).abs().max() < 1e-6
-    )
+    assert torch.equal(ours.round().double(), ours.round())
+    assert (ours - ours.round()).abs().max() < 1e-6
     error = (theirs.var(0) + ours.var(0)).div(count).sqrt().clamp_min(1e-9)
     assert ((theirs.mean(0) - ours.mean(0)).abs() / error).max() < 4
     assert torch.allclose(theirs.std(0), ours.std(0), rtol=0.1, atol=0.05)
     assert torch.equal(theirs.amax(0) >= 0, ours.amax(0) >= 0)
-
-
-def test_crops_depend_on_seed_and_step_alone():
-    sizes = torch.tensor([[640, 480], [100, 100]])
-    first = augment.boxes(sizes, augment.generator(0, 3))
-    assert torch.equal(first, augment.boxes(sizes, augment.generator(0, 3)))
-    assert not torch.equal(first, augment.boxes(sizes, augment.generator(0, 4)))
-    assert not torch.equal(first, augment.boxes(sizes, augment.generator(1, 3)))
-    assert (first >= 0).all() and (first <= 1).all()
 
 
 @pytest.mark.parametrize("side", [28, 64, 96])
@@ -112,13 +111,6 @@ def test_halves_are_rounded_as_pillow_rounds_them(side, target, way):
     assert torch.equal(ours, theirs)
     encoder = SimpleNamespace(image_size=target, device="cpu", _channels=UNCHANGED)
     assert torch.equal((Encoder.preprocess(encoder, x) * 255).round().to(torch.uint8), theirs)
-
-
-def test_images_of_the_models_size_pass_an_encoder_unchanged():
-    """Drawn images are of the embedded models' size, so that no rounding touches them."""
-    x = noise(4, 3, 32, 32)
-    encoder = SimpleNamespace(image_size=32, device="cpu", _channels=UNCHANGED)
-    assert torch.equal(Encoder.preprocess(encoder, x), x.float() / 255)
 
 
 @pytest.mark.parametrize("way", [augment.by_pillow, augment.by_products])

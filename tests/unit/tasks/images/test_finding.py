@@ -15,7 +15,6 @@ import pytest
 from pyarrow import parquet as pq
 
 from tasklab.__main__ import main
-from tasklab.errors import TasklabError
 from tasklab.storage import fetching
 from tasklab.tasks import own, suites
 from tasklab.tasks.images import checks, finding, formats, layouts
@@ -141,8 +140,7 @@ def test_labels_of_another_order_are_renumbered_by_name(name, tmp_path):
 
 def test_other_classes_are_an_error_that_shows_both(tmp_path):
     hub_copy(tmp_path / "resisc45", ["airplane", "airport", "baseball", "pier"], SIZES)
-    with pytest.raises(TasklabError, match="'baseball', 'pier'; only here: 'baseball diamond'"):
-        finding.find(task("RESISC45"), tmp_path)
+    refuses("'baseball', 'pier'; .*: 'baseball diamond'", finding.find, task("RESISC45"), tmp_path)
 
 
 def test_names_may_lie_beside_the_files(tmp_path):
@@ -263,8 +261,7 @@ def test_names_of_folders_are_compared_without_case_and_one_level_down(tmp_path)
     for i, label in enumerate(some(TRAIN)):
         folder = task("RESISC45").classes[label].replace(" ", "_")
         write(tmp_path / "resisc45" / "NWPU-RESISC45" / folder / f"{i}.jpg", label)
-    with pytest.raises(TasklabError, match="this copy has all 40 images; the papers' has train"):
-        finding.find(task("RESISC45"), tmp_path)
+    refuses("40 images; .* train", finding.find, task("RESISC45"), tmp_path)
 
 
 @pytest.mark.parametrize("name", ["Cars", "SUN397"])
@@ -291,11 +288,14 @@ def test_eurosat_without_splits_and_with_its_own_validation(tmp_path):
     assert parts["val"].split is found.splits["val"]
 
 
-def test_gtsrb_in_torchvisions_layout(tmp_path):
+def test_own_formats_of_gtsrb_and_svhn(tmp_path):
     made_by.gtsrb(tmp_path / "gtsrb", SIZES, CLASSES)
     found = finding.find(task("GTSRB"), tmp_path).splits
     assert found["test"].labels.tolist() == some(TEST) == greys(found["test"])
     assert found["train"].labels.tolist() == greys(found["train"])
+    made_by.svhn(tmp_path / "svhn", SIZES, CLASSES)
+    found = finding.find(task("SVHN"), tmp_path).splits
+    assert found["test"].labels.tolist() == some(TEST) == greys(found["test"])
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -305,20 +305,13 @@ def test_mnist_in_its_own_format(packed, tmp_path):
     assert found["test"].labels.tolist() == some(TEST) == greys(found["test"])
 
 
-def test_svhn_in_its_own_format_where_ten_is_zero(tmp_path):
-    made_by.svhn(tmp_path / "svhn", SIZES, CLASSES)
-    found = finding.find(task("SVHN"), tmp_path).splits
-    assert found["test"].labels.tolist() == some(TEST) == greys(found["test"])
-
-
 def test_sun397_with_its_lists_and_without(tmp_path):
     root, names = tmp_path / "SUN397", ["alley", "airport_terminal", "airplane_cabin", "abbey"]
     made_by.sun(root, SIZES, names, grey=lambda label: CLASSES - 1 - label)
     found = finding.find(task("SUN397"), tmp_path).splits
     assert found["train"].labels.tolist() == greys(found["train"])
     (root / "Testing_01.txt").unlink()
-    with pytest.raises(TasklabError, match="two incompatible splits; the papers take partition 01"):
-        finding.find(task("SUN397"), tmp_path)
+    refuses("partition 01", finding.find, task("SUN397"), tmp_path)
 
 
 def test_imagenet_in_folders_of_synsets(tmp_path):
@@ -383,7 +376,7 @@ def test_imagenet_in_another_order_is_renumbered_by_name(kind):
     assert checks.label_order(control, names).tolist() == [1, 0, *range(2, 1000)]
 
 
-def test_names_of_imagenet_that_are_spelled_differently_must_be_in_their_places():
+def test_names_of_imagenet_must_be_in_their_places():
     control, names = task("ImageNet"), list(task("ImageNet").classes)
     names[5], names[6] = "electric rey", "sting ray"
     assert checks.label_order(control, names).tolist() == list(range(1000))
@@ -392,16 +385,12 @@ def test_names_of_imagenet_that_are_spelled_differently_must_be_in_their_places(
     names[5], names[6] = names[6], names[5]
     names[0], names[1] = names[1], names[0]
     refuses("Only there: 'electric rey', 'sting ray'", checks.label_order, control, names)
-
-
-def test_imagenets_names_on_the_hub_differ_from_the_prompts():
     from timm.data import ImageNetInfo
 
     control, info = task("ImageNet"), ImageNetInfo()
     names = [info.label_name_to_description(wnid) for wnid in info.label_names()]
     assert checks.label_order(control, names).tolist() == list(range(1000))
-    with pytest.raises(TasklabError, match="cannot be matched"):
-        checks.label_order(control, list(reversed(names[1:])) + ["spaceship"])
+    refuses("spaceship", checks.label_order, control, list(reversed(names[1:])) + ["spaceship"])
 
 
 def test_resisc45_with_the_lists_of_the_protocol(tmp_path):
@@ -424,16 +413,14 @@ def test_only_the_wanted_configuration_and_splits_are_read(tmp_path):
 def test_missing_shards_are_named(tmp_path):
     names = task("DTD").classes
     hub_file(tmp_path / "dtd" / "train-00001-of-00003.parquet", some(5), names)
-    with pytest.raises(TasklabError, match="2 files are missing: train-00000-of-00003.parquet"):
-        finding.find(task("DTD"), tmp_path)
+    refuses("2 .*: train-00000-of-00003.parquet", finding.find, task("DTD"), tmp_path)
 
 
 def test_a_damaged_file_is_named(tmp_path):
     hub_copy(tmp_path / "dtd", task("DTD").classes, SIZES)
     file = tmp_path / "dtd" / "data" / "test-00000-of-00001.parquet"
     file.write_bytes(file.read_bytes()[:300])
-    with pytest.raises(TasklabError, match="test-00000-of-00001.parquet is not a whole parquet"):
-        finding.find(task("DTD"), tmp_path)
+    refuses("test-00000-of-00001.parquet", finding.find, task("DTD"), tmp_path)
 
 
 def test_the_hubs_cache_is_searched_and_its_revision_recorded(tmp_path):
@@ -501,7 +488,7 @@ def test_fetching_takes_parquet_files_of_the_wanted_splits_only(hub):
     assert hub.fetched == [("ylecun/mnist", file, None, "dataset") for file in files]
 
 
-def test_of_a_split_that_is_not_used_nothing_is_fetched():
+def test_words_in_paths_and_of_splits_that_are_not_used():
     shards = [f"data/{s}-{i:05d}-of-00003.parquet" for s in SHARDS for i in range(3)]
     own = finding._needed(suites.paper_data_sets()["ImageNet"])
     assert finding.wanted_files(shards, None, own) == [*shards[3:6], "README.md"]
@@ -510,6 +497,14 @@ def test_of_a_split_that_is_not_used_nothing_is_fetched():
         found = finding.wanted_files(shards, None, finding._needed(suites.paper_data_sets()[name]))
         assert found == [*wanted, "README.md"]
     assert finding.wanted_files(shards[:6], None, {"train", "test"}) == [*shards[:6], "README.md"]
+    splits = {
+        "data/train-00000-of-00001-4a74bd47280fd95b.parquet": "train",
+        "cropped_digits/svhn-test.parquet": "test",
+        "default/validation/0000.parquet": "val",
+        "data/contrast-00000-of-00001.parquet": None,
+        "data/latest.parquet": None,
+    }
+    assert {path: layouts.split_of(path) for path in splits} == splits
 
 
 SHARDS = ("train", "validation", "test")
@@ -581,8 +576,7 @@ def test_a_login_that_is_lacking_is_named(hub, monkeypatch):
 
     hub.files[None] = ["data/validation-0.parquet"]
     monkeypatch.setattr(fetching, "fetch", refuse)
-    with pytest.raises(TasklabError, match=r"answers 403 Forbidden\). The hub asks for a login"):
-        finding.fetch(task("ImageNet"))
+    refuses("403 Forbidden.*login", finding.fetch, task("ImageNet"))
 
 
 def test_a_pinned_revision_is_fetched(hub):
@@ -610,8 +604,7 @@ def test_each_class_has_an_image_to_train_on(each, classes, tmp_path):
         write(tmp_path / "x" / "abcdefghij"[i % classes] / f"{i}.png", i % classes)
     made = own.from_folder(tmp_path / "x")
     if each == 1:
-        with pytest.raises(TasklabError, match=f"x has {classes} images of {classes} classes"):
-            finding.plan(made, finding.find(made))
+        refuses(f"{classes} images of {classes} classes", finding.plan, made, finding.find(made))
     else:
         parts = finding.plan(made, finding.find(made))
         assert sorted(parts["train"].labels) == [0, 1]
@@ -682,14 +675,3 @@ def test_suites_of_ones_own(tmp_path):
     assert made.names == ("DTD",) and made.control.name == "Objects"
     refuses("different names", suites.Suite.from_tasks, entry, entry)
     refuses("different names", suites.Suite.from_tasks)
-
-
-def test_words_in_paths():
-    splits = {
-        "data/train-00000-of-00001-4a74bd47280fd95b.parquet": "train",
-        "cropped_digits/svhn-test.parquet": "test",
-        "default/validation/0000.parquet": "val",
-        "data/contrast-00000-of-00001.parquet": None,
-        "data/latest.parquet": None,
-    }
-    assert {path: layouts.split_of(path) for path in splits} == splits

@@ -96,26 +96,25 @@ def test_the_digest_tells_pixels_apart_and_nothing_else(split, tmp_path):
     assert first != digest("c")
 
 
-def test_decoded_once(split, tmp_path, monkeypatch):
+def test_pixels_are_decoded_and_compared_once(split, tmp_path, monkeypatch):
     pixels.decode(tmp_path / "out", split, rows_of(split), CENTRE, progress=False)
     monkeypatch.setattr(decoding.Job, "run", None)
     pixels.decode(tmp_path / "out", split, rows_of(split), CENTRE, progress=False)
+    made = pixels.decode(tmp_path / "out", split, np.arange(40), CENTRE, progress=False)
+    assert made.damaged() == []
+    monkeypatch.setattr(pixels, "_block_sha256", None)
+    assert made.damaged() == [] and pixels.opened(tmp_path / "out").damaged() == []
 
 
 DAMAGES = {
-    "no manifest": ("manifest.json", None),
-    "empty manifest": ("manifest.json", b""),
+    "no manifest": ("manifest.json", None), "empty manifest": ("manifest.json", b""),
     "half a manifest": ("manifest.json", b'{"shape": [3'),
-    "another manifest": ("manifest.json", b"{}"),
-    "empty pixels": ("x.npy", b""),
-    "longer pixels": ("x.npy", b"+"),
-    "cut off pixels": ("x.npy", b"-"),
-    "a bit of the manifest": ("manifest.json", 300),
-    "a bit of a size": ("sizes.npy", -1),
-    "a bit of a label": ("y.npy", -8),
-    "no labels": ("y.npy", None),
+    "another manifest": ("manifest.json", b"{}"), "empty pixels": ("x.npy", b""),
+    "longer pixels": ("x.npy", b"+"), "cut off pixels": ("x.npy", b"-"),
+    "a bit of the manifest": ("manifest.json", 300), "a bit of a size": ("sizes.npy", -1),
+    "a bit of a label": ("y.npy", -8), "no labels": ("y.npy", None),
     "other labels": ("y.npy", b"\1"),
-}
+}  # fmt: skip
 
 
 def flip(file, at):
@@ -193,13 +192,6 @@ def test_changed_pixels_are_found(split, tmp_path, monkeypatch):
     assert pixels.opened(tmp_path / "out") is None
     made = pixels.decode(tmp_path / "out", split, np.arange(40), CENTRE, progress=False)
     assert np.array_equal(made.x, expected(split, np.arange(40))) and made.damaged() == []
-
-
-def test_pixels_are_compared_once_a_process(split, tmp_path, monkeypatch):
-    made = pixels.decode(tmp_path / "out", split, np.arange(40), CENTRE, progress=False)
-    assert made.damaged() == []
-    monkeypatch.setattr(pixels, "_block_sha256", None)
-    assert made.damaged() == [] and pixels.opened(tmp_path / "out").damaged() == []
 
 
 def test_files_are_known_by_what_is_in_them(tmp_path):

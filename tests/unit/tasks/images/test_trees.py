@@ -42,14 +42,11 @@ PETS = {"cat": 2, "dog": 2}
 @pytest.mark.parametrize(
     ("first", "second"),
     [
-        ("train", "test_set"),
-        ("Training Set", "Test"),
-        ("seg_train/seg_train", "seg_test/seg_test"),
-        ("birds_train", "birds_test"),
-        ("trainset", "test-images"),
-        ("train2017", "TESTING"),
+        ("train", "test_set"), ("Training Set", "Test"),
+        ("seg_train/seg_train", "seg_test/seg_test"), ("birds_train", "birds_test"),
+        ("trainset", "test-images"), ("train2017", "TESTING"),
     ],
-)
+)  # fmt: skip
 def test_splits_by_words_in_names(first, second, tmp_path):
     images(*(tmp_path / split / name for split in (first, second) for name in PETS))
     assert found(tmp_path) == {"train": PETS, "test": PETS}
