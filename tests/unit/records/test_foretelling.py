@@ -55,7 +55,7 @@ def test_under_the_null_pairs_that_share_a_task_reject_at_the_level_and_a_naive_
     p, inside, naive = [], [], []
     for _ in range(repeats):
         table = pairs(draw)
-        found, value, _ = correlated(table, "x", "y", repeats=300)
+        found, value, _ = correlated(table, "x", "y", repeats=200)
         p.append(value)
         inside.append(found.low <= 0 <= found.high)
         naive.append(scipy.stats.spearmanr(table["x"], table["y"]).pvalue)

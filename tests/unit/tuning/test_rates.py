@@ -14,7 +14,7 @@ from tests.tinyclip import SIZE, tiny
 
 SUITE = suites.suite()
 COUNTS = {"train": 50, "val": 17}
-ASKED = FineTune(task="LandCover", steps=30, batch_size=16, warmup=0, lr=None, head="trained")
+ASKED = FineTune(task="LandCover", steps=10, batch_size=16, warmup=0, lr=None, head="trained")
 
 
 @pytest.fixture
