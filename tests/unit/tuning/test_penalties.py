@@ -17,12 +17,10 @@ from tasklab.tasks.suites import OWN, suite
 from tasklab.tuning import (
     distillation,
     finetune,
-    footprint,
     kronecker,
     memory,
     methods,
     penalties,
-    session,
     steps,
     tangent,
 )
@@ -150,65 +148,6 @@ def test_ortho_reg_is_the_frobenius_norm_of_the_smaller_side_less_the_identity(c
     every = penalties.orthonormal(change(clip)).gradients
     assert set(every) == {n for n, x in clip.encoder.params.items() if x.dim() == 2}
     assert methods.TABLE["ortho_reg"].penalty == "orthonormal"
-
-
-@pytest.mark.parametrize("method", OWN_OF)
-def test_without_weight_it_is_the_plain_method_bit_for_bit(clip, tmp_path, method):
-    plain = train(run_of(OWN_OF[method]), clip, tmp_path)
-    zero = train(run_of(method, penalty=0.0), clip, tmp_path)
-    assert zero.vector == plain.vector and zero.record["losses"] == plain.record["losses"]
-    assert plain.vector.norm() > 0.1
-
-
-@pytest.mark.parametrize(("method", "weight"), [("tau_jp", 5.0), ("off_diagonal", 5.0)])
-def test_with_weight_the_penalty_falls(clip, tmp_path, method, weight):
-    x = torch.cat([drawn.DrawnImages.load(None, task).x[:8] for task in OTHERS])  # the fixture's
-
-    def penalty(run):
-        return float(penalties.measure(method, clip.encoder, run.vector, x, len(x)).value)
-
-    plain = penalty(train(run_of(OWN_OF[method]), clip, tmp_path))
-    some = penalty(train(run_of(method, penalty=weight / 10), clip, tmp_path))
-    much = penalty(train(run_of(method, penalty=weight), clip, tmp_path))
-    assert much < some < plain and much < 0.7 * plain
-
-
-def test_the_loss_of_a_step_is_the_sum(clip, tmp_path):
-    """With steps too small to move anything, the losses differ by the penalty of almost nothing."""
-    first = train(run_of("tau_jp", penalty=2.0, steps=2), clip, tmp_path).record["losses"]
-    plain = train(run_of("linearized", steps=2), clip, tmp_path).record["losses"]
-    assert first[0] == plain[0]  # at delta = 0 it is 0
-    assert first[1] > plain[1]
-
-
-def test_a_resumed_run_ends_bit_for_bit_the_same(tmp_path, monkeypatch):
-    config, whole = run_of("tau_jp", penalty=1.0), clip_of()
-    monkeypatch.setattr(session.Saver, "maybe", session.Saver.save)
-    expected = train(config, whole, tmp_path / "whole")
-    usual, left = penalties.measure, [4]  # steps until it is cut
-
-    def cut(*args):
-        left[0] -= 1
-        if left[0] < 0:
-            raise KeyboardInterrupt
-        return usual(*args)
-
-    monkeypatch.setattr(penalties, "measure", cut)
-    with pytest.raises(KeyboardInterrupt):
-        train(config, clip_of(), tmp_path / "cut")
-    monkeypatch.setattr(penalties, "measure", usual)
-    resumed = train(config, clip_of(), tmp_path / "cut")
-    assert resumed.vector == expected.vector
-    assert resumed.record["losses"] == expected.record["losses"]
-
-
-def test_a_batch_in_parts_gives_the_same_run(clip, tmp_path, monkeypatch):
-    config = run_of("tau_jp", penalty=1.0)
-    whole = train(config, clip, tmp_path / "whole")
-    ways = [memory.Plan(5, True)]
-    monkeypatch.setattr(footprint, "plans", lambda *args: ways)
-    parts = train(config, clip, tmp_path / "parts")
-    assert (whole.vector - parts.vector).norm() < 1e-7 * whole.vector.norm()
 
 
 def test_every_other_task_has_its_turn():
@@ -346,20 +285,6 @@ def test_factors_are_of_all_layers_of_a_transformer():
     assert value > 0 and gradients.keys() == plain.keys()
     for name in ("ln_post.bias", "transformer.resblocks.0.ln_1.weight"):
         torch.testing.assert_close(gradients[name], plain[name])
-
-
-def test_a_run_with_it_moves_other_tasks_less(tmp_path):
-    clip = clip_of()
-    config = dataclasses.replace(RUN, method="tak", others=OTHERS)
-    plain = train(dataclasses.replace(RUN, method="linearized"), clip, tmp_path)
-    zero = train(dataclasses.replace(config, penalty=0.0), clip, tmp_path)
-    assert zero.vector == plain.vector
-    some = train(dataclasses.replace(config, penalty=5.0), clip, tmp_path)
-    x = torch.cat([drawn.DrawnImages.load(None, task).x[:8] for task in OTHERS])
-    lost = [exact(clip.encoder, run.vector, clip.encoder.preprocess(x)) for run in (plain, some)]
-    assert lost[1] < 0.7 * lost[0] and some.vector.norm() > 0.1
-    again = train(dataclasses.replace(config, penalty=5.0), clip_of(), tmp_path / "again")
-    assert again.vector == some.vector
 
 
 # --- DELTA: EK-FAC factors and a linearized teacher ----------------------------------------------
