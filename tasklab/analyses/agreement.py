@@ -46,6 +46,7 @@ class Singles:
     """Answers of the tasks' own models."""
 
     linear: bool
+    split: str
     own: Mapping[str, Float[Tensor, "N D"]]  #: g(x; tau_t) (N, D) on all images of each task t
     #: 1/T sum_s g(x; tau_s) on the first images of each task t.
     mean: Mapping[str, Float[Tensor, "n D"]]
@@ -77,8 +78,10 @@ def features(
     return evaluator.features(vector.apply(evaluator.clip.encoder.params), task, split)
 
 
-def singles(evaluator: Evaluator, vectors: Vectors, count: int, *, linear: bool) -> Singles:
-    """Predict with each task's own model on test images; this serves every merge of the vectors.
+def singles(
+    evaluator: Evaluator, vectors: Vectors, count: int, *, linear: bool, split: str = "test"
+) -> Singles:
+    """Predict with each task's own model; the answers serve every merge of these vectors.
 
     Args:
         vectors: tau_t by the task's name, at least two.
@@ -88,23 +91,23 @@ def singles(evaluator: Evaluator, vectors: Vectors, count: int, *, linear: bool)
     if len(vectors) < 2:
         raise TasklabError("a merge is compared with the models of at least two tasks.")
     count, encoder = whole("count", count, 1), evaluator.clip.encoder
-    own = {t: features(evaluator, v, t, "test", linear=linear) for t, v in vectors.items()}
+    own = {t: features(evaluator, v, t, split, linear=linear) for t, v in vectors.items()}
     parts = memory.Parts(evaluator.parts.size)
     average = TaskVector.sum(vectors.values()) / len(vectors)
     mean = {}
     for task in vectors if linear else ():
-        x = evaluator.images(task, "test").x[:count]
+        x = evaluator.images(task, split).x[:count]
         mean[task] = tangent.features(encoder, encoder.params, average, x, parts.size).at(1.0)
     if linear:
-        return Singles(linear, own, mean)
+        return Singles(linear, split, own, mean)
     totals = {task: own[task][:count].clone() for task in vectors}
     for other, vector in vectors.items():
         theta = vector.apply(encoder.params)
         for task in vectors.keys() - {other}:  # each has a total of its own
-            x = evaluator.images(task, "test").x[:count]
+            x = evaluator.images(task, split).x[:count]
             totals[task] += _passed(evaluator, theta, x, parts)
         del theta  # before the next model is made
-    return Singles(linear, own, {t: total / len(vectors) for t, total in totals.items()})
+    return Singles(linear, split, own, {t: total / len(vectors) for t, total in totals.items()})
 
 
 @torch.inference_mode()

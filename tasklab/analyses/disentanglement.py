@@ -168,9 +168,10 @@ def error_map(
     linear: bool,
     alphas: Sequence[float] = GRID_TANGENT,
     images: int | None = IMAGES,
+    split: str = "test",
     progress: bool = True,
 ) -> ErrorMap:
-    """Return the disentanglement errors of two tasks on a grid, on test images.
+    """Return the disentanglement errors of two tasks on a grid.
 
     A linear model takes four forward-mode passes, none if they are in the store; another one
     2 A² + 2 A passes over a task's images, 2 A fewer if 0 is a coefficient. Preprocessed images
@@ -190,10 +191,10 @@ def error_map(
         raise TasklabError("both task vectors are empty: there is nothing to merge.")
     one, two = vectors
     alphas = tuple(map(float, alphas))
-    n = min(evaluator.count(task, "test") for task in vectors)
+    n = min(evaluator.count(task, split) for task in vectors)
     n = n if images is None else min(n, whole("images", images, 1))
     make = _linear if linear else _nonlinear
-    singles, joint = make(evaluator, vectors, n)
+    singles, joint = make(evaluator, vectors, split, n)
     classify = [
         lambda features, task=task: evaluator.logits(features, task).argmax(-1) for task in vectors
     ]
@@ -202,10 +203,12 @@ def error_map(
     return ErrorMap((one, two), alphas, *errors[:2], n, errors[2])
 
 
-def _linear(evaluator: Evaluator, vectors: Vectors, n: int) -> tuple[tuple[Single, Single], Joint]:
+def _linear(
+    evaluator: Evaluator, vectors: Vectors, split: str, n: int
+) -> tuple[tuple[Single, Single], Joint]:
     parts = []
     for task in vectors:
-        features = [evaluator.tangent_features(vector, task, "test") for vector in vectors.values()]
+        features = [evaluator.tangent_features(vector, task, split) for vector in vectors.values()]
         parts.append((features[0].f0[:n], *(f.jtau[:n] for f in features)))
     (base1, own1, _), (base2, _, own2) = parts
     singles = (
@@ -222,10 +225,10 @@ def _linear(evaluator: Evaluator, vectors: Vectors, n: int) -> tuple[tuple[Singl
 
 
 def _nonlinear(
-    evaluator: Evaluator, vectors: Vectors, n: int
+    evaluator: Evaluator, vectors: Vectors, split: str, n: int
 ) -> tuple[tuple[Single, Single], Joint]:
     theta0, (tau1, tau2) = evaluator.clip.encoder.params, vectors.values()
-    encoder, inputs, mixed = _inputs(evaluator, vectors, n)
+    encoder, inputs, mixed = _inputs(evaluator, vectors, split, n)
 
     def features(params: Mapping[str, Tensor], x: Tensor, *at: float) -> Tensor:
         return torch.cat(list(evaluator.parts(lambda part: encoder(params, mixed(part, at)), x)))
@@ -262,7 +265,7 @@ def _nonlinear(
 
 @torch.inference_mode()
 def _inputs(
-    evaluator: Evaluator, vectors: Vectors, n: int
+    evaluator: Evaluator, vectors: Vectors, split: str, n: int
 ) -> tuple[Encoder, Tensor, Callable[[Tensor, Sequence[float]], Tensor]]:
     """Return an encoder, what it reads of both tasks' images (2 N, ...), and how to mix that.
 
@@ -270,7 +273,7 @@ def _inputs(
     place of the images: those of theta_0 and of either vector's weight, (2 N, 3, D, h, w).
     """
     encoder, theta0 = evaluator.passes, evaluator.clip.encoder.params
-    images = (evaluator.preprocessed(task, "test", n) for task in vectors)
+    images = (evaluator.preprocessed(task, split, n) for task in vectors)
     behind = inference.from_patches(encoder)
     if behind is None:
         return encoder, torch.cat(list(images)), lambda part, at: part

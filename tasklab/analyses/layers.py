@@ -174,6 +174,7 @@ def interference(
     *,
     linear: bool,
     alpha: float = 1.0,
+    split: str = "test",
 ) -> pd.DataFrame:
     """Set what the other vectors do to a task's features against what `alignment` predicts.
 
@@ -203,11 +204,11 @@ def interference(
     for task, vector in vectors.items():
         if task not in sizes:
             raise TasklabError(f"there is no alignment of {task}: compute it for these vectors.")
-        f0, alone, together = _edited(evaluator, (vector, total), task, linear, alpha)
+        f0, alone, together = _edited(evaluator, (vector, total), task, split, linear, alpha)
         moved, own = (_mean_norm(together - alone), _mean_norm(alone - f0))
         if own == 0:
             raise TasklabError(f"the task vector of {task} changes none of its features.")
-        accuracies = [evaluator.accuracy(f, task, "test", alpha=alpha) for f in (alone, together)]
+        accuracies = [evaluator.accuracy(f, task, split, alpha=alpha) for f in (alone, together)]
         values = {
             "predicted": alpha * sizes[task, "others"],
             "predicted_ratio": sizes[task, "others"] / sizes[task, "own"],
@@ -217,7 +218,7 @@ def interference(
             "together": accuracies[1],
             "lost": accuracies[0] - accuracies[1],
         }
-        n = evaluator.count(task, "test")
+        n = evaluator.count(task, split)
         records += [(task, alpha, metric, float(value), n) for metric, value in values.items()]
     return pd.DataFrame(records, columns=["task", "alpha", "metric", "value", "n"])
 
@@ -226,15 +227,16 @@ def _edited(
     evaluator: Evaluator,
     vectors: Iterable[TaskVector],
     task: str,
+    split: str,
     linear: bool,
     alpha: float,
 ) -> list[Tensor]:
     theta0 = evaluator.clip.encoder.params
     if linear:
-        tangents = [evaluator.tangent_features(vector, task, "test") for vector in vectors]
+        tangents = [evaluator.tangent_features(vector, task, split) for vector in vectors]
         return [tangents[0].f0, *(features.at(alpha) for features in tangents)]
     models = itertools.chain([theta0], (vector.apply(theta0, alpha) for vector in vectors))
-    return [evaluator.features(params, task, "test") for params in models]  # one at a time
+    return [evaluator.features(params, task, split) for params in models]  # one at a time
 
 
 def _mean_norm(features: Float[Tensor, "N D"]) -> float:

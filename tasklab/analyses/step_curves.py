@@ -27,7 +27,6 @@ from jaxtyping import Float, Int
 from tasklab.analyses.finite import as_coefficient, as_coefficients, finite, finite_array
 from tasklab.errors import TasklabError, whole
 
-SWEEPS = 50  # of `ascend`, at most
 BETTER = 1e-9  # smaller differences of accuracies, in %, are rounding
 
 
@@ -193,8 +192,10 @@ class AffineScores:
         self,
         direction: Sequence[float] | np.ndarray,
         origin: Sequence[float] | np.ndarray | None = None,
+        low: float = 0.0,
+        high: float = 1.0,
     ) -> PiecewiseConstant:
-        """Return the accuracy in % at origin + alpha direction, as a function of alpha in [0, 1].
+        """Return the accuracy in % at origin + alpha direction, as a function of alpha.
 
         Args:
             direction: A change of the coefficients (T,), e.g. ones for a shared coefficient.
@@ -202,7 +203,7 @@ class AffineScores:
         """
         start = self.base if origin is None else self.at(origin)
         slope = np.tensordot(self._checked(direction), self.slopes, 1)
-        return exact_curve(start, slope, self.labels)
+        return exact_curve(start, slope, self.labels, low, high)
 
 
 def normalising(single: np.ndarray) -> np.ndarray:
@@ -231,6 +232,8 @@ def ascend(
     tasks: Sequence[AffineScores],
     single: np.ndarray,
     start: Sequence[float] | np.ndarray,
+    *,
+    sweeps: int = 50,
 ) -> Ascent:
     """Maximise the mean normalised accuracy over coefficients in [0, 1]^T, one at a time.
 
@@ -248,7 +251,7 @@ def ascend(
     alphas = np.array(as_coefficients(start, "start"))
     value, trials = objective(alphas), 1
     values = [value]
-    for _ in range(SWEEPS):
+    for _ in range(sweeps):
         for s, direction in enumerate(np.eye(len(alphas))):
             origin = np.where(direction == 1, 0.0, alphas)
             curves = [task.along(direction, origin) for task in tasks]
@@ -266,11 +269,12 @@ def climb(
     objective: Callable[[np.ndarray], float],
     start: Sequence[float] | np.ndarray,
     *,
+    step: float = 0.1,
     budget: int | None = None,
 ) -> Ascent:
     """Maximise any objective over coefficients in [0, 1]^T with a bounded number of trials.
 
-    Each coefficient in turn goes up or down by 0.1 if `objective`, a function of coefficients
+    Each coefficient in turn goes one step up or down if `objective`, a function of coefficients
     (T,), is better there; no trial is made twice.
 
     Args:
@@ -278,6 +282,8 @@ def climb(
     """
     alphas = np.array(as_coefficients(start, "start"))
     budget = 2 * len(alphas) + 1 if budget is None else whole("budget", budget, 1)
+    if as_coefficient(step, "step") <= 0:
+        raise TasklabError(f"a search needs a step above 0, not {step}.")
     tried: dict[bytes, float] = {}
 
     def value_at(trial: np.ndarray) -> float:
@@ -293,7 +299,7 @@ def climb(
     while len(tried) < budget:
         for s in range(len(alphas)):
             trials = []
-            for move in (0.1, -0.1):
+            for move in (step, -step):
                 trial = alphas.copy()
                 trial[s] = np.clip(trial[s] + move, 0.0, 1.0)
                 trials.append((value_at(trial), trial))

@@ -34,7 +34,7 @@ def _networks(lab: Lab, network: str = "mlp") -> Iterator[tuple[small_networks.S
     stages, epochs = _extent(lab, network)
     for seed, stage in itertools.product(lab.seeds, stages):
         usual = small_networks.setting(network, seed=seed, pretraining=stage)
-        yield from ((changed, 1) for changed in _tuned(usual, epochs).values())
+        yield from ((changed, 1) for changed in _tuned(usual, epochs, RATES).values())
 
 
 def _sides(claim: Claim, rows: pd.DataFrame, _: pd.DataFrame) -> Sides:
@@ -65,14 +65,25 @@ def _r_squared(x: pd.Series, y: pd.Series) -> float:
     sides={"theorem": _sides},
     networks=_networks,
 )
-def theorem(lab: Lab, network: str = "mlp") -> pd.DataFrame:
+def theorem(
+    lab: Lab,
+    network: str = "mlp",
+    *,
+    stages: Sequence[int] | None = None,
+    epochs: Sequence[int] | None = None,
+    rates: Sequence[float] = RATES,
+) -> pd.DataFrame:
     """Return both sides of theorem 5.1 for pairs of models of one task (CTL, appendix C.2).
 
     Several checkpoints are pre-trained for different times, and fine-tuned on the first task with
-    different rates and lengths (`STAGES`, `EPOCHS`, `RATES`). f is the loss on that task's test
-    images.
+    different rates and lengths. f is the loss on that task's test images.
+
+    Args:
+        stages: Epochs of pre-training, a checkpoint each.
+        epochs: Of fine-tuning.
     """
-    stages, epochs = _extent(lab, network)
+    usual_stages, usual_epochs = _extent(lab, network)
+    stages, epochs = stages or usual_stages, epochs or usual_epochs
     checkpoints = list(itertools.product(lab.seeds, stages))
     rows = []
     told = len(checkpoints), "theorem 5.1"
@@ -82,11 +93,11 @@ def theorem(lab: Lab, network: str = "mlp") -> pd.DataFrame:
             "experiment": "theorem 5.1",
             "setting": small_networks.as_text(usual),
             "epochs": list(epochs),
-            "rates": list(RATES),
+            "rates": list(rates),
             "algorithms": [1, 2],
             **small_networks.data_version(network),
         }
-        rows += stored(lab, config, functools.partial(_pairs, lab, usual, epochs))
+        rows += stored(lab, config, functools.partial(_pairs, lab, usual, epochs, rates))
     return tidy(rows)
 
 
@@ -96,19 +107,21 @@ def _extent(lab: Lab, network: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 
 def _tuned(
-    usual: small_networks.Setting, epochs: Sequence[int]
+    usual: small_networks.Setting, epochs: Sequence[int], rates: Sequence[float]
 ) -> dict[str, small_networks.Setting]:
     return {
         f"rate {rate:g}, {length} epochs": dataclasses.replace(
             usual, finetuning=length, finetuning_lr=rate * usual.lr
         )
-        for rate, length in itertools.product(RATES, epochs)
+        for rate, length in itertools.product(rates, epochs)
     }
 
 
-def _pairs(lab: Lab, usual: small_networks.Setting, epochs: Sequence[int]) -> list[dict]:
+def _pairs(
+    lab: Lab, usual: small_networks.Setting, epochs: Sequence[int], rates: Sequence[float]
+) -> list[dict]:
     name, vectors = usual.network, {}
-    for label, changed in _tuned(usual, epochs).items():
+    for label, changed in _tuned(usual, epochs, rates).items():
         network, (start, tuned) = small_networks.trained(lab, changed, 1)
         vectors[label] = TaskVector.between(start, tuned)
     images = small_networks.data_of(name, 1, "test")

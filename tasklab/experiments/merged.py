@@ -114,7 +114,7 @@ def _of_vector(bench: Bench, vector: TaskVector, labels: dict) -> list[dict]:
 
 
 def _in(bench: Bench, vector: TaskVector, alone: agreement.Singles, labels: dict) -> list[dict]:
-    evaluator, split = bench.trial.evaluator, "test"
+    evaluator, split = bench.trial.evaluator, alone.split
     features = {
         task: agreement.features(evaluator, vector, task, split, linear=alone.linear)
         for task in bench.tasks
