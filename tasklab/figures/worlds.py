@@ -150,7 +150,7 @@ def set_curves(df: pd.DataFrame) -> Figure:
 _WAYS = {
     "arithmetic": ("sum", COLOURS["nonlinear"], "o"),
     "ties": ("TIES", "#E69F00", "s"),
-    "tsv_m": ("TSV-M", "#009E73", "D"),
+    "tsv_m": ("TSV-M", "#CC79A7", "D"),
     "regmean": ("RegMean", "#56B4E9", "^"),
     "linearized arithmetic": ("linearized, sum", COLOURS["linearized"], "v"),
     "linearized tsv_m": ("linearized, TSV-M", "#8C564B", "<"),
