@@ -245,9 +245,11 @@ def is_open_nonetheless(row: Mapping[str, Any]) -> bool:
 
 
 def _why_open(row: Mapping[str, Any]) -> str:
-    mixed = ", but its two sides were computed on different makes of processor"
-    weakest = f" in the weakest of {row['n_cells']} parts, open after correction for their number"
-    return (mixed if row["mixed"] else weakest) if is_open_nonetheless(row) else ""
+    if not is_open_nonetheless(row):
+        return ""
+    if row["mixed"]:
+        return ", but its two sides were computed on different makes of processor"
+    return f" in the weakest of {row['n_cells']} parts, open after correction for their number"
 
 
 def on_these_tasks(row: Mapping[str, Any]) -> str:

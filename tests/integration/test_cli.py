@@ -210,10 +210,10 @@ def test_records_that_cannot_be_written(clone, monkeypatch, capsys):
     ],
 )  # fmt: skip
 def test_what_nothing_else_looked_after_is_one_line(error, expected, monkeypatch, capsys):
-    def fails():
+    def fails(table):
         raise error
 
-    monkeypatch.setattr(names, "models", fails)
+    monkeypatch.setattr(names, "rows", fails)
     assert main(["list", "models"]) == 2
     assert one_line(capsys) == f"tasklab: {expected}\n"
 
