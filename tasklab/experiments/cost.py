@@ -17,6 +17,7 @@ from tasklab.tasks.suites import SUITES, suite
 from tasklab.tuning import memory
 
 _TRAINING = ("standard", "ours", "listing", *(v for v in costs.VARIANTS if "attention" in v))
+_ROUNDS = 15
 _METRICS = {
     "seconds": "seconds_per_step",
     "time_ratio": "time_ratio",
@@ -31,14 +32,14 @@ def cost(
     """Return time, memory, matrix products and sizes, as `analyses.cost.measure` describes them.
 
     Kept in the store for one machine, number of threads, device and version of torch. In the
-    rehearsal of a full-size model it is one round, without the optimiser's two copies of the model
-    for every variant.
+    rehearsal of a full-size model it is one round of training alone, without the optimiser's two
+    copies of the model for every variant.
     """
     sizes = list(batch_sizes or lab.scale.cost_batches)
     task = lab.suite.names[0]
     known = lab.suite.name in SUITES and task == suite(lab.suite.name).names[0]
     own = {} if known else {"task": drawn.images_of(lab.suite).version(task, "train")}
-    light: dict[str, Any] = {"optimiser": False} if lab.light else {}
+    light: dict[str, Any] = {"optimiser": False, "runs": ["training"]} if lab.light else {}
     rounds = 1 if lab.light else rounds
     key = {
         "variants": list(variants),
@@ -88,6 +89,11 @@ def _sides(claim: Claim, rows: pd.DataFrame, _: pd.DataFrame) -> Sides:
     return dict(iter(rows.groupby("variant")))
 
 
+def _passes(lab: Lab) -> int:
+    steps = 2 if lab.light else 1 + _ROUNDS  # the first one counts, and warms up
+    return 3 * steps * max(lab.scale.cost_batches) * len(_TRAINING)  # a step is about three passes
+
+
 @experiment(
     Rows(
         "cost",
@@ -97,8 +103,11 @@ def _sides(claim: Claim, rows: pd.DataFrame, _: pd.DataFrame) -> Sides:
         "variant, low, high",
     ),
     sides={"steps": _sides},
+    passes=_passes,
 )
-def step_cost(lab: Lab, variants: Sequence[str] = _TRAINING, *, rounds: int = 15) -> pd.DataFrame:
+def step_cost(
+    lab: Lab, variants: Sequence[str] = _TRAINING, *, rounds: int = _ROUNDS
+) -> pd.DataFrame:
     """Return the costs of a training step as records, which claims are judged by."""
     lab.needs_training("the cost of a step")
     batch = [max(lab.scale.cost_batches)]

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tasklab.experiments.lab import Lab
 
 TANGENT = 3.0  # passes that a forward-mode pass stands for
-PROBES = (2, 8, 32)  # images of the measured step and pass: more where it is short
+PROBES = (2, 8, 32)  # images of the measured step and pass: more where it is short; a rehearsal's 2
 SHORT = 0.5  # seconds of a batch after which no larger one is measured
 Typical = Callable[[Sequence[float]], float]
 TRIES, LONG = 6, 2.0  # as many of each, while they take no longer than these seconds
@@ -134,7 +134,7 @@ def per_image(lab: Lab, what: Callable[[Tensor], object], typical: Typical = min
         typical: Several tries of one batch -> their time.
     """
     encoder, least = lab.clip.encoder, math.inf
-    for count in PROBES:
+    for count in PROBES[:1] if lab.light else PROBES:
         if isinstance(encoder, TextEncoder):
             texts = lab.evaluator.images(lab.suite.names[0], "test")
             x = encoder.preprocess(texts.x[:count])

@@ -13,6 +13,7 @@ from tasklab.analyses import gradients as task_gradients
 from tasklab.analyses import layers, tangent_gap
 from tasklab.analyses.projections import second_moments
 from tasklab.chapters import has_attention
+from tasklab.experiments.estimate import TANGENT
 from tasklab.experiments.kit import Claim, Lab, Rows, Sides, Trial, experiment, run
 from tasklab.tasks import drawn
 from tasklab.taskvector import TaskVector
@@ -111,6 +112,15 @@ def alignment(lab: Lab, methods: Sequence[str], *, alpha: float = 0.3) -> pd.Dat
     return run(lab, "alignment", methods, measure, over=[tasks], **key)
 
 
+def _scales(lab: Lab) -> tuple[float, ...]:
+    return (0.5, 1.0) if lab.rehearsal else tangent_gap.SCALES
+
+
+def _passes(lab: Lab) -> int:
+    each = round(TANGENT) + len(_scales(lab))
+    return len(lab.suite.names) * lab.scale.images * each
+
+
 @experiment(
     Rows(
         "linearity",
@@ -120,17 +130,20 @@ def alignment(lab: Lab, methods: Sequence[str], *, alpha: float = 0.3) -> pd.Dat
         figure="linearity",
     ),
     sides={"at_equal_length": _at_equal_length},
+    passes=_passes,
 )
 def linear_gaps(
-    lab: Lab, methods: Sequence[str], scales: Sequence[float] = tangent_gap.SCALES
+    lab: Lab, methods: Sequence[str], scales: Sequence[float] | None = None
 ) -> pd.DataFrame:
     """Measure the linearization error along each task vector (`analyses.tangent_gap`).
 
     All are on test images of the vector's own task; `gap` is that of the features at 1.
 
     Args:
-        scales: Distances along each vector; 1 is where fine-tuning ended.
+        scales: Distances along each vector; 1 is where fine-tuning ended. By default those of
+            `analyses.tangent_gap`, in a rehearsal two.
     """
+    scales = _scales(lab) if scales is None else scales
     tangent_gap.check_scales(scales)
     encoder, count = lab.clip.encoder, lab.scale.images
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 _FIELDS = {field.name for field in dataclasses.fields(FineTune)} - {"others", "probe"}
 _RANDOM = " (random)"  # after the name of a model
+PAGE = 25.0  # seconds of a core: recorded results, figures and tables of a chapter, as measured
 
 
 class Networks(NamedTuple):
@@ -69,7 +70,7 @@ def describe(lab: Lab, chapter: str) -> str:
         told.append(str(work.networks))
     if work.others:
         told.append(f"{', '.join(work.others)}: {sum(work.others.values(), Plan())}")
-    about = duration(work.seconds(estimate.pace(lab), model))
+    about = duration(work.seconds(estimate.pace(lab), model) + PAGE)
     return f"About {about} on this machine. {'. '.join(told)}."
 
 
@@ -118,7 +119,7 @@ def images_of(lab: Lab, work: Work) -> int:
     """Count the images that pass; those of a linearized model once for every vector."""
     once = sum(find(name).passes(lab) for name in work.names)
     linear = sum(method in LINEAR for method in work.methods)
-    images: float = once * (len(work.methods) - linear)
+    images: float = once * (len(work.methods) - linear if work.methods else 1)
     images += estimate.tangent_images(lab) * linear if once else 0
     return round(images * len(lab.seeds))
 

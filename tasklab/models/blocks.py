@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from weakref import WeakKeyDictionary
 
 import torch
 from jaxtyping import Float
@@ -11,6 +12,9 @@ from torch import Tensor
 from tasklab.errors import TasklabError
 from tasklab.models.encoder import Encoder, TextEncoder
 from tasklab.models.intercept import FEATURES, outputs
+
+_Shapes = list[tuple[torch.Size, torch.Size]]
+_KNOWN: WeakKeyDictionary[Encoder, dict[torch.Size, _Shapes]] = WeakKeyDictionary()
 
 
 class Layers:
@@ -32,14 +36,18 @@ class Layers:
 
     def __init__(self, encoder: Encoder, x: Tensor) -> None:
         self.encoder = encoder
-        inputs = (x[:1].expand(count, *x.shape[1:]) for count in (2, 3))
-        with torch.no_grad():
-            two, three = ([out.shape for out in self._run(encoder.params, few)] for few in inputs)
-        self._axes = [_grown(*shapes) for shapes in zip(two, three, strict=True)]
+        known = _KNOWN.setdefault(encoder, {})
+        if x.shape[1:] not in known:
+            inputs = (x[:1].expand(count, *x.shape[1:]) for count in (2, 3))
+            with torch.no_grad():
+                found = ([out.shape for out in self._run(encoder.params, few)] for few in inputs)
+            known[x.shape[1:]] = list(zip(*found, strict=True))
+        shapes = known[x.shape[1:]]
+        self._axes = [_grown(*each) for each in shapes]
         pad = encoder.module.pad if isinstance(encoder, TextEncoder) else None
         self._pad: int | None = pad
         names = (*encoder.blocks, FEATURES)
-        sizes = (shape.numel() // 2 if pad is None else shape[-1] for shape in two)
+        sizes = (two.numel() // 2 if pad is None else two[-1] for two, _ in shapes)
         self.sizes = dict(zip(names, sizes, strict=True))
 
     def __call__(self, params: Mapping[str, Tensor], x: Tensor) -> Float[Tensor, "B S"]:

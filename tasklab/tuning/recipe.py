@@ -35,7 +35,7 @@ QUICK_STEPS, QUICK_BATCH = 45, 32  # of a shipped model, so that a report takes 
 # ViT-L/14 within an hour, on one GPU that computes 400 TFLOP/s (40 % of an H100's bfloat16 peak:
 # 0.16 s for a step of 128 images), and a ViT-B/32 minutes.
 QUICK_PAPER_STEPS = 500
-REHEARSAL_STEPS, REHEARSAL_BATCH = 10, 4  # runs of fewer steps only show that the code runs
+REHEARSAL_STEPS, REHEARSAL_BATCH = 10, 2  # runs of fewer steps only show that the code runs
 # A rate of probes that the search of appendix C supports for all shipped models, by validation.
 PROBE_LR = 0.1
 

@@ -58,6 +58,14 @@ def by_hooks(encoder, params, x):
     return [*found, features]
 
 
+def test_sizes_of_layers_are_found_once_for_images_of_one_size(encoder, monkeypatch):
+    first, passes = Layers(encoder, images()), []
+    monkeypatch.setattr(encoder.module, "forward", lambda x: passes.append(x) or 1 / 0)
+    assert Layers(encoder, images(1)).sizes == first.sizes and not passes
+    with pytest.raises(ZeroDivisionError):
+        Layers(encoder, torch.zeros(1, 3, 4, 4, dtype=torch.float64))
+
+
 def test_layers_are_read_and_no_hook_stays(encoder):
     x = images()
     layers = Layers(encoder, x)

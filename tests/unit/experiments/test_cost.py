@@ -21,6 +21,5 @@ def test_only_a_light_rehearsal_goes_without_the_optimiser(tmp_path, monkeypatch
     lab = Lab(model, init="random", steps=2, store_root=tmp_path, progress=False, device="cpu")
     experiments.cost(lab, ["standard"])
     (options,) = asked
-    assert (options["rounds"], options.get("optimiser", True)) == (
-        (1, False) if light else (3, True)
-    )
+    found = options["rounds"], options.get("optimiser", True), options.get("runs", "all")
+    assert found == ((1, False, ["training"]) if light else (3, True, "all"))

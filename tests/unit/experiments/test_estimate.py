@@ -64,6 +64,11 @@ def test_more_images_are_measured_where_few_take_no_time(lab, monkeypatch):
     seen.clear()
     estimate.pace(lab)
     assert set(seen) == {2}
+    monkeypatch.setattr(estimate, "SHORT", 1e9)
+    monkeypatch.setattr(type(lab), "light", True)
+    seen.clear()
+    estimate.pace(lab)
+    assert set(seen) == {2}  # the batches of a rehearsal at full size
 
 
 def test_a_lab_of_a_chapter_says_so_before_anything_runs(tmp_path, capsys, monkeypatch):
