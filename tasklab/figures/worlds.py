@@ -126,15 +126,15 @@ def set_curves(df: pd.DataFrame) -> Figure:
 
     A line is the mean over sets and its shade the 95 % interval over sets; the sets are of the same
     tasks, so that large ones overlap. On the left is mean test accuracy, on the right its gain over
-    the sum of non-linear vectors of the same set. Records: `merging` of a lab of all tasks, of one
-    model.
+    the sum of non-linear vectors of the same set and seed. Records: `merging` of a lab of all
+    tasks, of one model.
     """
-    at = ["n_tasks", "subset"]
+    at, what = ["n_tasks", "subset", "seed"], ["method", "merge", "n_tasks", "subset", "metric"]
     rows = where(select(df, "merging"), metric="absolute")
     means = averaged(rows, "method", "merge", *at).assign(metric="absolute")
     plain = where(means, method="nonlinear", merge="arithmetic").set_index(at)["value"]
     gains = means["value"] - means.join(plain.rename("plain"), on=at)["plain"]
-    means = pd.concat([means, means.assign(metric="gain", value=gains)], ignore_index=True)
+    means = averaged(pd.concat([means, means.assign(metric="gain", value=gains)]), *what)
     way = means["method"] + " " + means["merge"]
     means["way"] = means["merge"].where(means["method"] == "nonlinear", way)
     looks = {way: look for way, look in _WAYS.items() if way in set(means["way"])}

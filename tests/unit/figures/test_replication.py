@@ -82,12 +82,14 @@ def test_curves_average_tasks_within_a_set_and_then_sets():
         for n, some in sets.items() for subset, values in some.items()
         for i, value in enumerate(values)
     ])  # fmt: skip
-    figure = figures.set_curves(df)
+    other = df[df["method"] == "nonlinear"]  # a seed of one method alone changes no gain
+    other = other.assign(seed=1, value=other["value"] + 10)
+    figure = figures.set_curves(pd.concat([df, other], ignore_index=True))
     drawn = [
         [line.get_ydata() for line in axes.lines if len(line.get_xdata()) == 2]
         for axes in figure.axes[:2]
     ]
-    expected = [[[35.0, 12.0], [39.0, 18.0]], [[0.0, 0.0], [4.0, 6.0]]]  # above the set's sum
+    expected = [[[40.0, 17.0], [39.0, 18.0]], [[0.0, 0.0], [4.0, 6.0]]]  # above the set's sum
     np.testing.assert_allclose(drawn, expected)
 
 
