@@ -97,6 +97,7 @@ def test_mean_curve_is_the_weighted_mean_everywhere():
     refuses("known from 0 to 1", lambda: exact_curve(*drawn(0)).at(1.1))
     refuses("below the highest", lambda: exact_curve(*drawn(0), 1, 1))
     refuses("at least one image", lambda: exact_curve(*drawn(0, n=0)))
+    refuses("from 0 to 6", lambda: exact_curve(*drawn(0)[:2], np.full(200, 7)))
 
 
 def separable(peaks, n=40, width=0.2):
@@ -174,6 +175,8 @@ def test_climb_stays_in_its_box_and_budget():
     assert one_sweep.trials == len(asked) == 5 and one_sweep.sweeps == 1
     assert one_sweep.alphas == pytest.approx([0.4, 0.6])
     assert climb(objective, [0.5, 0.5], budget=1).alphas.tolist() == [0.5, 0.5]
+    assert climb(objective, [0.5, 0.5], budget=2).trials == 2
     refuses("budget", climb, objective, [0.5, 0.5], budget=0)
+    refuses("above 0", climb, objective, [0.5, 0.5], step=0)
     found = climb(lambda alphas: alphas.sum(), [0.95], budget=50)
     assert found.alphas.tolist() == [1.0]
