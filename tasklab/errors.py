@@ -128,8 +128,8 @@ def whole(name: str, value: object, least: int, most: int = MOST_WHOLE) -> int:
     number: Any = value
     if isinstance(value, str) and re.fullmatch(r"\s*[+-]?\d{1,100}\s*", value):
         number = int(value)
-    if isinstance(value, float) and value.is_integer():
-        number = int(value)
+    if getattr(value, "is_integer", bool)():  # a float, also of numpy
+        number = int(number)
     try:
         if isinstance(value, bool):
             raise TypeError

@@ -120,7 +120,7 @@ def difference(
     notes = []
     if lost > _TOLD:
         named = " and ".join(str(kind).removeprefix("torch.") for kind in types)
-        share = f"about {100 * lost:.2g} % of the task vector's norm"
+        share = f"about {float(f'{100 * lost:.2g}'):g} % of the task vector's norm"
         notes.append(f"{_ROUNDED} to {named}: that is {share}")
     if same:
         notes.append(f"{len(same)} parameters differ by rounding alone, and count as unchanged")

@@ -4,6 +4,7 @@
 |---|---|
 | transformers' CLIP vision models | `embeddings.class_embedding` |
 | transformers' ViTs, of timm's names here | `patch_embeddings.projection.weight` |
+| timm's CLIP vision models | `norm_pre.weight` |
 | open_clip models, their image towers, and our own names | the encoder's names behind a prefix |
 | linearized encoders of the papers' code | `params.0`, ..., and `params0.0`, ... |
 
@@ -48,6 +49,14 @@ _PARTS = (  # of names, of either tower: in open_clip -> in transformers
     (".mlp.c_fc.", ".mlp.fc1."),
     (".mlp.c_proj.", ".mlp.fc2."),
 )
+_TIMM_ANCHOR = "norm_pre.weight"
+_TIMM = (  # of names: in timm's CLIP -> in open_clip
+    (r"^patch_embed\.proj\.", "conv1."), ("^cls_token$", "class_embedding"),
+    ("^pos_embed$", "positional_embedding"), (r"^norm_pre\.", "ln_pre."), (r"^norm\.", "ln_post."),
+    (r"^blocks\.", "transformer.resblocks."), (r"\.norm([12])\.", r".ln_\1."),
+    (r"\.attn\.qkv\.", ".attn.in_proj_"), (r"\.attn\.proj\.", ".attn.out_proj."),
+    (r"\.mlp\.fc1\.", ".mlp.c_fc."), (r"\.mlp\.fc2\.", ".mlp.c_proj."),
+)  # fmt: skip
 _PROJECTION = "visual_projection.weight"
 BESIDE = {  # the towers
     "logit_scale": "logit_scale",
@@ -110,6 +119,9 @@ def _recognised(
     vits = [name.removesuffix(_VIT) for name in tensors if name.endswith(_VIT)]
     if "cls_token" in own and len(vits) == 1:
         return _from_vit(tensors, own, vits[0])
+    timm = [name.removesuffix(_TIMM_ANCHOR) for name in tensors if name.endswith(_TIMM_ANCHOR)]
+    if "class_embedding" in own and len(timm) == 1:
+        return _from_timm(tensors, own, timm[0])
     prefixes = _prefixes(tensors, own)
     if len(prefixes) > 1 and _alike(tensors, own, prefixes):
         prefixes = [next(filter(None, prefixes))]
@@ -118,7 +130,7 @@ def _recognised(
     if not prefixes and (adapters := naming.adapters(tensors)):
         raise naming.refusal(adapters)
     where = f" ({', '.join(shown(one) for one in prefixes[:4])})" if any(prefixes) else ""
-    what = f"{len(prefixes)} encoders{where}"
+    what = f"{len(prefixes)} encoders{where}, of which one must be saved alone"
     if not prefixes:
         what = f"no {next(iter(own))!r} under any prefix"
     count, size = (sum(x.numel() for x in some) for some in (tensors.values(), own.values()))
@@ -164,9 +176,28 @@ def _from_open_clip(tensors: Tensors, own: Shapes, prefix: str) -> Weights:
     inside = {n.removeprefix(prefix): x for n, x in tensors.items() if n.startswith(prefix)}
     theta = {n: x for n, x in inside.items() if n in own or not _CLASSIFIER.fullmatch(n)}
     layout = f"names as in open_clip{f' behind {shown(prefix)}' if prefix else ''}"
-    missing = tuple(f"{prefix}{name}" for name in own if name not in theta)
-    left = len(tensors) - len(theta)
-    return Weights(layout, theta, left=left, prefix=prefix, missing=missing)
+    # a tower that was trained with another head has none; beside a text tower it is cut off
+    projected = "proj" in theta or any(n.endswith("text_projection") for n in tensors)
+    missing = tuple(f"{prefix}{n}" for n in own if n not in theta and (projected or n != "proj"))
+    about: dict[str, Any] = {"left": len(tensors) - len(theta), "missing": missing}
+    return Weights(layout, theta, prefix=prefix, projected=projected, **about)
+
+
+def _from_timm(tensors: Tensors, own: Shapes, prefix: str) -> Weights:
+    """Return the image tower of a CLIP that timm made: its head is the projection, transposed."""
+    inside = {n.removeprefix(prefix): x for n, x in tensors.items() if n.startswith(prefix)}
+    head, bias = inside.pop("head.weight", None), inside.pop("head.bias", None)
+    theta: dict[str, Tensor] = {}
+    for name, x in inside.items():
+        for theirs, ours in _TIMM:
+            name = re.sub(theirs, ours, name)
+        # the class token and the positions have axes of length 1 in front there
+        theta[name] = x.reshape(x.shape[3 - len(own[name]) :]) if x.ndim == 3 and name in own else x
+    if head is not None and head.mT.shape == own.get("proj") and (bias is None or not bias.any()):
+        theta["proj"] = head.mT
+    missing = tuple(name for name in own if name not in theta and name != "proj")
+    about: dict[str, Any] = {"left": len(tensors) - len(theta), "missing": missing}
+    return Weights("timm's CLIP", theta, prefix=prefix, projected="proj" in theta, **about)
 
 
 def _from_transformers(tensors: Tensors, own: Shapes) -> Weights:
@@ -208,8 +239,10 @@ def text_tower(tensors: Tensors, named: Weights, names: Sequence[str]) -> dict[s
     if not names or not named.prefix.endswith(inside):
         return {}
     before, found = named.prefix.removesuffix(inside), {}
+    if not theirs and f"{before}text.token_embedding.weight" in tensors:
+        outside = "text."  # open_clip's CustomTextCLIP
     for name in names:
-        where = "" if name in BESIDE else outside
+        where = "" if name == "logit_scale" or theirs and name in BESIDE else outside
         parts = [f"{where}{one}" for one in (in_transformers(name) if theirs else [name])]
         if all(f"{before}{one}" in tensors for one in parts):
             tensor = _joined({one: tensors[f"{before}{one}"] for one in parts})

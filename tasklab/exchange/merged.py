@@ -71,11 +71,13 @@ def find(
         return _imported(text, store, model)
     file, _ = sources.locate(text)
     facts = reading.export_facts(file)
-    if model is None and "model" in facts:
-        model = facts["model"]
+    saved = sources.is_saved(sources.header(file))
+    if model is None:
+        base_told = TaskVector.load(file).base if saved else None
+        model = facts.get("model") if base_told is None else base_told.model
     if model is None:
         raise TasklabError(f"{text} does not tell of which model it is: give --model.")
-    if sources.is_saved(sources.header(file)):
+    if saved:
         found = reading.contents(file, model)
         vector = found.vector or TaskVector({})
         start = found.init if found.weights else init or "pretrained"

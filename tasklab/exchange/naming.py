@@ -19,16 +19,18 @@ _ADAPTER = re.compile(
 )
 _OTHERS = (  # names that stand for weights in another form: what they are, what to do
     (
-        re.compile(r"\.parametrizations\.|\.weight_[gv]$"),
-        "weights that are computed from others (parametrizations): remove these first "
-        "(torch.nn.utils.parametrize.remove_parametrizations)",
+        re.compile(r"\.parametrizations\.|\.(weight|bias)_(g|v|orig|mask)$"),
+        "weights that are computed from others (parametrizations, pruning): remove these first "
+        "(torch.nn.utils.parametrize.remove_parametrizations, torch.nn.utils.prune.remove)",
     ),
     (
         re.compile(r"(^|\.)_?flat_param(_\d+)?$"),
         "parts of FSDP in place of parameters: save its full state dict",
     ),
     (
-        re.compile(r"\.(qweight|qzeros|SCB|absmax|quant_map|weight_scale|_packed_params)(\.|$)"),
+        re.compile(
+            r"[._](q(weight|zeros)|SCB|absmax|quant_map|weight_scale|scale_(weight|inv)|packed_params)(\.|$)"
+        ),
         "quantised weights: give the checkpoint from before that",
     ),
 )

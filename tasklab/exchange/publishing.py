@@ -91,7 +91,9 @@ def written(
         with ExitStack() as drafts:  # the model is the last that gets its name
             draft = drafts.enter_context(atomic.replacing(into.place))
             if into.place.suffix == ".pt":
-                torch.save({name: x.detach().cpu().clone() for name, x in tensors.items()}, draft)
+                plain = {name: x.detach().cpu().clone() for name, x in tensors.items()}
+                with draft.open("wb") as stream:  # of a path, the draft's name would be in the file
+                    torch.save(plain, stream)
             else:
                 write_tensors(tensors, draft, _header(about))
             beside = {"card": card(into, encoder, about, file_sha256(draft))}

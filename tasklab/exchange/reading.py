@@ -253,7 +253,8 @@ def _of_others(file: Path, changes: Mapping[str, Tensor], model: str) -> Checkpo
     absent = len(own) - len(tensors)
     notes = (f"{absent} parameters are not in it: they do not change",) if absent > 0 else ()
     layout = f"task vector of other code ({named.layout})"
-    return _vector(file, model, tensors, None, layout=layout, notes=notes)
+    method = "linearized" if named.theta0 is not None else None
+    return _vector(file, model, tensors, None, layout=layout, notes=notes, method=method)
 
 
 def _vector(
@@ -311,7 +312,8 @@ def _check_whole(named: layouts.Weights, own: Mapping[str, Size]) -> None:
     if named.missing and all(name in own and x.shape == own[name] for name, x in theta.items()):
         raise TasklabError(
             f"it is not whole: {len(named.missing)} missing ({abridged(named.missing)}), and "
-            "the others fit. Fetch it again, or choose the model with as many layers."
+            "the others fit. Fetch it again, or choose the model with as many layers. If no others "
+            "were trained, save all: the pre-trained weights with these in their place."
         )
 
 

@@ -194,8 +194,8 @@ def _opened(stored: Any) -> tuple[Inert | Mapping, list[tuple[Any, Any]]]:
 def _taken(stored: Mapping) -> Any:
     """Return the entry of a dictionary that has the weights, unless they are in it itself.
 
-    If none has a usual name it is the only one that has tensors, averaged ones left aside, and is
-    no task vector.
+    If none has a usual name it is the only one that has tensors, averaged ones and linear heads
+    left aside, and is no task vector.
     """
     usual = (key for key in _CONTAINERS if isinstance(stored.get(key), Inert | Mapping))
     if (first := next(usual, None)) is not None:
@@ -210,6 +210,8 @@ def _taken(stored: Mapping) -> Any:
         return None
     plain = [key for key in found if not averaged(str(key))]
     chosen = plain or found
+    if len(chosen) > 1:  # a linear head beside an encoder
+        chosen = [key for key in chosen if _count(stored[key]) > 2]
     return chosen[0] if len(chosen) == 1 else None
 
 

@@ -37,6 +37,8 @@ _OTHERS = {  # how other files begin -> what they are and what to do
     b"\x28\xb5\x2f\xfd": "compressed (zstd): unpack it first",
     b"Rar!": "compressed (rar): unpack it first",
     b"PK\x05\x06": "an empty zip file: download it again",
+    b"\x93NUMPY": "an array of numpy: save the network's weights as safetensors",
+    b"GGUF": "of llama.cpp (GGUF): give the checkpoint that it was made from",
     b"\x89HDF": "in HDF5, as Keras writes it: save its weights as safetensors",
 }
 
@@ -92,7 +94,9 @@ def _read_zip(path: Path) -> Any:
         root = f"{roots.pop()}/" if len(roots) == 1 else ""
         code, order, data = f"{root}data.pkl", f"{root}byteorder", f"{root}data/"
         if code not in entries:
-            raise UnreadError("it is a zip file of something else: unpack it first")
+            arrays = all(name.endswith(".npy") for name in entries)
+            what = "an .npz of numpy" if arrays else "a zip file of something else: unpack it first"
+            raise UnreadError(f"it is {what}")
         stored = {n.removeprefix(data): e for n, e in entries.items() if n.startswith(data)}
         taken = [*stored.values(), *(entries[name] for name in (code, order) if name in entries)]
         if any(entry.compress_type != zipfile.ZIP_STORED for entry in taken):

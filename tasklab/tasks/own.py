@@ -124,6 +124,10 @@ def _task(
         raise TasklabError(f"the files in {folder} do not name their classes: give classes=.")
     if classes is None:
         words = tuple(map(read, own_names or ()))
+        if all(re.match(r"n?\d", word) for word in words):
+            trees.tell(
+                f"{folder}: prompts call the classes {abridged(words, 4)}: classes= names them."
+            )
     else:
         words = words_for(own_names, classes, str(folder))
         if pairs := by_order(own_names, classes, words):
@@ -140,11 +144,12 @@ def _why(folder: Path) -> str:
         return ": it is a file"
     inside = [path for path in sorted(folder.iterdir()) if trees.visible(path.name)]
     folders, files = ([p for p in inside if p.is_dir() is kind] for kind in (True, False))
+    folders = [p for p in folders if trees.count(p, 1)] or folders
     kinds = {file.suffix.lower() for file in files}
     said = ""
     if len(folders) == 1:
         inner = [one.name for one in trees.folders_in(folders[0])]
-        said = f": there is one class, {folders[0].name!r}, and a task needs two"
+        said = f": there is one class with images, {folders[0].name!r}, and a task needs two"
         if len(inner) > 1:
             said = f": there is one folder, {folders[0].name!r}; if its folders "
             said += f"({abridged(inner, 4)}) are the classes or splits, give its path"

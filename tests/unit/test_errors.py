@@ -54,7 +54,7 @@ def test_no_positive_number(value):
 
 
 def test_numbers_seeds_and_lists_are_converted():
-    for value in (3, 3.0, " 3 ", "+3", np.int64(3)):
+    for value in (3, 3.0, " 3 ", "+3", np.int64(3), np.float32(3)):
         assert errors.whole("n", value, 1, 3) == 3
     refused(errors.whole, 4, 1, 3, words="at most 3, not 4")
     assert errors.whole("n", 2**63 - 1, 0) == 2**63 - 1

@@ -18,6 +18,7 @@ from tasklab.tasks.images.checks import check_shards, sound
 from tasklab.tasks.images.lists import by_list
 from tasklab.tasks.images.published import LAYOUTS
 from tasklab.tasks.images.trees import Splits, by_class, split_of, tell, visible
+from tasklab.tasks.suites import spoken
 
 
 def splits_in(root: Path, name: str = "", *, config: str | None = None, **columns: str) -> Splits:
@@ -48,17 +49,26 @@ def splits_in(root: Path, name: str = "", *, config: str | None = None, **column
 
 
 def _of_the_same_classes(root: Path, splits: Splits) -> Splits:
-    """Return splits with the classes of the training images, of which others may lack some."""
+    """Return splits with the classes of the training images, of which others may lack some.
+
+    Names are the same if numbers are, or if they differ in case, spaces and the form of letters.
+    """
     train = splits.get("train")
     every = () if train is None or train.names is None else train.names
+    keys = list(map(_key, every))
     for split, images in splits.items():
-        names = images.names or ()
-        if names != every and {*names} < {*every}:
-            lacking = abridged(sorted({*every} - {*names}), 4)
-            tell(f"{root}: {split} has no images of {lacking}.")
-            labels = np.array([every.index(one) for one in names])[images.labels]
+        own = list(map(_key, images.names or ()))
+        alone = len({*keys}) == len(keys) and len({*own}) == len(own)
+        if own and images.names != every and alone and {*own} <= {*keys}:
+            if lacking := [name for name, key in zip(every, keys, strict=True) if key not in own]:
+                tell(f"{root}: {split} has no images of {abridged(lacking, 4)}.")
+            labels = np.array([keys.index(one) for one in own])[images.labels]
             splits = splits | {split: dataclasses.replace(images, names=every, labels=labels)}
     return splits
+
+
+def _key(name: str) -> str:
+    return str(int(name)) if name.isdecimal() else spoken(name)
 
 
 def hub(root: Path, *, config: str | None = None, must: bool = False, **columns: str) -> Splits:

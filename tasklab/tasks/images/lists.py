@@ -116,7 +116,6 @@ def _splits(root: Path, rows: Sequence[tuple[Path, str, str]]) -> Splits:
     names = sorted({label for _, label, _ in rows})
     if all(re.fullmatch(r"\d{1,9}", name) for name in names):
         names.sort(key=int)
-        tell(f"{root}: lists call the classes {abridged(names, 4)}: classes= names them.")
     if 2 * len(names) > len(rows):
         raise TasklabError(
             f"{root}: lists have {len(names):,} different classes for {len(rows):,} images, such "

@@ -8,6 +8,7 @@ Whatever holds images and is not read is named, in an error or in a line of the 
 from __future__ import annotations
 
 import collections
+import itertools
 import logging
 import os
 import re
@@ -24,6 +25,7 @@ SPLITS = {
     **{"eval": "val", "evaluation": "val"},  # the test, where there is no other
 }
 _WORD = re.compile(rf"(?:^|[-_./\s])({'|'.join(SPLITS)})(?=[-_./\s]|$)", re.IGNORECASE)
+_NAMES_SPLIT = re.compile(rf"{_WORD.pattern}|split", re.IGNORECASE)
 _PLAIN = re.compile(rf"({'|'.join(SPLITS)})(?:sets?|data|images?|imgs?)?")
 _FILLERS = {"set", "data", "dataset", "image", "images", "img", "imgs", "split", "folder", "files"}
 # What systems and programs keep for themselves, besides all that begins with a dot.
@@ -89,7 +91,7 @@ def by_class(root: Path, *, nested: bool = False) -> Splits:
             "for each class in them. Put the images of each into one folder per class."
         )
     notes = (one for one in root.iterdir() if one.suffix.lower() in _NOTES)
-    if lists := [one.name for one in notes if split_named(one.stem) or split_of(one.stem)]:
+    if lists := [x.name for x in notes if _NAMES_SPLIT.search(x.stem) or split_named(x.stem)]:
         tell(
             f"{root}: {abridged(sorted(lists))} are not read, and test images are drawn at random. "
             "Put images into folders train and test, or write the lists as .csv."
@@ -116,10 +118,10 @@ def _check_splits(
         if place in places:
             raise TasklabError(f"{places[place]} and {folder} are the same folder: remove one.")
         splits[split], places[place] = folder, folder
-    others = {one: count for one in named if one not in inside and (count := _count(one))}
-    listed = abridged(f"{one.name}/ ({count:,} images)" for one, count in others.items())
+    others = {one: images for one in named if one not in inside and (images := count(one))}
+    listed = abridged(f"{one.name}/ ({images:,} images)" for one, images in others.items())
     mine = ", ".join(f"{one.name}/" for one in inside)
-    if bare := [one.name for one in named if split_named(one.name) and not _count(one, 1)]:
+    if bare := [one.name for one in named if split_named(one.name) and not count(one, 1)]:
         tell(f"{root}: {abridged(bare)} has no images: only {mine} are read.")
     if flat := [one for one in others if split_named(one.name)]:
         raise TasklabError(
@@ -143,16 +145,16 @@ def _check_splits(
 def _splits_within(root: Path, classes: Sequence[Path]) -> Splits:
     """Return the splits of `root/<class>/<split>/`, or `{}` if they are none."""
     inner: dict[Path, dict[Path, str]] = {}
-    for folder in classes:
+    for folder in (one for one in classes if count(one, 1)):
         found = ((one, split_named(one.name)) for one in folders_in(folder))
-        inner[folder] = {one: split for one, split in found if split and _count(one, 1)}
+        inner[folder] = {one: split for one, split in found if split and count(one, 1)}
     words = [set(named.values()) for named in inner.values()]
     whole = set().union(*words)
     if len(inner) < 2 or not (all(words) or any(len(one) > 1 for one in words)):
         return {}
     for folder, named in inner.items():
         lacking = sorted(whole - set(named.values()))
-        more = _count(folder) - sum(map(_count, named))
+        more = count(folder) - sum(map(count, named))
         if lacking or more:
             problem = f"no images of {' and '.join(lacking)}" if lacking else ""
             besides = f"{more:,} images in no split" if more else ""
@@ -275,13 +277,10 @@ def folders_in(root: Path) -> list[Path]:
         return sorted(Path(e.path) for e in entries if visible(e.name) and e.is_dir())
 
 
-def _count(folder: Path, most: int | None = None) -> int:
-    count = 0
-    for entry in files_below(folder):
-        count += entry.name.lower().endswith(SUFFIXES)
-        if count == most:
-            break
-    return count
+def count(folder: Path, most: int | None = None) -> int:
+    """Return how many files in and below a folder are called like images, at most so many."""
+    images = (x for x in files_below(folder) if x.name.lower().endswith(SUFFIXES))
+    return sum(1 for _ in itertools.islice(images, most))
 
 
 def files_below(folder: Path, seen: set[str] | None = None) -> Iterator[os.DirEntry[str]]:

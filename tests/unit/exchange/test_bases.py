@@ -25,11 +25,14 @@ def network(monkeypatch):
     return made
 
 
-@pytest.mark.parametrize("layout", ["open_clip", "a training run", "transformers"])
+@pytest.mark.parametrize("layout", ["open_clip", "custom text", "a training run", "transformers"])
 def test_both_towers_are_those_of_the_checkpoint(network, layout, tmp_path):
     tensors = network.state_dict()
     if layout == "transformers":
         tensors = publishing.in_transformers(tensors)
+    elif layout == "custom text":
+        images = ("visual.", "logit_scale")
+        tensors = {n if n.startswith(images) else f"text.{n}": x for n, x in tensors.items()}
     elif layout == "a training run":
         tensors = {"state_dict": {f"module.{name}": x for name, x in tensors.items()}}
     torch.save(tensors, tmp_path / "base.pt")

@@ -92,6 +92,7 @@ def test_a_saved_vector_tells_how_it_was_fine_tuned(encoder, tmp_path):
     tuned = base_of(encoder)._replace(method="linearized")
     file, store = vector(encoder, tuned).save(tmp_path / "one.safetensors"), Store(tmp_path / "s")
     assert merged.find(str(file), store, MODEL).linear
+    assert merged.find(str(file), store).model == MODEL  # it tells its model
     assert importing.add(store, file, MODEL, "Signs")["method"] == "linearized"
     assert not merged.find(str(saved(encoder, tmp_path)), store, MODEL).linear
     strange = vector(encoder, tuned._replace(method="magic")).save(tmp_path / "odd.safetensors")

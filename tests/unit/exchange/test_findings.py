@@ -111,8 +111,11 @@ def test_wrappers_within_names_are_taken_off(tmp_path, word, where):
         ({"visual._orig_mod.conv1.weight": 1}, r"visual\.conv1\.weight is in it twice"),
         ({"visual.conv1.parametrizations.weight.original0": 1}, "parametrizations"),
         ({"visual.conv1.weight_g": 1}, "parametrizations"),
+        ({"visual.conv1.weight_mask": 1}, "pruning"),
         ({"visual._flat_param": 1}, "FSDP"),
         ({"visual.transformer.resblocks.0.mlp.c_fc.qweight": 1}, "quantised"),
+        ({"visual.transformer.resblocks.0.mlp.c_fc.weight_scale_inv": 1}, "quantised"),
+        ({"visual.transformer.resblocks.0.mlp.c_fc.scale_weight": 1}, "quantised"),
         ({"visual.transformer.resblocks.0.attn.ia3_l": 1}, "adapters"),
         ({"visual.transformer.resblocks.0.adapter.down.weight": 1}, "adapters"),
         ({"text.q_proj.lora_A.weight": 1}, "adapters"),
@@ -121,6 +124,42 @@ def test_wrappers_within_names_are_taken_off(tmp_path, word, where):
 def test_what_is_no_plain_weight_is_said(tmp_path, more, message):
     content = FULL | {name: torch.ones(2) for name in more}
     refuses(message, compared, content, tmp_path)
+
+
+def of_timm(name):
+    """Return what timm calls a parameter of open_clip's image tower."""
+    for ours, theirs in {
+        "class_embedding": "cls_token", "positional_embedding": "pos_embed", "proj": "head.weight",
+        "conv1.weight": "patch_embed.proj.weight",
+    }.items():  # fmt: skip
+        name = theirs if name == ours else name
+    for ours, theirs in {
+        "transformer.resblocks": "blocks", "ln_pre": "norm_pre", "ln_post": "norm", "ln_": "norm",
+        "attn.in_proj_": "attn.qkv.", "out_proj": "proj", "c_fc": "fc1", "c_proj": "fc2",
+    }.items():  # fmt: skip
+        name = name.replace(ours, theirs)
+    return name
+
+
+@pytest.mark.parametrize("prefix", ["", "model."])
+def test_a_clip_of_timm_is_read(tmp_path, prefix):
+    content = {f"{prefix}{of_timm(name)}": x for name, x in THETA.items()}
+    for name in ("cls_token", "pos_embed"):
+        content[prefix + name] = content[prefix + name].reshape(1, -1, BASE["proj"].shape[0])
+    content[f"{prefix}head.weight"] = THETA["proj"].mT
+    content[f"{prefix}head.bias"] = torch.zeros(len(THETA["proj"].mT))
+    assert off(compared(content, tmp_path).vector) < 1e-6
+    content[f"{prefix}head.bias"] += 1  # it classifies
+    made = compared(content, tmp_path)
+    assert not made.vector["proj"].any() and "the pre-trained one is taken" in notes(made)
+    assert torch.equal(made.vector["conv1.weight"], TRUE["conv1.weight"])
+
+
+def test_a_tower_without_its_projection_takes_the_models(tmp_path):
+    content = {name: x for name, x in FULL.items() if name != "visual.proj"}
+    made = compared(content, tmp_path)
+    assert not made.vector["proj"].any() and "the pre-trained one is taken" in notes(made)
+    assert torch.equal(made.vector["ln_post.bias"], TRUE["ln_post.bias"])
 
 
 def test_adapters_resnets_and_counters(tmp_path):
@@ -313,6 +352,10 @@ def test_a_task_vector_of_other_code_is_read(tmp_path):
     assert made.vector.keys() == part.keys()
     assert f"{len(BASE) - len(part)} parameters are not in it" in notes(made)
     refuses("looks like a task vector and not like weights", compared, TRUE, tmp_path)
+    lists = {f"model.params.{i}": x for i, x in enumerate(TRUE.values())}
+    lists |= {f"model.params0.{i}": torch.zeros_like(x) for i, x in enumerate(TRUE.values())}
+    made = compared(Vector(lists), tmp_path)  # of a linearized encoder
+    assert off(made.vector) < 1e-6 and made.vector.method == "linearized"
 
 
 @pytest.mark.parametrize(("count", "told"), [(26, "images of 40 x 40"), (16, "another image size")])

@@ -13,6 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -185,6 +186,13 @@ class Holder:
 
     def __init__(self):
         self.vector = {"weight": torch.ones(2)}
+
+
+def test_a_linear_head_beside_a_network_is_told(tmp_path):
+    net, head = Net().state_dict(), nn.Linear(2, 2).state_dict()
+    found = read(save({"backbone": net, "probe": head, "epoch": 3}, tmp_path / "x.pt"))
+    same(tensors(found), net)
+    assert beside(found) == ["probe"]
 
 
 def test_what_is_there_instead_of_weights_is_said(tmp_path):
@@ -723,6 +731,8 @@ def test_compressed_and_doubled_entries_are_refused(tmp_path):
         archive.writestr("archive/data.pkl", code)
         archive.writestr("archive/data/0", bytes(10**7))
     refuses("compressed", read, path)
+    np.savez(path.with_suffix(".npz"), weight=np.ones(2))
+    refuses(r"an \.npz of numpy", read, path.with_suffix(".npz"))
     with zipfile.ZipFile(path, "w") as archive, pytest.warns(UserWarning, match="Duplicate"):
         archive.writestr("archive/data.pkl", code)
         archive.writestr("archive/data.pkl", code)
@@ -771,6 +781,7 @@ def test_odd_archives_say_what_they_are(tmp_path):
         (b"\x1f\x8b\x08\0" + bytes(20), "gzip"),
         (b"7z\xbc\xaf'\x1c", "7z"),
         (b"\0" * 257 + b"ustar\0", "tar archive"),
+        (b"\x93NUMPY\x01\0", "an array of numpy"),
         (b"Lorem ipsum", r"not a file of torch\.save\. Save"),
         *((begin, r"file of torch\.save") for begin in (b"x", b"\x80", b"PK\x03\x04")),
         (None, "there is no file"),

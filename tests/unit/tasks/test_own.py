@@ -42,7 +42,8 @@ def test_a_task_is_named_after_where_its_folder_is(pets):
     [
         ("missing", "it does not exist"),
         ("a file", "it is a file"),
-        ("one class", "there is one class, 'cat', and a task needs two"),
+        ("one class", "there is one class with images, 'cat', and a task needs two"),
+        ("notes", r"there is one folder, 'images'; if its folders \(test, train\) are the"),
         ("only files", r"there are files \(.txt\), but no folder for each class"),
         ("a script", "scripts of data sets are not run"),
     ],
@@ -53,6 +54,10 @@ def test_why_a_folder_has_no_task_in_it(made, told, tmp_path):
         folder.write_text("")
     elif made == "one class":
         images(folder, "cat")
+    elif made == "notes":
+        for split in ("test", "train"):
+            images(folder / "images" / split, "cat", "dog")
+        (folder / "labels").mkdir()
     elif made != "missing":
         folder.mkdir()
         (folder / ("x.py" if made == "a script" else "x.txt")).write_text("")

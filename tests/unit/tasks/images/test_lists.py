@@ -111,7 +111,8 @@ def test_numbers_are_in_their_order(tmp_path, caplog):
     (split,) = layouts.splits_in(tmp_path).values()
     assert split.names == tuple(map(str, range(12)))
     assert np.array_equal(split.labels, [int(Path(file).stem) % 12 for file in split.files])
-    assert "classes= names them" in caplog.text
+    own.from_folder(tmp_path)
+    assert "prompts call the classes 0, 1, 2, 3, ...: classes= names them" in caplog.text
 
 
 def test_images_that_no_row_names_are_told(tmp_path, caplog):

@@ -177,3 +177,34 @@ def test_folders_within_classes_are_told(tmp_path, caplog):
     images(*(tmp_path / fold / name for fold in ("fold1", "fold2") for name in PETS))
     assert found(tmp_path) == {"all": {"fold1": 4, "fold2": 4}}
     assert "(fold1/cat, fold1/dog, fold2/cat, fold2/dog)" in caplog.text
+
+
+def test_classes_are_the_same_if_only_writing_differs(tmp_path, caplog):
+    names = {
+        "caf\N{LATIN SMALL LETTER E WITH ACUTE}": "Cafe\N{COMBINING ACUTE ACCENT}",
+        "tea": "tea ",
+    }
+    for count, (name, other) in enumerate({**names, "2": "02", "10": "10"}.items(), 1):
+        images(tmp_path / "train" / name, count=count)
+        images(tmp_path / "test" / other, count=count)
+    splits = found(tmp_path)
+    assert splits["train"] == splits["test"] == {"caf\xe9": 1, "tea": 2, "2": 3, "10": 4}
+    assert not caplog.text
+    images(tmp_path / "test" / "2")  # beside 02: two classes
+    refuses("different classes", own.from_folder, tmp_path)
+
+
+def test_names_that_begin_with_numbers_are_told(tmp_path, caplog):
+    images(*(tmp_path / name for name in ("n01440764", "n01443537")))
+    assert own.from_folder(tmp_path, classes=["tench", "goldfish"]).classes == ("tench", "goldfish")
+    assert "prompts" not in caplog.text
+    own.from_folder(tmp_path)
+    assert "prompts call the classes n01440764, n01443537" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["split_zhou_Pets.json", "test.txt"])
+def test_lists_of_splits_that_are_not_read_are_told(name, tmp_path, caplog):
+    images(*(tmp_path / pet for pet in PETS))
+    (tmp_path / name).write_text("{}")
+    assert found(tmp_path) == {"all": PETS}
+    assert f"{name} are not read, and test images are drawn at random" in caplog.text
