@@ -153,7 +153,7 @@ class TaskVector(Advised, Mapping[str, Tensor]):
         base = _base_in(meta)
         if meta != _FORMAT:
             raise TasklabError(
-                f"{str(path)!r} is damaged (save it again), or no task vector of tasklab: "
+                f"{str(path)!r} is damaged, or no task vector of tasklab: "
                 "Lab(model).vector(path) and `tasklab import` read published checkpoints."
             )
         if wrong := [name for name, x in tensors.items() if not x.is_floating_point()]:

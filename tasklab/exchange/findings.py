@@ -20,6 +20,7 @@ _SMALL = 0.5  # norm relative to theta_0's, and cosine, below which it is a diff
 _SAME = 1e-3  # relative distance of statistics: half precision rounds by up to 5e-4
 _STATISTICS = "running statistics of batch normalisation"
 _ROUNDED = "its numbers are rounded"
+USUAL = ("names the activation", "tensors of other parts are left out")  # in notes
 _COUNTER = "num_batches_tracked"  # of batch normalisation; evaluation does not read it
 
 
@@ -116,15 +117,20 @@ def difference(
     # Weights published in float16 (OpenAI's) are a start that nothing was rounded from.
     half = torch.float16
     start_kinds = {n: kind for n, kind in start_kinds.items() if n in kinds or kind != half}
-    lost, types = precision.share(vector, [(theta, kinds), (start, start_kinds)])
-    notes = []
-    if lost > _TOLD:
-        named = " and ".join(str(kind).removeprefix("torch.") for kind in types)
-        share = f"about {float(f'{100 * lost:.2g}'):g} % of the task vector's norm"
-        notes.append(f"{_ROUNDED} to {named}: that is {share}")
+    notes = rounding(vector, [(theta, kinds), (start, start_kinds)])
     if same:
         notes.append(f"{len(same)} parameters differ by rounding alone, and count as unchanged")
     return vector, notes
+
+
+def rounding(
+    vector: TaskVector, sides: list[tuple[Mapping[str, Tensor], Mapping[str, torch.dtype]]]
+) -> list[str]:
+    """Describe how much of a vector is the rounding of the numbers that it is made of."""
+    lost, types = precision.share(vector, sides)
+    named = " and ".join(str(kind).removeprefix("torch.") for kind in types)
+    share = f"{float(f'{100 * lost:.2g}'):g} % of the task vector's norm"
+    return [f"{_ROUNDED} to {named}: that is about {share}"] if lost > _TOLD else []
 
 
 def check_weights(file: Path, theta: Mapping[str, Tensor], start: Mapping[str, Tensor]) -> None:

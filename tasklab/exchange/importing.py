@@ -65,7 +65,7 @@ def read(path: Path | str, model: str) -> dict[str, Tensor]:
     if checkpoint.buffers:
         with contextlib.suppress(TasklabError):  # the model's own weights may not be here
             ours = dict(loading.load(model).encoder.module.named_buffers())
-            _tell(path, findings.statistics(checkpoint.buffers, ours, f"{model} (pretrained)"))
+            tell(path, findings.statistics(checkpoint.buffers, ours, f"{model} (pretrained)"))
     return checkpoint.theta
 
 
@@ -76,7 +76,7 @@ def vector_of(path: Path | str, model: str, *, base: Path | str | None = None) -
     pre-trained one.
     """
     made = compare(path, model, base=base)
-    _tell(path, made.checkpoint.notes)
+    tell(path, (*made.checkpoint.notes, *far(made.distance)))
     return made.vector
 
 
@@ -87,7 +87,7 @@ def load(path: Path | str, encoder: Encoder) -> TaskVector:
         raise TasklabError(f"{checkpoint.path} is no exported vector: read it with vector_of().")
     if checkpoint.weights != encoder.weights_hash:
         raise TasklabError(_elsewhere(checkpoint, "the encoder", encoder.weights_hash))
-    _tell(path, checkpoint.notes)
+    tell(path, checkpoint.notes)
     return checkpoint.vector
 
 
@@ -251,7 +251,7 @@ def imported(store: Store, model: str, name: str) -> TaskVector:
         theta = ((cars + svhn) / 3).apply(encoder.params)
     """
     found = _kept(store, model, name)
-    _tell(name, found.record["notes"])
+    tell(name, found.record["notes"])
     weights, start = found.record["weights"], found.record.get("init", "pretrained")
     base = Base(model, start, weights, found.record["method"]) if weights is not None else None
     return TaskVector(found.tensors(), base)
@@ -292,9 +292,11 @@ def hash_of(theta0: Mapping[str, Tensor], model: str) -> str:
     return dataclasses.replace(made, params=dict(theta0)).weights_hash
 
 
-def _tell(name: Path | str, notes: Iterable[str]) -> None:
-    for note in findings.lost(notes):
-        _log.warning("%s: %s", name, note)
+def tell(name: Path | str, notes: Iterable[str]) -> None:
+    """Log what is found of a checkpoint, but for what is found of nearly every one."""
+    for note in notes:
+        if not any(usual in note for usual in findings.USUAL):
+            _log.warning("%s: %s", name, note)
 
 
 def _known(model: str, base: Path | str | None) -> Mapping[str, Tensor]:

@@ -51,11 +51,11 @@ _PARTS = (  # of names, of either tower: in open_clip -> in transformers
 )
 _TIMM_ANCHOR = "norm_pre.weight"
 _TIMM = (  # of names: in timm's CLIP -> in open_clip
-    (r"^patch_embed\.proj\.", "conv1."), ("^cls_token$", "class_embedding"),
-    ("^pos_embed$", "positional_embedding"), (r"^norm_pre\.", "ln_pre."), (r"^norm\.", "ln_post."),
-    (r"^blocks\.", "transformer.resblocks."), (r"\.norm([12])\.", r".ln_\1."),
-    (r"\.attn\.qkv\.", ".attn.in_proj_"), (r"\.attn\.proj\.", ".attn.out_proj."),
-    (r"\.mlp\.fc1\.", ".mlp.c_fc."), (r"\.mlp\.fc2\.", ".mlp.c_proj."),
+    (r"patch_embed\.proj\.", "conv1."), ("cls_token$", "class_embedding"),
+    ("pos_embed$", "positional_embedding"), (r"norm_pre\.", "ln_pre."), (r"norm\.", "ln_post."),
+    (r"blocks\.", "transformer.resblocks."), (r"norm([12])\.", r"ln_\2."),
+    (r"attn\.qkv\.", "attn.in_proj_"), (r"attn\.proj\.", "attn.out_proj."),
+    (r"mlp\.fc1\.", "mlp.c_fc."), (r"mlp\.fc2\.", "mlp.c_proj."),
 )  # fmt: skip
 _PROJECTION = "visual_projection.weight"
 BESIDE = {  # the towers
@@ -172,10 +172,12 @@ def _from_vit(tensors: Tensors, own: Shapes, prefix: str) -> Weights:
     return Weights("transformers' ViT", theta, left=left, prefix=prefix, missing=missing)
 
 
-def _from_open_clip(tensors: Tensors, own: Shapes, prefix: str) -> Weights:
+def _from_open_clip(
+    tensors: Tensors, own: Shapes, prefix: str, layout: str = "names as in open_clip"
+) -> Weights:
     inside = {n.removeprefix(prefix): x for n, x in tensors.items() if n.startswith(prefix)}
     theta = {n: x for n, x in inside.items() if n in own or not _CLASSIFIER.fullmatch(n)}
-    layout = f"names as in open_clip{f' behind {shown(prefix)}' if prefix else ''}"
+    layout = f"{layout}{f' behind {shown(prefix)}' if prefix else ''}"
     # a tower that was trained with another head has none; beside a text tower it is cut off
     projected = "proj" in theta or any(n.endswith("text_projection") for n in tensors)
     missing = tuple(f"{prefix}{n}" for n in own if n not in theta and (projected or n != "proj"))
@@ -185,19 +187,17 @@ def _from_open_clip(tensors: Tensors, own: Shapes, prefix: str) -> Weights:
 
 def _from_timm(tensors: Tensors, own: Shapes, prefix: str) -> Weights:
     """Return the image tower of a CLIP that timm made: its head is the projection, transposed."""
-    inside = {n.removeprefix(prefix): x for n, x in tensors.items() if n.startswith(prefix)}
-    head, bias = inside.pop("head.weight", None), inside.pop("head.bias", None)
     theta: dict[str, Tensor] = {}
-    for name, x in inside.items():
-        for theirs, ours in _TIMM:
-            name = re.sub(theirs, ours, name)
-        # the class token and the positions have axes of length 1 in front there
-        theta[name] = x.reshape(x.shape[3 - len(own[name]) :]) if x.ndim == 3 and name in own else x
+    for name, x in tensors.items():
+        for pattern, ours in _TIMM:
+            name = re.sub(rf"(^|\.){pattern}", rf"\1{ours}", name)
+        # the class token and the positions have more axes there, in front
+        axes = own.get(name.removeprefix(prefix), x.shape)
+        theta[name] = x.reshape(x.shape[3 - len(axes) :]) if x.ndim == 3 else x
+    head, bias = (tensors.get(f"{prefix}head.{part}") for part in ("weight", "bias"))
     if head is not None and head.mT.shape == own.get("proj") and (bias is None or not bias.any()):
-        theta["proj"] = head.mT
-    missing = tuple(name for name in own if name not in theta and name != "proj")
-    about: dict[str, Any] = {"left": len(tensors) - len(theta), "missing": missing}
-    return Weights("timm's CLIP", theta, prefix=prefix, projected="proj" in theta, **about)
+        theta[f"{prefix}proj"] = head.mT
+    return _from_open_clip(theta, own, prefix, "timm's CLIP")
 
 
 def _from_transformers(tensors: Tensors, own: Shapes) -> Weights:

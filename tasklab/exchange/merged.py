@@ -70,11 +70,10 @@ def find(
     if places.names_import(text):
         return _imported(text, store, model)
     file, _ = sources.locate(text)
-    facts = reading.export_facts(file)
     saved = sources.is_saved(sources.header(file))
     if model is None:
-        base_told = TaskVector.load(file).base if saved else None
-        model = facts.get("model") if base_told is None else base_told.model
+        known = TaskVector.load(file).base if saved else None
+        model = known.model if known else reading.export_facts(file).get("model")
     if model is None:
         raise TasklabError(f"{text} does not tell of which model it is: give --model.")
     if saved:

@@ -267,9 +267,11 @@ def _vector(
     _check_kind(tensors, file)
     _check_finite(tensors, file)
     vector = TaskVector({name: x.float() for name, x in tensors.items()}, base)
+    kinds = {name: kind for name, x in tensors.items() if (kind := precision.kind_of(x))}
+    about["notes"] = (*about.get("notes", ()), *findings.rounding(vector, [(vector, kinds)]))
     if base is None:
         unknown = "it does not tell from which weights it starts: the model's own are taken"
-        about["notes"] = (unknown, *about.get("notes", ()))
+        about["notes"] = (unknown, *about["notes"])
     else:
         about |= {
             "init": base.init,

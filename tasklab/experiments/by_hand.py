@@ -13,7 +13,7 @@ import torch
 from tasklab import experiments
 from tasklab.analyses import merging
 from tasklab.errors import Advised, TasklabError, choose, shown, texts
-from tasklab.exchange import merged
+from tasklab.exchange import importing, merged
 from tasklab.experiments.answers import Evaluation
 from tasklab.progress import track
 from tasklab.taskvector import TaskVector
@@ -84,6 +84,7 @@ class ByHand(Advised):  # `self` is a `Lab`, which is made of this
                 f"{task} starts from the weights {found.weights[:12]}, and this lab's model has "
                 f"{weights[:12]}: use a lab of the model that it starts from."
             )
+        importing.tell(task, found.notes)
         base = found.vector.base
         if base is None or base.method:
             return found.vector

@@ -8,6 +8,7 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
+from tasklab import Lab, Parameters
 from tasklab.errors import TasklabError
 from tasklab.exchange import findings, importing, layouts, merged, naming, precision, reading
 from tasklab.mini.clip import MEAN
@@ -144,6 +145,7 @@ def of_timm(name):
 @pytest.mark.parametrize("prefix", ["", "model."])
 def test_a_clip_of_timm_is_read(tmp_path, prefix):
     content = {f"{prefix}{of_timm(name)}": x for name, x in THETA.items()}
+    content |= {"loss.weight": torch.ones(2)} if prefix else {}
     for name in ("cls_token", "pos_embed"):
         content[prefix + name] = content[prefix + name].reshape(1, -1, BASE["proj"].shape[0])
     content[f"{prefix}head.weight"] = THETA["proj"].mT
@@ -356,6 +358,24 @@ def test_a_task_vector_of_other_code_is_read(tmp_path):
     lists |= {f"model.params0.{i}": torch.zeros_like(x) for i, x in enumerate(TRUE.values())}
     made = compared(Vector(lists), tmp_path)  # of a linearized encoder
     assert off(made.vector) < 1e-6 and made.vector.method == "linearized"
+    for kind in (torch.bfloat16, torch.float8_e4m3fn):
+        made = compared({"vector": {name: x.to(kind) for name, x in TRUE.items()}}, tmp_path)
+        share = float(re.search(rf"{str(kind)[6:]}: that is about ([\d.]+) %", notes(made))[1])
+        # what 8 bits round to zero cannot be told from what did not change
+        assert share == pytest.approx(100 * off(made.vector), rel=0.6 if kind.itemsize < 2 else 0.2)
+
+
+def test_what_is_told_of_a_file_is_told_wherever_it_is_read(tmp_path, caplog):
+    twice = saved({"model": FULL, "ema": FULL}, tmp_path / "x.pt")
+    far = saved({name: -x for name, x in FULL.items()}, tmp_path / "far.pt")
+    lab = Lab(Parameters(model=MODEL), progress=False)
+    for read in (lab.vector, lambda file: importing.vector_of(file, MODEL)):
+        caplog.clear()
+        assert off(read(twice)) < 1e-6
+        read(far)
+        assert "x.pt: it has other weights in 'ema'" in caplog.text
+        assert "far.pt: it is 2 norms of theta_0 away" in caplog.text
+        assert "left out" not in caplog.text
 
 
 @pytest.mark.parametrize(("count", "told"), [(26, "images of 40 x 40"), (16, "another image size")])
