@@ -16,6 +16,7 @@ from pathlib import Path
 
 from docutils import nodes
 from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
 from sphinx.transforms import SphinxTransform
 from sphinx.util import logging
 
@@ -42,6 +43,7 @@ def setup(app: Sphinx) -> dict[str, object]:
     app.add_transform(Parameters)
     app.add_transform(Together)
     app.connect("source-read", _pages_beside)
+    app.connect("env-get-updated", _counted_by_page, priority=900)  # after Sphinx has counted
     return {"version": "1", "parallel_read_safe": True}
 
 
@@ -49,6 +51,16 @@ def _pages_beside(app: Sphinx, name: str, source: list[str]) -> None:
     """Let a chapter's links to pages, which are paths to their files, lead to them on the site."""
     if name.startswith("notebooks/"):
         source[0] = source[0].replace("](../book/", "](../")
+
+
+def _counted_by_page(app: Sphinx, env: BuildEnvironment) -> list[str]:
+    """Let figures outside chapters count from 1 on every page; Sphinx counts them through."""
+    for kinds in env.toc_fignumbers.values():
+        for kind, numbers in kinds.items():
+            if all(len(number) == 1 for number in numbers.values()):
+                order = sorted(numbers, key=numbers.__getitem__)
+                kinds[kind] = {name: (i,) for i, name in enumerate(order, 1)}
+    return []
 
 
 class Pictures(SphinxTransform):

@@ -142,7 +142,7 @@ def verdicts(judged: Iterable[Verdict], chapter: str) -> Any:
 
 
 def glance(name: str) -> Any:
-    """Return a chapter's scales as a table, and what differs at full size."""
+    """Return a chapter's scale in a sentence, all scales folded, and what differs at full size."""
     entry = chapter_of(name)
     sittings = sittings_of(name)
     spent = sittings[["fine-tuning (h)", "measuring (h)"]] if len(sittings) else None
@@ -179,7 +179,11 @@ def glance(name: str) -> Any:
     ]  # fmt: skip
     lines = ["| scale | scope | hardware | time |", "|---|---|---|---|"]
     shown = [*lines, *("| " + " | ".join(row) + " |" for row in rows)]
-    return say("\n".join([*shown, "", f"*At full size.* {entry.full_size}"]))
+    took = f"These runs took {hours:.0f} h; " if hours else ""
+    lead = f"{took}runs at the papers' scale are not recorded yet. Scope, hardware and time"
+    summary = f"<summary>{lead[0].upper()}{lead[1:]}</summary>"
+    fold = ['<details class="tl-verdicts">', summary, "", *shown, "", "</details>"]
+    return say("\n".join([*fold, "", f"*At full size.* {entry.full_size}"]))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -403,6 +403,7 @@
       WebAssembly.instantiate(bytes(KERNEL)).then(function (made) {
         live.replaceChildren();
         start(network(made.instance.exports, blob), image);
+        if (document.activeElement === document.body) live.querySelector("canvas").focus({ preventScroll: true }); // its button is gone
       }, function () { live.textContent = "This browser has no WebAssembly with SIMD, which the network needs."; });
     };
     image.src = URL.createObjectURL(new Blob([blob.subarray(blob.length - info.picture_bytes)], { type: "image/png" }));

@@ -85,7 +85,10 @@ def contact_sheet(
     """
     rows = [(task, i) for task, x in images.items() for i in range(0, len(x), columns)]
     names = [
-        [textwrap.fill(str(name), 80 // columns) for name in classes[task][start:][:columns]]
+        [
+            textwrap.fill(str(name), 80 // columns, break_long_words=False)
+            for name in classes[task][start:][:columns]
+        ]
         for task, start in rows
     ]
     lines = [1 + max(name.count("\n") for name in row) for row in names]

@@ -12,7 +12,7 @@ from tasklab.figures.marks import curves
 from tasklab.figures.rows import averaged, require_rows, where
 from tasklab.figures.style import INIT_LABEL, INK, WIDTH, book_figure, key
 
-_SIDES = {"task": ("task", "#0072B2", ""), "control": ("control", "#D55E00", "")}
+_SIDES = {"task": ("task", "#0072B2", ""), "control": ("second task", "#D55E00", "")}
 _COLOURS = [colour for _, colour, _ in _SIDES.values()]
 _KERNELS = {"ring": "network on the ring", "block": "cut between the halves"}
 _TASKS = {"1": "D₁", "2": "D₂"}
@@ -21,7 +21,7 @@ _LINES = ("#000000", "#009E73", "#CC79A7", "#E69F00", "#7A4B00", "#56B4E9")
 
 @book_figure
 def localization(df: pd.DataFrame) -> Figure:
-    """Plot the local energy of eigenfunctions on task and control (tangent, 6, 14, 15).
+    """Plot the local energy of eigenfunctions on both tasks (tangent, 6, 14, 15).
 
     A panel is a pair of tasks by an initialisation; a thin line a class, the thick one their mean;
     the images are sorted by that mean. The number is the task's share of the energy, below it that

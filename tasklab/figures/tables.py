@@ -53,7 +53,7 @@ def _number(value: Any, digits: int) -> Any:
     if not isinstance(value, numbers.Real) or isinstance(value, bool):
         return value
     whole = isinstance(value, numbers.Integral)
-    return (f"{value:d}" if whole else f"{value:z.{digits}f}").replace("-", "−")
+    return (f"{value:d}" if whole else f"{round(value, 9):z.{digits}f}").replace("-", "−")
 
 
 def pretraining_table(verdicts: Iterable[Verdict]) -> pd.DataFrame:

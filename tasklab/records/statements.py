@@ -202,7 +202,7 @@ def effect_of(row: Mapping[str, Any]) -> str:
     if row.get("too_few"):
         why = ", one pair" if row["n_tasks"] == 1 else ", two pairs"
     if row.get("band"):
-        numbers = f"{row['value']:.3g}, limit {row['bound']:.3g}: {numbers}"
+        numbers = f"{row['value']:.3g}, limit {row['bound']:.3g}, margin {numbers}"
     return f"{numbers.replace('-', '−')} {row['unit']}".rstrip() + why
 
 

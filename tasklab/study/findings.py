@@ -195,12 +195,15 @@ def _merges(model: str) -> dict[str, Any]:
     rows = _of(recorded("merging")[0], model=model, method="nonlinear")
     rows = _of(rows, experiment="merging", metric="absolute")
     rows = rows[rows["n_tasks"] == rows["n_tasks"].max()]
-    means = rows.groupby("merge")["value"].mean().drop(_NO_MERGES, errors="ignore")
+    means = rows.groupby("merge")["value"].mean()
+    summed, means = means.get("arithmetic", math.nan), means.drop(_NO_MERGES, errors="ignore")
     without = means.drop(_WITH_IMAGES, errors="ignore")
     read = means[means.index.isin(_WITH_IMAGES)]
     if without.empty or read.empty:
-        return dict.fromkeys(("merged", "read"), math.nan) | {"merge": "", "with_images": ""}
+        numbers = dict.fromkeys(("summed", "merged", "read"), math.nan)
+        return numbers | {"merge": "", "with_images": ""}
     return {
+        "summed": summed,
         "merge": MERGE_LABEL[without.idxmax()],
         "merged": without.max(),
         "with_images": MERGE_LABEL[read.idxmax()],
@@ -214,4 +217,4 @@ def _of(records: pd.DataFrame, **chosen: object) -> pd.DataFrame:
 
 
 def _mean(records: pd.DataFrame, **chosen: object) -> float:
-    return float(_of(records, **chosen)["value"].mean())
+    return round(float(_of(records, **chosen)["value"].mean()), 9)  # as tables do

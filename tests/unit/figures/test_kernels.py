@@ -41,7 +41,7 @@ def test_localization_has_a_panel_for_each_pair_and_initialisation():
     assert shares[2:] == ["share 0.50 ± 0.00"] * 2
     assert "pre-trained" in figure.axes[0].get_ylabel()
     assert "random" in figure.axes[2].get_ylabel()
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["task", "control"]
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["task", "second task"]
     for axes in figure.axes:
         assert axes.get_ylim()[1] < 1.25 * 0.845  # of the highest energy
         assert axes.get_yticks().tolist() == [0, 0.25, 0.5, 0.75]

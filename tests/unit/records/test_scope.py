@@ -64,7 +64,9 @@ def test_bands_and_gains():
     more = {"by_seed": {0: -0.012, 1: -0.012}, "by_task": {"A+B": -0.012}}
     found = Verdict(claim=claim, outcome="outside the band", **at, **more)
     (row,) = verdict_rows([found]).to_dict("records")
-    assert row["outcome"] == "outside the band" and effect_of(row).startswith("0.112, limit 0.1: ")
+    assert row["outcome"] == "outside the band" and effect_of(row).startswith(
+        "0.112, limit 0.1, margin "
+    )
 
 
 def test_headlines_are_corrected_among_themselves():

@@ -182,7 +182,7 @@ def test_costs_are_compared_by_variant_and_over_rounds():
     assert time.interval.high - 1.1 == pytest.approx(0.2058, abs=1e-3)
     assert memory.interval.low == memory.interval.high == pytest.approx(-0.1)
     (row,) = statements.verdict_rows([memory]).to_dict("records")
-    assert statements.effect_of(row) == "1.8, limit 1.9: −0.1 times, does not vary"
+    assert statements.effect_of(row) == "1.8, limit 1.9, margin −0.1 times, does not vary"
     gains = results.gains(table)
     gains = gains.set_index("over a standard step")
     assert gains["the paper's listing"].to_dict() == {"time of a step": 3.0, "peak memory": 1.8}
