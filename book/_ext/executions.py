@@ -181,10 +181,8 @@ def _lead(app: Sphinx, doctree: nodes.document, name: str) -> None:
     ):
         line += [addnodes.download_reference("", "", nodes.Text(text), refuri=target)]
         line += nodes.Text(", ")
-    told = [
-        f"{word} {part}" for word, part in zip(("run", "in"), row(run), strict=False) if part != "–"
-    ]
-    when = " ".join(told) or "as it was run"
+    began, *_ = row(run)
+    when = "as it was run" if began == "–" else f"run {began}"
     if PAGE in app.env.found_docs:
         link = app.builder.get_relative_uri(name, PAGE)
         line += [nodes.reference("", when, refuri=link, internal=True)]
