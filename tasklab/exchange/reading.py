@@ -185,8 +185,7 @@ def _text_tower(
         if x.shape != own[name]
     ]:
         raise TasklabError(f"its text tower does not fit model {model!r}: {abridged(wrong, 3)}.")
-    _check_kind(found, file)
-    _check_finite(found, file)
+    _check_numbers(found, file)
     return found
 
 
@@ -264,8 +263,7 @@ def _vector(
     own = shapes(model)
     if wrong := [name for name, x in tensors.items() if own.get(name) != x.shape]:
         raise TasklabError(f"{file} does not fit model {model!r}: {abridged(wrong)}.")
-    _check_kind(tensors, file)
-    _check_finite(tensors, file)
+    _check_numbers(tensors, file)
     vector = TaskVector({name: x.float() for name, x in tensors.items()}, base)
     kinds = {name: kind for name, x in tensors.items() if (kind := precision.kind_of(x))}
     about["notes"] = (*about.get("notes", ()), *findings.rounding(vector, [(vector, kinds)]))
@@ -326,27 +324,20 @@ def _fitted(
     tower = tower.to_empty(device="cpu").requires_grad_(False)
     own, kept = dict(tower.named_parameters()), dict(tower.named_buffers())
     theta = {name: x for name, x in theta.items() if name not in kept}
-    _check_kind({name: x for name, x in theta.items() if name in own}, file)
+    _check_numbers({name: x for name, x in theta.items() if name in own}, file)
     stay = {name: x for name, x in tower.state_dict().items() if name in lacking or name in kept}
     weights.fit(tower, theta | stay, str(file))
-    fitted = {name: x.detach() for name, x in own.items() if name not in lacking}
-    _check_finite(fitted, file)
-    return fitted
+    return {name: x.detach() for name, x in own.items() if name not in lacking}
 
 
-def _check_kind(tensors: Mapping[str, Tensor], file: Path) -> None:
-    wrong = {name: x.dtype for name, x in tensors.items() if not x.is_floating_point()}
-    if wrong:
-        kind = str(next(iter(wrong.values()))).removeprefix("torch.")
+def _check_numbers(tensors: Mapping[str, Tensor], file: Path) -> None:
+    if wrong := [name for name, x in tensors.items() if not x.is_floating_point()]:
+        kind = str(tensors[wrong[0]].dtype).removeprefix("torch.")
         raise TasklabError(
             f"{file} has {kind} numbers in {abridged(wrong)}, where weights are floating-point "
             "ones: was it quantised? Give the checkpoint from before that."
         )
-
-
-def _check_finite(tensors: Mapping[str, Tensor], file: Path) -> None:
-    wrong = [name for name, x in tensors.items() if not x.isfinite().all()]
-    if wrong:
+    if wrong := [name for name, x in tensors.items() if not x.float().isfinite().all()]:
         raise TasklabError(f"{file} has values that are not finite, in {abridged(wrong)}.")
 
 
