@@ -65,6 +65,7 @@ from .merging import merge_gains_table as merge_gains_table
 from .merging import merge_ranking as merge_ranking
 from .merging import merge_ways as merge_ways
 from .merging import merge_ways_table as merge_ways_table
+from .merging import ranged as ranged
 from .schemes import closed_table as closed_table
 from .schemes import editing_table as editing_table
 from .schemes import open_table as open_table

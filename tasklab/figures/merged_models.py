@@ -80,16 +80,17 @@ def merge_choice_table(df: pd.DataFrame) -> pd.DataFrame:
     """Return the merge and coefficient that each rule chooses, with its test accuracy in %.
 
     A row for the choice by labels of validation images and for each metric of E, which needs none;
-    the last columns are points below the choice by labels, and Spearman's correlation over merges
-    of −E with the test accuracy at labels' coefficients. Means over seeds. Records: `merge_loss`
-    and `merging` of one model and method.
+    the last columns are points below the choice by labels, with a 95 % interval over tasks, and
+    Spearman's correlation over merges of −E with the test accuracy at labels' coefficients. Means
+    over seeds. Records: `merge_loss` and `merging` of one model and method.
     """
     rows = most_tasks(where(df, experiment="merge_loss", merge=list(METHODS)))
     keys = ["seed", "chosen_by", "merge"]
     tested = rows[(rows["metric"] == "absolute") & (rows["split"] == "test")]
     labelled = most_tasks(where(df, experiment="merging", merge=list(METHODS), metric="absolute"))
     tested = pd.concat([tested, labelled.assign(chosen_by=_LABELS)])
-    reached = tested.groupby(keys)["value"].mean()
+    each = tested.groupby([*keys, "task"])["value"].mean().unstack("task")
+    reached = each.mean(axis=1)
     by_labels = where(rows, metric="absolute", split="validation", chosen_by=_LABELS)
     score = pd.concat(
         [by_labels, where(rows, metric="relative_loss").assign(value=lambda x: -x["value"])]
@@ -99,10 +100,11 @@ def merge_choice_table(df: pd.DataFrame) -> pd.DataFrame:
     if both.empty:
         return pd.DataFrame(columns=["chosen by", "merge", "test accuracy"])
     labels = reached.xs(_LABELS, level="chosen_by").rename("own")
-    lines = []
+    lines, chosen = [], {}
     for by in (_LABELS, *_BY):
         part = both[both["chosen_by"] == by].join(labels, on=["seed", "merge"])
         best = part.loc[part.groupby("seed")["score"].idxmax()]
+        chosen[by] = each.loc[[*best[keys].itertuples(index=False, name=None)]].mean()
         ranks = [one[["score", "own"]].rank().corr().iloc[0, 1] for _, one in part.groupby("seed")]
         lines.append({
             "chosen by": _BY[by][0] if by in _BY else "labels",
@@ -111,8 +113,8 @@ def merge_choice_table(df: pd.DataFrame) -> pd.DataFrame:
             "rank correlation": sum(ranks) / len(ranks),
         })  # fmt: skip
     table = pd.DataFrame(lines)
-    below = table["test accuracy"].iloc[0] - table["test accuracy"]
-    table.insert(3, "below labels", below)
+    below = [ranged(*of_mean(chosen[_LABELS] - own)).lstrip("+") for own in chosen.values()]
+    table.insert(3, "below labels", ["–", *below[1:]])
     return table
 
 

@@ -1,6 +1,7 @@
 from .foretelling import foretelling as foretelling
 from .foretelling import left_out as left_out
 from .images import box_means as box_means
+from .intervals import of_mean as of_mean
 from .judgement import gains as gains
 from .judgement import verdicts as verdicts
 from .papers import beside as beside
