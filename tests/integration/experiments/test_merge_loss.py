@@ -1,7 +1,5 @@
 """What merges lose in three metrics, on a rehearsal; and what is chosen by it."""
 
-import re
-
 import pytest
 
 from tasklab import figures
@@ -59,12 +57,4 @@ def test_the_choice_and_minimum_are_of_least_loss(lab, table):
     tested = tested[(tested["metric"] == "absolute") & (tested["split"] == "test")]
     assert chosen["merge"]["logits"] == METHODS[name].title
     assert chosen["test accuracy"]["logits"] == pytest.approx(tested["value"].mean())
-    labels = next(name for name in FEW[:2] if METHODS[name].title == chosen["merge"]["labels"])
-    own = both[(both["experiment"] == "merging") & (both["merge"] == labels)]
-    own = own[(own["metric"] == "absolute") & (own["split"] == "test")]
-    one, two = (own.set_index("task")["value"] - tested.set_index("task")["value"]).to_list()
-    half = 12.7062 * abs(one - two) / 2  # Student's quantile of two tasks
-    expected = [(one + two) / 2, (one + two) / 2 - half, (one + two) / 2 + half]
-    found = re.findall(r"-?[\d.]+", chosen["below labels"]["logits"].replace("−", "-"))
-    assert [float(x) for x in found] == pytest.approx(expected, abs=0.06)
     assert len(figures.merge_loss(table).axes) == 1

@@ -1,6 +1,7 @@
 """Figures of merged models: numbers in two models, curves over rates, what merges take."""
 
 import itertools
+import re
 
 import pandas as pd
 import pytest
@@ -154,3 +155,31 @@ def test_costs_are_a_table():
     assert table.iloc[0].tolist()[1:] == [1.5, 1.2, 64, 7680]
     assert figures.merge_cost_table(nothing()).empty
     assert figures.merge_rates_table(nothing()).empty
+
+
+def test_a_choice_without_labels_has_its_cost_and_interval_over_tasks():
+    tasks, rows = {"Signs": 0.0, "Places": 1.0, "Scenes": 5.0}, []
+    merges = {"ties": (70.0, 0.9), "tsv_m": (80.0, 0.5)}  # accuracy, E; labels take TSV-M as well
+    for merge, (reached, loss) in merges.items():
+        common = {"merge": merge, "n_tasks": 8}
+        of_all = common | {"task": "all", "split": "validation"}
+        rows.append(row("merge_loss", "absolute", reached, chosen_by="labels", **of_all))
+        signs = {"features": 1, "normalised": 1, "logits": -1}
+        rows += [
+            row("merge_loss", "relative_loss", sign * loss, chosen_by=by, **of_all)
+            for by, sign in signs.items()
+        ]
+        for task, lost in tasks.items():
+            at = common | {"task": task, "split": "test"}
+            rows.append(row("merging", "absolute", reached, **at))
+            rows += [
+                row("merge_loss", "absolute", reached - lost, chosen_by=by, **at) for by in signs
+            ]
+    table = figures.merge_choice_table(tidy(rows)).set_index("chosen by")
+    half = 4.3027 * (7 / 3) ** 0.5  # Student's quantile of three tasks, and the standard error
+    assert table.loc["features", "test accuracy"] == 78 and table.loc["logits", "merge"] == "TIES"
+    for by, cost in (("features", 2.0), ("features, tasks alike", 2.0), ("logits", 12.0)):
+        found = re.findall(r"-?[\d.]+", table.loc[by, "below labels"].replace("−", "-"))
+        expected = pytest.approx([cost, cost - half, cost + half], abs=0.051)
+        assert [float(x) for x in found] == expected
+    assert table.loc["labels", "below labels"] == "–"
