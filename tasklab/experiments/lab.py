@@ -106,7 +106,6 @@ class Lab(ByHand, FromPublished):
         assert parameters.suite and device and not isinstance(root, str), "they are settled"
         self.parameters, self.progress, self.own = parameters, progress, own
         self.chapter = chapter
-        self.rehearsal = parameters.rehearsal
         self.scale = scale_of(parameters)
         self.suite = Suite.from_tasks(*own) if own else suite(parameters.suite)
         if tasks is not None:
@@ -163,6 +162,11 @@ class Lab(ByHand, FromPublished):
     def seeds(self) -> tuple[int, ...]:
         """The seeds of fine-tuning."""
         return cast("tuple[int, ...]", self.parameters.seeds)  # settled when they were checked
+
+    @property
+    def rehearsal(self) -> bool:
+        """Whether only the code path is tried."""
+        return self.parameters.rehearsal
 
     @property
     def light(self) -> bool:
