@@ -28,6 +28,7 @@ from scipy.special import ndtri, stdtrit  # scipy.stats has the same, and takes 
 
 LEVEL = 0.95
 _FEWEST, _REPEATS = 5, 1999  # tasks and draws of a studentised bootstrap
+_ENDLESS = 1e9  # standard errors, in the place of infinitely many
 _SMALLEST = 1e-12  # a p-value that is not told apart from zero
 
 
@@ -105,6 +106,7 @@ def bootstrap_t(
     means = centred @ counts.T
     with np.errstate(divide="ignore", invalid="ignore"):
         t = means / np.sqrt(np.maximum(centred**2 @ counts.T - means**2, 0) / (n - 1))
+    t = np.clip(t, -_ENDLESS, _ENDLESS)  # between infinite values no quantile is interpolated
     tail = (1 - LEVEL) / 2
     low, high = np.nanquantile(t, (tail, 1 - tail), axis=-1)
     error = np.sqrt((centred**2).mean(-1) / (n - 1))

@@ -278,7 +278,7 @@ def folders_in(root: Path) -> list[Path]:
 
 
 def count(folder: Path, most: int | None = None) -> int:
-    """Return how many files in and below a folder are called like images, at most so many."""
+    """Count the files in and below a folder that are called like images, at most so many."""
     images = (x for x in files_below(folder) if x.name.lower().endswith(SUFFIXES))
     return sum(1 for _ in itertools.islice(images, most))
 

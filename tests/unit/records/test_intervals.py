@@ -41,6 +41,8 @@ def test_bootstrap_and_holm_by_hand():
     low, high = np.nanquantile(t, (0.025, 0.975))
     ends = [-high * stats.sem(values), -low * stats.sem(values)]
     assert np.allclose(intervals.bootstrap_t(0.0, values), ends, rtol=0.02)
+    low, high = intervals.bootstrap_t(0.0, np.array([0.0] * 6 + [1.0]))  # a third draws zeros alone
+    assert -1 < low < 0 and 1e6 < high < np.inf
     assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
     found = holm([0.02, math.nan, 0.04])
     assert found[[0, 2]] == pytest.approx([0.04, 0.04]) and math.isnan(found[1])
