@@ -298,7 +298,7 @@
         return make("div", { class: "tl-answer" }, [name, make("div", {}, bars), numbers]);
       }));
       var said = task.classes[best(merged)], other = task.classes[best(linear)];
-      status.textContent = (truth < 0 ? "" : best(merged) === truth ? "\u2713 " : "\u2717 ") + said +
+      status.textContent = (truth < 0 ? "" : best(merged) === truth ? "Right: " : "Wrong: ") + said +
         (other === said ? "" : " (linearized: " + other + ")");
     }
 

@@ -108,6 +108,7 @@ def test_a_slider_changes_answers_and_counts(page):
     page.locator(".tl-live[data-done]").wait_for()
     page.get_by_role("button", name="pre-trained").click()
     before = counts.all_inner_texts()
+    assert page.locator("[role=status]").inner_text().startswith(("Right: ", "Wrong: "))  # spoken
     page.wait_for_function(
         "before => [...document.querySelectorAll('.tl-row > .tl-number:last-child')]"
         ".map(n => n.innerText).join() !== before",
