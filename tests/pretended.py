@@ -451,6 +451,7 @@ def cuda(total: int = 2**36) -> Iterator[Memory]:
     before, _memory = _memory, Memory(total)
     swap = torch.__future__.get_swap_module_params_on_conversion()
     enabled, one_hot = torch.is_autocast_enabled, torch.nn.functional.one_hot
+    torch.utils._device._device_constructors()  # kept from its first call on: the real ones
     with contextlib.ExitStack() as stack:
 
         def put(owner: Any, name: str, value: Any) -> None:

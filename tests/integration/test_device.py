@@ -102,6 +102,14 @@ def test_a_pretended_device_refuses_and_does_what_a_real_one_does(card):
         assert (x @ x.T).dtype == torch.bfloat16
 
 
+def test_a_pretended_device_leaves_pytorch_as_it_was(pretended):
+    torch.utils._device._device_constructors.cache_clear()
+    with pretended.cuda(), torch.device("meta"):
+        torch.empty(1)
+    with torch.device("meta"):
+        assert torch.tensor([]).is_meta and torch.arange(2).is_meta
+
+
 def test_a_fused_step_refuses_what_a_convolution_gives(device):
     weight = torch.randn(4, 3, 2, 2, device="cuda", requires_grad=True)
     value = F.conv2d(torch.randn(2, 3, 8, 8).to("cuda"), weight, stride=2).square().sum()
