@@ -27,7 +27,7 @@ from tasklab.errors import texts
 from tasklab.experiments.editing import groups_of, shares
 from tasklab.experiments.estimate import TANGENT, looked_at
 from tasklab.experiments.kit import Claim, Lab, Rows, Sides, experiment, several, tidy
-from tasklab.experiments.minima import CACHE_VERSION, LEAST, rounds, solved
+from tasklab.experiments.minima import CACHE_VERSION, LEAST, effort, solved
 from tasklab.experiments.runner import Given, Trial, busy, grid, kept
 from tasklab.placement import device_of, placed
 from tasklab.progress import track
@@ -174,7 +174,7 @@ class Bench:
             "sizes": self.sizes,
             "rule": [_VERSIONS.get(name, 3), search.LOW, search.HIGH],
             **({"numbers": REHEARSED} if self.trial.lab.light else {}),
-            **({"minimum": [CACHE_VERSION, *rounds(self)]} if name in LEAST else {}),
+            **({"minimum": [CACHE_VERSION, *effort(self, LEAST[name])]} if name in LEAST else {}),
         }
 
     def statistics(self, name: str) -> Statistics:

@@ -16,19 +16,23 @@ from tasklab.tuning import tangent
 if TYPE_CHECKING:
     from tasklab.experiments.merging import Bench
 
-CACHE_VERSION = 1  # part of every key: raise it when the same configuration gives other numbers
+CACHE_VERSION = 2  # part of every key: raise it when the same configuration gives other numbers
 LEAST = {f"least_{metric}": metric for metric in best.METRICS}
-# Training images of each task in each round of `minimum`, and its steps; at the end all.
-ROUNDS = {
-    "full": ((512, 10), (2**31, 2)), "quick": ((64, 4), (256, 4)), "rehearsal": ((1, 1), (2, 1)),
-}  # fmt: skip
 CHECKED = 250  # validation images of each task, at most, for early stopping
+_ALL = 2**31
 
 
-def rounds(bench: Bench) -> tuple[tuple[int, int], ...]:
-    """Return images of each task and steps of each round."""
+def effort(bench: Bench, metric: str) -> tuple[int, tuple[tuple[int, int], ...]]:
+    """Return epochs of steps on batches, then images of each task and steps of each round.
+
+    The curvature of logits comes from few images, so that batches are too noisy for them.
+    """
     lab = bench.trial.lab
-    return ROUNDS["rehearsal" if lab.rehearsal else lab.parameters.preset]
+    if lab.rehearsal:
+        return 1, ((2, 1),)
+    if lab.parameters.preset == "quick":
+        return 0, ((64, 4), (256, 4))
+    return (0, ((512, 12), (_ALL, 5))) if metric == "logits" else (4, ((_ALL, 3),))
 
 
 def solved(bench: Bench, name: str) -> Artifact:
@@ -38,7 +42,7 @@ def solved(bench: Bench, name: str) -> Artifact:
     config = {
         "algorithm": CACHE_VERSION,
         "metric": LEAST[name],
-        "rounds": rounds(bench),
+        "effort": effort(bench, LEAST[name]),
         "images": lab.scale.counts.get("val"),
         "weights": lab.clip.encoder.weights_hash,
         "vectors": {task: vector.fingerprint() for task, vector in bench.vectors.items()},
@@ -52,8 +56,8 @@ def _solve(bench: Bench, metric: str) -> tuple[dict[str, Tensor], dict[str, Any]
     """Go to the minimum from RegMean at its best coefficient."""
     trial, evaluator, encoder = bench.trial, bench.trial.evaluator, bench.trial.lab.clip.encoder
     heads = [evaluator.head(task) for task in bench.tasks]
-    size, most = evaluator.parts.size, max(count for count, _ in rounds(bench))
-    images = [bench.images(task, most) for task in bench.tasks]
+    size, (epochs, rounds) = evaluator.parts.size, effort(bench, metric)
+    images = [bench.images(task, rounds[-1][0]) for task in bench.tasks]
     features = [
         tangent.features(encoder, encoder.params, vector, x, size)
         for vector, x in zip(trial.vectors.values(), images, strict=True)
@@ -66,7 +70,7 @@ def _solve(bench: Bench, metric: str) -> tuple[dict[str, Tensor], dict[str, Any]
     start = merge("regmean", vectors, **bench.statistics("regmean"), **METHODS["regmean"].fixed)
     found = minimum.minimum(
         encoder, parts, bench.place(start, by)[0] * start, checks,
-        rounds=rounds(bench), factors=bench.sizes["grams"], batch_size=size,
+        epochs=epochs, rounds=rounds, factors=bench.sizes["grams"], batch_size=size,
         progress=trial.lab.progress,
     )  # fmt: skip
     values = {"objective": found.objective, "checked": found.checked}

@@ -125,7 +125,7 @@ def test_the_best_merge_is_solved_for_vectors_from_anywhere(lab):
             minimum.Part(x, one.jtau, metric)
             for x, one, metric in zip(images.values(), own, by, strict=True)
         ]
-        solution = minimum.minimum(encoder, parts, merging.average(each), rounds=[(2, 1)])
+        solution = minimum.minimum(encoder, parts, merging.average(each), epochs=1, rounds=[(2, 1)])
         assert solution.vector.device.type == "cuda"
         found.append(solution.objective)
     for other in found[1:]:

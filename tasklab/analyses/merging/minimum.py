@@ -1,14 +1,18 @@
-"""The merge that loses least in the tangent model, over all weights, by conjugate gradients.
+"""The merge that loses least in the tangent model, over all weights.
 
     E(tau) = sum_t E_{x in t} e' G_t(x) e,      e = J(x) (tau - tau_t)
 
-E is quadratic and `best.Metric` is G. A step takes one forward-mode and one backward pass over all
-images for H p = sum_t E J' G_t J p. The tau of least E on unlabelled validation images is the
-result (early stopping). Rounds on few images come first; each starts where the last one ended.
+E is quadratic and `best.Metric` is G. A step of conjugate gradients takes one forward-mode and one
+backward pass over the images for H p = sum_t E J' G_t J p. The tau of least E on unlabelled
+validation images is the result (early stopping). Rounds on few images may come first; each starts
+where the last one ended. Steps on small batches may come before: with momentum, and of a length
+that falls to zero. Where near the minimum all e are small, so is the noise of a batch, and an epoch
+gains more than a step on all images.
 
-Steps are preconditioned by H's Kronecker factors. With v random of covariance G_t(x), a matrix's
-gradient g = J(x)' v has E vec(g) vec(g)' = H, which is near L x R / tr(L) with L = E g g' and
-R = E g' g: few images and backward passes give both, of any network.
+Steps are preconditioned by H's blocks of one parameter each. With v random of covariance G_t(x),
+a matrix's gradient g = J(x)' v has E vec(g) vec(g)' = H, which is near L x R / tr(L) with
+L = E g g' and R = E g' g; a vector's block is near its diagonal E g^2. Few images and backward
+passes give all of them, of any network.
 
 Letters: N images, D features.
 """
@@ -34,7 +38,10 @@ from tasklab.tuning import memory, tangent
 
 Weights = dict[str, Tensor]
 _FACTORS = 16  # images whose gradients are one random sample
-_DAMPING = 0.03  # of the preconditioner, times H's mean eigenvalue
+_DAMPING = 1.0  # of the preconditioner, times H's mean eigenvalue
+_BATCH = 32  # images of each task in a step on a batch
+_LENGTH, _MOMENTUM = 0.3, 0.9  # of the first such step, over the largest eigenvalue
+_POWER = 6  # products that tell it
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -54,12 +61,12 @@ class Part:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Solution:
-    """A merge over all weights, and the last round's values at its start and after each step."""
+    """A merge over all weights, and values before and after each conjugate-gradient step."""
 
     vector: TaskVector  #: tau, on the encoder's device
     objective: tuple[float, ...]  #: E on the images that it is solved for
     checked: tuple[float, ...]  #: E on the images for checks
-    #: Norm of the gradient, in that of the preconditioner, relative to the round's start.
+    #: Norm of the gradient, in that of the preconditioner, relative to the first.
     residual: tuple[float, ...]
 
 
@@ -69,6 +76,7 @@ def minimum(
     start: TaskVector,
     checks: Sequence[Part] = (),
     *,
+    epochs: float = 0,
     rounds: Sequence[tuple[int, int]],
     patience: int = 2,
     tolerance: float = 1e-8,
@@ -80,7 +88,8 @@ def minimum(
 
     Args:
         checks: Parts of other images of each task, for early stopping; none for the minimum itself.
-        rounds: Images of each task, at most, and steps, at most, of each round.
+        epochs: Times that steps on batches see all images, first of all.
+        rounds: Images of each task, at most, and conjugate-gradient steps, at most, of each round.
         patience: Steps without a lower E on `checks` that end a round.
         factors: Images of each task behind the preconditioner, at most.
     """
@@ -88,14 +97,19 @@ def minimum(
         raise TasklabError("the best merge needs images of every task.")
     goes = memory.Parts(whole("batch_size", batch_size, 1))
     solution = Solution(placed(start, encoder.device), (), (), ())
-    with bar(sum(steps for _, steps in rounds), "conjugate gradients", on=progress) as counter:
+    tau = dict(solution.vector)
+    batches = round(epochs * max(len(part.images) for part in parts) / _BATCH)
+    with bar(batches + sum(steps for _, steps in rounds), "minimum", on=progress) as counter:
+        if batches:
+            inverse = _inverse(encoder, parts, tau, factors)
+            problem = _Problem(encoder, parts, checks, goes)
+            tau = _descended(problem, tau, inverse, batches, counter.update)
         for count, steps in rounds:
             few, other = ([one.first(count) for one in each] for each in (parts, checks))
-            inverse = _inverse(encoder, few, dict(solution.vector), factors)
-            solution = _round(
-                _Problem(encoder, few, other, goes), dict(solution.vector), inverse,
-                (steps, patience, tolerance), counter.update,
-            )  # fmt: skip
+            inverse = _inverse(encoder, few, tau, factors)
+            problem, ends = _Problem(encoder, few, other, goes), (steps, patience, tolerance)
+            solution = _conjugated(problem, tau, inverse, ends, counter.update)
+            tau = dict(solution.vector)
     return solution
 
 
@@ -105,18 +119,28 @@ class _Problem:
     parts: Sequence[Part]
     checks: Sequence[Part]
     goes: memory.Parts
+    numbers: torch.Generator = dataclasses.field(
+        default_factory=lambda: torch.Generator().manual_seed(0)
+    )
 
-    def product(self, p: Weights, *, left: bool = False) -> tuple[list[Tensor], Weights]:
-        """Return J p and H p; or, of what is `left`, J (tau_t - p) and sum_t E J' G_t of it."""
+    def product(
+        self, p: Weights, *, left: bool = False, count: int = 2**62
+    ) -> tuple[list[Tensor], Weights]:
+        """Return J p and H p; or, of what is `left`, J (tau_t - p) and sum_t E J' G_t of it.
+
+        Args:
+            count: Images of each task, at most, of which some are taken at random.
+        """
         sums: Weights = {}
         each = []
         for part in self.parts:
-            rows = []
+            rows, n = [], len(part.images)
+            taken = torch.randperm(n, generator=self.numbers)[:count] if count < n else range(n)
             of_batch = functools.partial(self._batch, part, p, left)
-            for e, gradient in self.goes(of_batch, torch.arange(len(part.images))):
+            for e, gradient in self.goes(of_batch, torch.as_tensor(taken)):
                 rows.append(finite(e, "tangents"))
                 for name, x in gradient.items():
-                    x = x / len(part.images)
+                    x = x / len(taken)
                     sums[name] = sums[name] + x if name in sums else x
             each.append(torch.cat(rows))
         return each, sums
@@ -138,13 +162,41 @@ class _Problem:
         return [of(part.images, self.goes.size).jtau for part in self.checks]
 
 
-def _round(
+def _descended(
+    problem: _Problem,
+    tau: Weights,
+    inverse: Callable[[Weights], Weights],
+    steps: int,
+    step: Callable[[int], object],
+) -> Weights:
+    """Return tau after preconditioned steps with momentum on random images of every task."""
+    if not steps:
+        return tau
+    p, largest = inverse(problem.product(tau, left=True, count=_BATCH)[1]), 0.0
+    for _ in range(_POWER):  # the largest eigenvalue of what a step multiplies the error by
+        size = _dot(p, p) ** 0.5
+        if not size > 0:
+            return tau
+        p = inverse(problem.product(_scaled(p, 1 / size), count=_BATCH)[1])
+        largest = max(largest, _dot(p, p) ** 0.5)
+    speed = _scaled(tau, 0.0)
+    for k in range(steps):
+        z = inverse(problem.product(tau, left=True, count=_BATCH)[1])
+        length = _LENGTH / largest * (1 - k / steps)
+        speed = _plus(_scaled(speed, _MOMENTUM), z, length)
+        tau = _plus(tau, speed, 1.0)
+        step(1)
+    return tau
+
+
+def _conjugated(
     problem: _Problem,
     tau: Weights,
     inverse: Callable[[Weights], Weights],
     ends: tuple[int, int, float],
     step: Callable[[int], object],
 ) -> Solution:
+    """Return the best tau of conjugate gradients, and the values of all their steps."""
     steps, patience, tolerance = ends
     errors, r = problem.product(tau, left=True)
     apart = [part.own - v for part, v in zip(problem.checks, problem.moved(tau), strict=True)]
@@ -181,13 +233,14 @@ def _round(
 def _inverse(
     encoder: Encoder, parts: Sequence[Part], tau: Weights, count: int
 ) -> Callable[[Weights], Weights]:
-    """Return the product with the inverse of H's Kronecker factors, from some images of each task.
+    """Return the product with the inverse of H's blocks, from some images of each task.
 
-    A vector is a matrix of one column, and a kernel of a convolution one of its outputs' rows.
+    A kernel of a convolution is a matrix of its outputs' rows.
     """
     numbers = torch.Generator().manual_seed(0)
     leaves = {name: encoder.params[name].detach().requires_grad_() for name in tau}
-    factors: dict[str, tuple[Tensor, Tensor]] = {}
+    factors: dict[str, tuple[Tensor, Tensor]] = {}  # of matrices
+    squares: dict[str, Tensor] = {}  # of vectors
     for part in parts:
         many = min(whole("factors", count, 1), len(part.images))
         for rows in torch.arange(many).split(_FACTORS):
@@ -197,32 +250,41 @@ def _inverse(
                 v = part.metric.draw(f.detach(), rows, numbers)
                 gradients = tangent.pullback(f, leaves, v)
             for name, g in gradients.items():
-                g = _matrix(g).double() / many**0.5
+                g = g.double() / many**0.5
+                if g.dim() < 2:
+                    squares[name] = squares.get(name, 0) + g.square()
+                    continue
                 L, R = factors.get(name, (0, 0))
-                factors[name] = L + g @ g.T, R + g.T @ g
+                factors[name] = L + (g := g.flatten(1)) @ g.T, R + g.T @ g
     traces = {name: float(L.trace()) for name, (L, _) in factors.items()}
-    mean = sum(traces.values()) / sum(x.numel() for x in tau.values())
-    if not mean > 0:
+    size = sum(traces.values()) + sum(float(x.sum()) for x in squares.values())
+    if not size > 0:
         raise TasklabError("the task vectors change no feature of these images.")
-    bases: dict[str, tuple[Tensor, Tensor, Tensor]] = {}
+    damping = _DAMPING * size / sum(x.numel() for x in tau.values())
+    scales = {name: 1 / (x + damping).to(tau[name]) for name, x in squares.items()}
+    bases: dict[str, tuple[Tensor, Tensor]] = {}
     for name, sides in factors.items():
         (a, U), (b, V) = map(torch.linalg.eigh, sides)
         sizes = torch.outer(a, b).clamp(min=0) / (traces[name] or 1.0)
-        each = (U, V, 1 / (sizes + _DAMPING * mean))
-        bases[name] = tuple(x.to(tau[name].dtype) for x in each)
+        scales[name] = 1 / (sizes + damping).to(tau[name])
+        bases[name] = U.to(tau[name]), V.to(tau[name])
 
     def inverse(r: Weights) -> Weights:
         made = {}
         for name, x in r.items():
-            U, V, scale = bases[name]
-            made[name] = (U @ (scale * (U.T @ _matrix(x) @ V)) @ V.T).reshape(x.shape)
+            if name in bases:
+                U, V = bases[name]
+                turned = scales[name] * (U.T @ x.flatten(1) @ V)
+                made[name] = (U @ turned @ V.T).reshape(x.shape)
+            else:
+                made[name] = scales[name] * x
         return made
 
     return inverse
 
 
-def _matrix(x: Tensor) -> Tensor:
-    return x.flatten(1) if x.dim() > 1 else x.reshape(-1, 1)
+def _scaled(x: Mapping[str, Tensor], scale: float) -> Weights:
+    return {name: scale * one for name, one in x.items()}
 
 
 def _plus(one: Weights, two: Mapping[str, Tensor], scale: float) -> Weights:

@@ -219,13 +219,36 @@ def test_conjugate_gradients_reach_the_dense_minimum_from_any_start(name):
         H, b = H + H_t, b + H_t @ flat(vectors[task], encoder)
     expected = torch.linalg.pinv(H, rtol=1e-9) @ b
     for start in (average(vectors), 3 * vectors["b"])[: 1 + (name == "features")]:
-        found = minimum.minimum(encoder, parts, start, rounds=[(8, 3), (99, 400)], batch_size=20)
+        found = minimum.minimum(
+            encoder, parts, start, epochs=20, rounds=[(8, 3), (99, 400)], batch_size=20
+        )
         assert found.residual[-1] < 1e-6 < 0.1 < found.residual[1]
         assert all(new <= old + 1e-12 for old, new in itertools.pairwise(found.objective))
         move = flat(found.vector, encoder) - expected  # 0, but in what no image reads
         assert float(move @ H @ move) < 1e-9 * float(expected @ H @ expected)
         least = best.objective(features(encoder, found.vector, x), [o.jtau for o in own], by)
         assert least == pytest.approx(found.objective[-1])
+
+
+def test_preconditioned_steps_come_nearer_than_plain_ones(monkeypatch):
+    encoder = plain(
+        lambda: nn.Linear(12, 6), nn.Tanh, lambda: nn.LayerNorm(6), lambda: nn.Linear(6, 3)
+    )  # fmt: skip
+    scales = torch.logspace(-0.7, 0.7, 12).double().reshape(3, 2, 2)
+    with torch.no_grad():
+        encoder.params["3.weight"].mul_(torch.logspace(-1, 1, 6).double())
+    vectors, x = vectors_of(encoder), {task: scales * one for task, one in data(60).items()}
+    own = [features(encoder, v, x)[t] for t, v in enumerate(vectors.values())]
+    parts = [*map(minimum.Part, x.values(), own, [best.Metric()] * 3)]
+
+    def least(steps, epochs=0):
+        how = {"epochs": epochs, "rounds": [(99, steps)]}
+        return minimum.minimum(encoder, parts, average(vectors), **how).objective[-1]
+
+    floor, found, start, batches = least(400), least(12), least(0), least(0, epochs=30)
+    monkeypatch.setattr(minimum, "_inverse", lambda *_: dict)
+    assert found - floor < 0.6 * (least(12) - floor)
+    assert batches - floor < 0.4 * (start - floor)
 
 
 def test_the_minimum_that_is_kept_is_the_best_on_images_held_out():
