@@ -25,7 +25,7 @@ _ALL = 2**31
 def effort(bench: Bench, metric: str) -> tuple[int, tuple[tuple[int, int], ...]]:
     """Return epochs of steps on batches, then images of each task and steps of each round.
 
-    The curvature of logits comes from few images, so that batches are too noisy for them.
+    In the metric of logits batches are too noisy.
     """
     lab = bench.trial.lab
     if lab.rehearsal:
