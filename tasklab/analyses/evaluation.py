@@ -182,7 +182,7 @@ class Evaluator:
             return {"f0": made.f0, "jtau": made.jtau}, {}
 
         config = {
-            "weights": encoder.weights_hash,
+            **self.clip.identity,
             "vector": vector.fingerprint(),
             "data": drawn.images_of(self.suite).version(task, split),
             "images": len(images.y),

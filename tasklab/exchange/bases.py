@@ -8,13 +8,15 @@ checkpoint's; where it has none, that of the published weights.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from tasklab.errors import TasklabError, abridged
 from tasklab.exchange import importing, reading
@@ -30,9 +32,24 @@ def clip_of(
     base: Path | str, model: str, *, texts: bool = True, device: torch.device | str = "cpu"
 ) -> Clip:
     """Return a model with the weights of a checkpoint; `texts` as of `network`."""
-    made = network(base, model, texts=texts)
-    entry = dataclasses.replace(spec(model), text=hasattr(made, "token_embedding"))
-    return loading.as_clip(entry, made, device=device)
+    found, made = importing.base_of(base, model), network(base, model, texts=texts)
+    texts = hasattr(made, "token_embedding")
+    beside = _beside(made.state_dict(), model, texts) if found.text or found.buffers else ""
+    clip = loading.as_clip(dataclasses.replace(spec(model), text=texts), made, device=device)
+    return dataclasses.replace(clip, beside=beside)
+
+
+def _beside(own: Mapping[str, Tensor], model: str, texts: bool) -> str:
+    """Return the hash of what a network has beside theta_0; empty if it is as published."""
+    theta0 = {f"{_IMAGES if texts else ''}{name}" for name in reading.shapes(model)}
+    others = {n: x for n, x in own.items() if n not in theta0 and x.is_floating_point()}
+    with contextlib.suppress(TasklabError):  # the published weights may not be here
+        if loading.locate(model, fetch=False) is not None:
+            made = loading.both_towers(model) if texts else loading.load(model).encoder.module
+            published = made.state_dict()
+            if all(torch.equal(x.float(), published[name].float()) for name, x in others.items()):
+                return ""
+    return importing.hash_of(others, model)
 
 
 def network(base: Path | str, model: str, *, texts: bool = True) -> nn.Module:

@@ -114,7 +114,8 @@ def _is_of(config: Mapping[str, Any], run: Artifact, configs: Sequence[Mapping[s
     own = run.config
     task = own["task"]
     if config["method"] == "pretrained":
-        same = (config["weights"], config["suite"]) == (own["weights"], own["suite"])
+        told = ("weights", "beside", "suite")
+        same = all(config.get(name) == own.get(name) for name in told)
         if own["suite"] == "own":  # the name stands for any folder: the run's records tell which
             mine = [one["data"][task] for one in configs if one["runs"].get(task) == own]
             same = same and config["data"].get(task) in mine

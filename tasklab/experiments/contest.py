@@ -346,7 +346,7 @@ def _identity(lab: Lab, tasks: Sequence[str]) -> dict[str, Any]:
     data = drawn.images_of(lab.suite)
     return {
         "algorithm": CACHE_VERSION,
-        "weights": lab.clip.encoder.weights_hash,
+        **lab.clip.identity,
         "model": [lab.parameters.model, lab.parameters.init],
         "tasks": {
             task: {

@@ -44,7 +44,7 @@ def solved(bench: Bench, name: str) -> Artifact:
         "metric": LEAST[name],
         "effort": effort(bench, LEAST[name]),
         "images": lab.scale.counts.get("val"),
-        "weights": lab.clip.encoder.weights_hash,
+        **lab.clip.identity,
         "vectors": {task: vector.fingerprint() for task, vector in bench.vectors.items()},
         "heads": [TaskVector({"head": head.weight}).fingerprint() for head in heads],
         "data": [data.version(task, s) for task in bench.tasks for s in ("train", "val")],

@@ -196,7 +196,7 @@ def _config(trial: Trial, measure: Callable, **key: Any) -> dict[str, Any]:
         "experiment": trial.experiment,
         "method": method,
         "suite": lab.suite.name,
-        "weights": lab.clip.encoder.weights_hash,
+        **lab.clip.identity,
         "runs": {t: lab.identity(t, method, trial.seed) for t in tuned},
         "data": {
             t: [data.version(t, s) for s in ("val", "test")]

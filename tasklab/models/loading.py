@@ -47,6 +47,14 @@ class Clip:
     #: Whether the features and those of texts are compared by their angle, as CLIP does, or by
     #: their inner product, as T5 does with its output embedding.
     cosine: bool = True
+    #: Hash of the text tower and the running statistics, where a checkpoint has others.
+    beside: str = ""
+
+    @property
+    def identity(self) -> dict[str, str]:
+        """All that keys of results hold of the model."""
+        known = {"weights": self.encoder.weights_hash}
+        return known | {"beside": self.beside} if self.beside else known
 
     def __repr__(self) -> str:
         encoder, text = self.encoder, "no text tower" if self.text is None else "text tower"

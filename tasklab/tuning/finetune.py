@@ -67,7 +67,7 @@ def identity(config: FineTune, clip: Clip, tasks: Suite | None = None) -> dict[s
         "classes": list(task.classes),
         "prompts": task.prompts(),
         "data": data.version(config.task, "train"),
-        "weights": clip.encoder.weights_hash,
+        **clip.identity,
         "algorithm": CACHE_VERSION,
         **data.identity(config.task),
     }

@@ -179,7 +179,7 @@ def _solve(probe: Probe, features: Tensor, labels: Tensor, classes: int, lr: flo
 
 def _images(clip: Clip, suite: Suite, task: str, split: str = "train") -> dict[str, str]:
     data = drawn.images_of(suite).version(task, split)
-    return {"weights": clip.encoder.weights_hash, "data": data}
+    return {**clip.identity, "data": data}
 
 
 def _features(
