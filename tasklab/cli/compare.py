@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json as writer
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -173,26 +174,29 @@ def _write(
     if asked:
         result = experiments.contest.merged(lab, vectors, method, best)
     options = {"alpha": best.alpha} | ({} if best.option is None else {rule.searched: best.option})
-    if into is not None:
-        encoder, base = lab.clip.encoder, str(lab.base or f"{p.model} ({p.init})")
-        about: dict[str, Any] = {"method": best.name, "title": best.title, "paper": rule.paper}
-        about |= {"base": base, "options": options, "vectors": rows}
-        about |= {"weights": encoder.weights_hash}
-        theta = result.apply(encoder.params)
-        with exchange.publishing.written(into, theta, encoder, about, lab.base):
-            pass
-    if target := targets.get("--merged"):
-        exchange.merged.write(target, result, sources, {"method": best.name, "options": options})
-    if target := targets.get("--csv"):
-        import pandas as pd
+    with contextlib.ExitStack() as stack:
+        if into is not None:  # it is the last to be there: a command that is killed can be repeated
+            encoder, base = lab.clip.encoder, str(lab.base or f"{p.model} ({p.init})")
+            told: dict[str, Any] = {"method": best.name, "title": best.title, "paper": rule.paper}
+            told |= {"base": base, "options": options, "vectors": rows}
+            told |= {"weights": encoder.weights_hash}
+            theta = result.apply(encoder.params)
+            written = exchange.publishing.written(into, theta, encoder, told, lab.base)
+            stack.enter_context(written)
+        if target := targets.get("--merged"):
+            made = {"method": best.name, "options": options}
+            exchange.merged.write(target, result, sources, made)
+        if target := targets.get("--csv"):
+            import pandas as pd
 
-        text = pd.DataFrame(book.contest.rows(found)).to_csv(index=False, lineterminator="\n")
-        atomic.write(target, text)
-    images = {t: {s: lab.evaluator.count(t, s) for s in ("val", "test")} for t in found.tasks}
-    about = {"model": p.model, "suite": p.suite, "vectors": rows, "images": images}
-    about["written"] = [*map(str, targets.values()), *([str(into.place)] if into else [])]
-    about |= {"provenance": lab.provenance(), "memory": gib(_peak(lab.device))}
-    atomic.write(targets["--out"], book.contest.page(found, about))
+            text = pd.DataFrame(book.contest.rows(found)).to_csv(index=False, lineterminator="\n")
+            atomic.write(target, text)
+        images = {t: {s: lab.evaluator.count(t, s) for s in ("val", "test")} for t in found.tasks}
+        about: dict[str, Any] = {"model": p.model, "suite": p.suite, "vectors": rows}
+        about["written"] = [*map(str, targets.values()), *([str(into.place)] if into else [])]
+        about |= {"provenance": lab.provenance(), "memory": gib(_peak(lab.device))}
+        page = book.contest.page(found, about | {"images": images})
+        atomic.write(targets["--out"], page)
     return about["written"]
 
 

@@ -212,7 +212,8 @@ def write(
     }
     with explained(path.parent, "write to", "--out"):
         places.check_free(path)
-        with atomic.replacing(path) as draft, model or contextlib.nullcontext():
+        # the vector first: one that is there is replaced if this is killed and repeated
+        with model or contextlib.nullcontext(), atomic.replacing(path) as draft:
             write_tensors(vector, draft, {"format": "pt", "tasklab": canonical(about)})
 
 

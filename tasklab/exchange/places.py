@@ -5,6 +5,7 @@ A command looks here before it imports torch, so that a wrong name is an error w
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import tempfile
 from collections.abc import Iterable
@@ -55,11 +56,21 @@ def target(place: Path, model: str | None = None) -> Target:
             f"{' or '.join(_FILES)} for open_clip, or a folder for transformers."
         )
     empty = made.folder and place.is_dir() and not any(place.iterdir())
-    for one in (place, *(() if made.folder else made.beside.values())):
+    others = () if made.folder or _is_left(made) else made.beside.values()
+    for one in (place, *others):
         if (one.exists() or one.is_symlink()) and not empty:
             raise TasklabError(f"{one} is there already: remove it, or choose another {OPTION}.")
     _check_parent(place, OPTION)
     return made
+
+
+def _is_left(made: Target) -> bool:
+    """Return whether there is a card of a model that is not: its writer was killed."""
+    if any(made.place.with_suffix(suffix).exists() for suffix in _FILES):
+        return False
+    with contextlib.suppress(OSError, ValueError):
+        return '"file_sha256"' in made.beside["card"].read_text("utf-8")
+    return False
 
 
 def check_clip(model: str) -> None:

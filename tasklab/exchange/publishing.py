@@ -88,7 +88,7 @@ def written(
                 atomic.write(draft / places.CARD, card(into, encoder, about, digest))
                 yield
             return
-        with ExitStack() as drafts:  # the model is the last that gets its name
+        with ExitStack() as drafts:  # the card is the first that gets its name, the model the last
             draft = drafts.enter_context(atomic.replacing(into.place))
             if into.place.suffix == ".pt":
                 plain = {name: x.detach().cpu().clone() for name, x in tensors.items()}
@@ -96,10 +96,11 @@ def written(
                     torch.save(plain, stream)
             else:
                 write_tensors(tensors, draft, _header(about))
-            beside = {"card": card(into, encoder, about, file_sha256(draft))}
+            beside = {}
             if spec(encoder.name).shipped:
                 settings = shipped.config(spec(encoder.name).shipped_as)
                 beside["settings"] = json.dumps(settings, indent=1)
+            beside["card"] = card(into, encoder, about, file_sha256(draft))
             for what, text in beside.items():
                 one = drafts.enter_context(atomic.replacing(into.beside[what]))
                 one.write_text(text, "utf-8")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import glob
+import itertools
 import json
 import shutil
 import time
@@ -22,6 +23,7 @@ import filelock
 from tasklab.storage import atomic
 
 _LOCK, _FILES = ".lock", ".files.json"
+_NEW, _GONE = ".new", ".gone"  # before the name of a room that is made, or removed
 _OLD = 3600  # seconds after which a room without a lock counts as left: older versions made such
 
 
@@ -33,7 +35,7 @@ def room(parent: Path, prefix: str, files: Iterable[Path] = ()) -> Iterator[Path
     """
     sweep(parent, prefix)
     place = parent / f"{prefix}{uuid.uuid4().hex[:8]}"
-    draft = place.with_name(f".new{place.name}")  # no room before its lock is held
+    draft = place.with_name(f"{_NEW}{place.name}")  # no room before its lock is held
     draft.mkdir(mode=0o700)
     lock = filelock.FileLock(draft / _LOCK)
     try:
@@ -44,17 +46,18 @@ def room(parent: Path, prefix: str, files: Iterable[Path] = ()) -> Iterator[Path
         yield place
     finally:
         for one in (draft, place):
-            shutil.rmtree(one, ignore_errors=True)
+            _remove(one)
         lock.release()
 
 
 def sweep(parent: Path, prefix: str) -> list[Path]:
     """Remove rooms that no living process has, with the drafts of their files; return all of it."""
     left, busy = {}, set()
-    for place in parent.glob(f"{glob.escape(prefix)}*"):
+    patterns = (f"{before}{glob.escape(prefix)}*" for before in ("", _NEW, _GONE))
+    for place in itertools.chain.from_iterable(map(parent.glob, patterns)):
         if place.is_dir() and not place.is_symlink():
             files = _files_of(place)
-            if _is_left(place):
+            if place.name.startswith(_GONE) or _is_left(place):
                 left[place] = files
             else:
                 busy |= files
@@ -63,10 +66,18 @@ def sweep(parent: Path, prefix: str) -> list[Path]:
         written = map(Path, files - busy)
         named = ((one.parent, f".{glob.escape(one.name)}.*{atomic.PARTIAL}") for one in written)
         drafts = [draft for folder, pattern in named for draft in folder.glob(pattern)]
-        for one in (*drafts, place):
-            atomic.remove(one)
-            removed.append(one)
+        for draft in drafts:
+            atomic.remove(draft)
+        _remove(place)
+        removed += [*drafts, place]
     return removed
+
+
+def _remove(place: Path) -> None:
+    """Remove a room, which is none from the first moment on: a kill leaves no room without lock."""
+    gone = place.with_name(f"{_GONE}{place.name.removeprefix(_GONE)}")
+    with contextlib.suppress(OSError):  # another process has just removed it
+        shutil.rmtree(place.rename(gone), ignore_errors=True)
 
 
 def _files_of(place: Path) -> set[str]:

@@ -197,7 +197,21 @@ def write_tensors(
     file.touch()
     usual = file.stat().st_mode
     safetensors.torch.save_file(own, file, metadata=header)
+    if header is not None:
+        _in_order(file)
     file.chmod(usual)  # safetensors leaves a file that only its owner can read
+
+
+def _in_order(file: Path) -> None:
+    """Sort a file's texts: safetensors writes them in another order in each process."""
+    with file.open("r+b") as stream:
+        size = int.from_bytes(stream.read(8), "little")
+        about = json.loads(stream.read(size))
+        about["__metadata__"] = dict(sorted(about["__metadata__"].items()))
+        text = json.dumps(about, separators=(",", ":"), ensure_ascii=False).encode()
+        if len(text) <= size:
+            stream.seek(8)
+            stream.write(text.ljust(size))
 
 
 def text_sha256(value: Mapping[str, Any]) -> str:

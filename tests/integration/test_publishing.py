@@ -1,5 +1,6 @@
 """Merged models that commands write compute in open_clip and transformers what they do here."""
 
+import contextlib
 import json
 import re
 
@@ -13,6 +14,7 @@ from tasklab.__main__ import main
 from tasklab.analyses import merging
 from tasklab.models import loading
 from tasklab.models.encoder import math_attention
+from tasklab.storage import atomic
 from tasklab.storage.checksums import file_sha256
 from tests.vectors import noise
 
@@ -160,6 +162,36 @@ def test_a_full_disk_leaves_neither_vector_nor_model(merge, tmp_path, monkeypatc
         assert "Free some space" in capsys.readouterr().err
         assert {one.name for one in tmp_path.iterdir()} == names
         assert first.read_bytes() == before
+
+
+@pytest.mark.parametrize("suffix", [".safetensors", ".pt"])
+def test_ended_between_two_files_the_same_command_goes_on(merge, tmp_path, monkeypatch, suffix):
+    words = ["--method", "average", "--out", "m.safetensors", "--model-out", f"edited{suffix}"]
+    words = ["merge", "a.safetensors", "b.safetensors", "--model", MODEL, *words]
+    written = ["m.safetensors", "edited.md", "edited.json", f"edited{suffix}"]  # in this order
+    publish = atomic.publish
+
+    def contents():
+        return {one: (tmp_path / one).read_bytes() for one in written if (tmp_path / one).exists()}
+
+    assert merge(MODEL, *words[5:]) == 0
+    whole = contents()
+    for place, name in enumerate(written):
+        for one in written:
+            (tmp_path / one).unlink()
+
+        def stopped(draft, path, name=name):
+            if path.name == name:
+                raise SystemExit(137)
+            publish(draft, path)
+
+        with monkeypatch.context() as patched, contextlib.suppress(SystemExit):
+            patched.setattr(atomic, "publish", stopped)
+            main(words)
+        assert [*contents()] == written[:place]
+        assert main(words) == 0
+        assert contents() == whole
+    assert main(words) == 2  # what is whole stays
 
 
 def test_a_tangent_vector_makes_no_checkpoint(merge, tmp_path, capsys):

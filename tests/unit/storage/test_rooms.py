@@ -24,6 +24,27 @@ with rooms.room(here, ".merge-", [here / sys.argv[2]]) as place:
 """
 
 
+STEPS = """
+import os, signal, sys
+from pathlib import Path
+from tasklab.storage import rooms
+left, here = int(sys.argv[2]), Path(sys.argv[1])
+WRITES = os.O_WRONLY | os.O_RDWR
+
+def counted(event, args):
+    global left
+    writes = event == "open" and isinstance(args[2], int) and args[2] & WRITES
+    if writes or event in ("os.mkdir", "os.rename", "os.remove", "os.rmdir"):
+        left -= 1
+        if not left:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+sys.addaudithook(counted)
+with rooms.room(here, ".merge-", [here / "vector"]) as place:
+    (place / "half").write_bytes(b"x")
+"""
+
+
 @pytest.fixture
 def started():
     running = []
@@ -55,6 +76,20 @@ def test_what_a_killed_process_left_goes_and_what_a_living_one_has_stays(tmp_pat
     (draft,) = [name for name in now if name.endswith(".partial")]
     assert draft.startswith(".two.") and living.poll() is None
     assert {one.name for one in tmp_path.iterdir()} == now
+
+
+@pytest.mark.skipif(os.name == "nt", reason="kills by a signal")
+def test_killed_before_any_step_the_next_one_leaves_nothing(tmp_path):
+    for step in range(1, 30):
+        words = [sys.executable, "-c", STEPS, str(tmp_path), str(step)]
+        if (code := subprocess.run(words).returncode) != -signal.SIGKILL:
+            break
+        for one in tmp_path.glob(".new*"):  # it may have no lock yet: as if an hour ago
+            os.utime(one, (0, 0))
+        with room(tmp_path, ".merge-"):
+            pass
+        assert not [*tmp_path.iterdir()], step
+    assert code == 0 and step > 8
 
 
 def test_a_room_without_a_lock_goes_when_it_is_old(tmp_path):
