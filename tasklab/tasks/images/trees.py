@@ -26,6 +26,7 @@ SPLITS = {
 }
 _WORD = re.compile(rf"(?:^|[-_./\s])({'|'.join(SPLITS)})(?=[-_./\s]|$)", re.IGNORECASE)
 _NAMES_SPLIT = re.compile(rf"{_WORD.pattern}|split", re.IGNORECASE)
+_FOLD = re.compile(r"(?:k?[-_ ]?folds?|cv|splits?|partitions?)[-_ ]*(?:\d+|[a-e])", re.IGNORECASE)
 _PLAIN = re.compile(rf"({'|'.join(SPLITS)})(?:sets?|data|images?|imgs?)?")
 _FILLERS = {"set", "data", "dataset", "image", "images", "img", "imgs", "split", "folder", "files"}
 # What systems and programs keep for themselves, besides all that begins with a dot.
@@ -77,6 +78,7 @@ def by_class(root: Path, *, nested: bool = False) -> Splits:
     if any(split_named(one.name) for one in inside) or len({named[one] for one in inside}) > 1:
         _check_splits(root, named, inside)
         return {str(named[one]): images for one, images in inside.items()}
+    _check_folds(root, folders)
     if splits := _splits_within(root, folders):
         return splits
     images = class_folders(root, nested=nested)
@@ -140,6 +142,20 @@ def _check_splits(
     if odd := [one for one in inside if one.name.lower() not in SPLITS]:
         told = ", ".join(f"{one.name}/ as {named[one]}" for one in odd)
         tell(f"{root}: {told} is read, after the words in the names.")
+
+
+def _check_folds(root: Path, folders: Sequence[Path]) -> None:
+    """Raise if folders are called fold1, fold2, ... and have the same folders of images in each."""
+    filled = [folder for folder in folders if count(folder, 1)]
+    if len(filled) > 1 and all(_FOLD.fullmatch(folder.name) for folder in filled):
+        inside = [[one.name for one in folders_in(folder) if count(one, 1)] for folder in filled]
+        if len(inside[0]) > 1 and all(one == inside[0] for one in inside):
+            raise TasklabError(
+                f"{root} has the same folders ({abridged(inside[0], 4)}) in each of "
+                f"{abridged((one.name for one in filled), 4)}, which look like folds and not like "
+                "classes: give one of them, or put the images of some into train and of others "
+                "into test, with one folder for each class."
+            )
 
 
 def _splits_within(root: Path, classes: Sequence[Path]) -> Splits:
@@ -230,15 +246,25 @@ def _read(root: Path, classes: Mapping[Path, Sequence[Path]], nested: bool = Fal
         beside = [Path(e.path) for e in around if e.name.lower().endswith(SUFFIXES)]
     _tell_unread(root, unread, "in folders of classes are no images that can be read")
     if inner and not nested:
-        tell(
-            f"{root}: folders within a class are read as parts of it ("
-            f"{abridged(sorted(inner), 4)}). If they are the classes, put them beside each other."
-        )
+        _tell_parts(root, sorted(members), sorted(inner))
     _tell_unread(root, beside, "lie beside the folders of classes and are not read")
     names = sorted(members)
     labels = [label for label, name in enumerate(names) for _ in members[name]]
     files = [file for name in names for file in sorted(members[name])]
     return image_files(files, labels, names, seen=True)
+
+
+def _tell_parts(root: Path, classes: Sequence[str], inner: Sequence[str]) -> None:
+    parts: dict[str, set[str]] = {name: set() for name in classes}
+    for name in inner:
+        parts[name.split("/")[0]].add(name.split("/")[1])
+    (first, *others), advice = parts.values(), "put them beside each other"
+    told = f"folders within a class are read as parts of it ({abridged(inner, 4)})"
+    if len(first) > 1 and all(one == first for one in others):  # of domains, or of views
+        told = f"the classes are {abridged(classes, 4)}, and each has {abridged(sorted(first), 4)}"
+        told += ", which are read as parts of it"
+        advice = f"give {classes[0]} or another of those folders, or join those of equal names"
+    tell(f"{root}: {told}. If they are the classes, {advice}.")
 
 
 def _is_image(entry: os.DirEntry[str]) -> bool:

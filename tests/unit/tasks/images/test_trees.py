@@ -62,6 +62,29 @@ def test_splits_that_are_not_read_are_told(tmp_path, caplog):
     assert "test has no images" in caplog.text
 
 
+@pytest.mark.parametrize("inner", ["", "train/", "images/"])
+@pytest.mark.parametrize(
+    "names", [("fold0", "fold1"), ("Fold A", "Fold B"), ("split_1", "split_2")]
+)
+def test_folds_of_the_same_classes_are_refused(names, inner, tmp_path):
+    images(*(tmp_path / fold / f"{inner}{name}" for fold in names for name in PETS))
+    if inner == "images/":  # one folder in each is none of several classes
+        assert found(tmp_path) == {"all": dict.fromkeys(names, 4)}
+        return
+    if inner:
+        images(*(tmp_path / fold / "test" / name for fold in names for name in PETS))
+    refuses(f"in each of {names[0]}, {names[1]}, which look like folds", found, tmp_path)
+
+
+def test_the_same_folders_in_each_class_are_told(tmp_path, caplog):
+    images(*(tmp_path / domain / name for domain in ("photo", "sketch") for name in PETS))
+    assert found(tmp_path) == {"all": {"photo": 4, "sketch": 4}}
+    assert "the classes are photo, sketch, and each has cat, dog" in caplog.text
+    images(tmp_path / "photo" / "cow")  # parts that differ
+    assert found(tmp_path) == {"all": {"photo": 6, "sketch": 4}}
+    assert "photo/cat, photo/cow" in caplog.records[-1].message
+
+
 def test_names_with_other_words_are_told(tmp_path, caplog):
     images(*(tmp_path / s / n for s in ("train", "val", "test_set", "old") for n in PETS))
     assert found(tmp_path) == dict.fromkeys(("test", "train", "val"), PETS)
@@ -171,12 +194,6 @@ def test_images_of_the_test_that_are_trained_on_are_told(kind, tmp_path, caplog)
     assert record.levelno == logging.WARNING
     same = int(record.args[1])
     assert same == 3 if kind == "files" else 1 < same < size
-
-
-def test_folders_within_classes_are_told(tmp_path, caplog):
-    images(*(tmp_path / fold / name for fold in ("fold1", "fold2") for name in PETS))
-    assert found(tmp_path) == {"all": {"fold1": 4, "fold2": 4}}
-    assert "(fold1/cat, fold1/dog, fold2/cat, fold2/dog)" in caplog.text
 
 
 def test_classes_are_the_same_if_only_writing_differs(tmp_path, caplog):
