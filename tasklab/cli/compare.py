@@ -72,6 +72,7 @@ def compare(
     targets = {name: path(name, one) for name, one in named if one}
     if len({target.resolve() for target in targets.values()}) < len(targets):
         raise TasklabError(f"{' and '.join(targets)} must be different files.")
+    rooms.sweep(targets["--out"].parent, by_words.ROOM)
     for name, target in targets.items():
         places.check_target(name, target)
     if merged:
@@ -87,7 +88,7 @@ def compare(
     if into is not None and model:  # before vectors are read
         exchange.publishing.check_model(into, model, given.get("init") or "pretrained", base)
     drafts = [*targets.values(), *([into.place, *into.beside.values()] if into else [])]
-    with rooms.room(targets["--out"].parent, ".merge-", drafts) as room:
+    with rooms.room(targets["--out"].parent, by_words.ROOM, drafts) as room:
         sources = by_words.sources_of(vector, given, base, room, heads=True)
         method = sources[0].method
         of_task = _by_task(sources, own, given)

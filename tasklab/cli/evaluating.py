@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as writer
+from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
@@ -12,7 +13,7 @@ from tasklab import experiments
 from tasklab.cli import vectors as by_words
 from tasklab.cli.parsing import Given, settings
 from tasklab.cli.runs import checked, suite_of
-from tasklab.errors import choose, real
+from tasklab.errors import TasklabError, choose, real, shown
 from tasklab.progress import shared, tell
 
 Term = Annotated[tuple[str, ...], tyro.conf.arg(metavar="VECTOR[:COEFFICIENT]")]
@@ -102,5 +103,8 @@ def _term(word: str) -> tuple[str, float]:
     try:
         coefficient = float(number)
     except ValueError:
+        if colon and Path(name).exists() and not Path(word).exists():
+            problem = f"a coefficient is a number such as 0.3, not {shown(number)}"
+            raise TasklabError(f"{word}: {problem}.") from None
         return word, 1.0
     return (name, real("a coefficient", coefficient, -1e6, 1e6)) if colon else (word, 1.0)

@@ -80,6 +80,7 @@ def merge(
         options["alpha"] = real("--alpha", alpha, -math.inf)
     if search and options:
         raise TasklabError(f"--search chooses {', '.join(options)}: leave one of the two out.")
+    rooms.sweep(target.parent, by_words.ROOM)  # also where what was killed is whole, and refused
     places.check_free(target, [by_words.named(word)[1] for word in vector])
     into = None if model_out is None else places.target(path("--model-out", model_out), model_name)
     if into is not None and into.place.absolute() == target.absolute():
@@ -98,7 +99,7 @@ def merge(
         if base is None and (chosen.needs or search):
             models.loading.locate(model_name, init, fetch=False)
     written = [target] if into is None else [target, into.place, *into.beside.values()]
-    with rooms.room(target.parent, ".merge-", written) as room:
+    with rooms.room(target.parent, by_words.ROOM, written) as room:
         sources = by_words.sources_of(vector, given, base, room, heads=search)
         weights, first = exchange.merged.together(sources), sources[0]
         by_words.check_into(into, first, given, base)

@@ -26,6 +26,7 @@ from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, Pri
 from tasklab.cli import COMMANDS
 from tasklab.errors import TasklabError, shown, unknown
 from tasklab.experiments.parameters import Parameters
+from tasklab.storage import termination
 
 CONFIG = (
     tyro.conf.DisallowNone,
@@ -147,7 +148,7 @@ def call(command: str, words: Sequence[str]) -> int | None:
             told = f"{about.summary}\n\nExample: {prog} {about.example}"
             run = tyro.cli(_asked(function), prog=prog, description=told, args=[*words], **_TYRO)
     except SystemExit as end:
-        if not end.code:
+        if not end.code or isinstance(end, termination.Terminated):
             raise
         raise _mistake(command, function, words) from None
     return run()

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from tasklab.exchange.places import Target
     from tasklab.experiments import Lab
 
+ROOM = ".merge-"  # begins the names of working folders beside what is written
 _ALIKE = 0.8  # cosine of two vectors that mostly lead to a common start
 
 

@@ -31,8 +31,8 @@ def around(stored: Any) -> list[str]:
     if others:
         taken = f"those in {shown(place)} are read" if place else "they are not read"
         notes.append(
-            f"it has other weights in {abridged(map(shown, others))}, perhaps averaged ones: "
-            f"{taken}. If others are meant, save them alone"
+            f"it has other weights in {abridged(map(shown, others))}: {taken}. If others are "
+            "meant, save them alone"
         )
     if state_dicts.averaged(place):
         notes.append(f"its weights, in {shown(place)}, are averaged over training")

@@ -7,7 +7,7 @@ lab = Lab(Parameters(model="vitb32"), own=[pets, own.from_hub("user/name")])
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from tasklab import errors
@@ -17,6 +17,7 @@ from tasklab.tasks.images.formats import Split
 from tasklab.tasks.suites import Source, Task, check_differ, check_name
 from tasklab.tasks.wording import Words, by_order, read, words_for
 
+Templates = Sequence[str | Callable[[str], str]] | str
 TEMPLATES = ("a photo of a {}.", "a photo of the {}.")
 
 
@@ -24,7 +25,7 @@ def from_folder(
     path: Path | str,
     *,
     name: str | None = None,
-    templates: Sequence[str] | str = TEMPLATES,
+    templates: Templates = TEMPLATES,
     classes: Words | None = None,
 ) -> Task:
     """Return a task whose images are in a folder.
@@ -37,7 +38,7 @@ def from_folder(
 
     Args:
         name: Of the task; `None` is the folder's name.
-        templates: One or more prompts with one `{}` each, for the class name.
+        templates: One or more prompts with one `{}` each, for the class name, or functions of it.
         classes: Names to write into the prompts: a list in the alphabetical order of the folders,
             if there is but one such order, or a mapping from folders to names; `None` is the
             folders' names, with spaces instead of `_`.
@@ -55,7 +56,7 @@ def from_hub(
     repository: str,
     *,
     name: str | None = None,
-    templates: Sequence[str] | str = TEMPLATES,
+    templates: Templates = TEMPLATES,
     classes: Words | None = None,
     config: str | None = None,
     revision: str | None = None,
@@ -68,7 +69,7 @@ def from_hub(
         repository: `owner/name`. Its files must be parquet, on its main branch or in the copy that
             the hub makes of data sets in other formats; its scripts are not run.
         name: Of the task; `None` is the repository's name without the owner.
-        templates: One or more prompts with one `{}` each, for the class name.
+        templates: One or more prompts with one `{}` each, for the class name, or functions of it.
         classes: Names to write into the prompts, in the order of the labels, or a mapping from
             labels or the data set's own names; `None` is these names.
         config: Which of its configurations, if it has several.
@@ -110,7 +111,7 @@ def _task(
     folder: Path,
     splits: Mapping[str, Split],
     name: str,
-    templates: Sequence[str] | str,
+    templates: Templates,
     classes: Words | None,
 ) -> Task:
     if not splits:
@@ -133,6 +134,8 @@ def _task(
         if pairs := by_order(own_names, classes, words):
             trees.tell(f"{folder}: the list classes= is in the order of: {abridged(pairs, 12)}.")
     check_differ(name, words, own_names)
+    if isinstance(templates, Iterable) and not isinstance(templates, str):  # CLIP's are functions
+        templates = [one("{}") if callable(one) else one for one in templates]
     prompts = errors.texts("templates", templates)
     return Task(name=name, classes=words, templates=prompts, stand_in_for="your own", source=source)
 

@@ -16,6 +16,7 @@ from tasklab.__main__ import main
 from tasklab.cli import COMMANDS, names, parsing
 from tasklab.experiments.parameters import Parameters
 from tasklab.models import loading, zoo
+from tasklab.storage import termination
 from tasklab.study import recording, results
 from tasklab.tasks import suites
 from tasklab.tuning import methods
@@ -46,6 +47,15 @@ from tasklab.tuning import methods
 def test_a_mistake_is_one_line(words, expected, capsys):
     assert main(words) == 2
     assert expected in one_line(capsys)
+
+
+def test_an_end_while_words_are_read_is_no_wrong_word(monkeypatch, capsys):
+    def ended(*_, **__):
+        raise termination.Terminated("asked to end")
+
+    monkeypatch.setattr(parsing.tyro, "cli", ended)
+    with pytest.raises(termination.Terminated):
+        parsing.call("list", ["models"])
 
 
 def test_processes_have_no_traceback():

@@ -101,6 +101,9 @@ def test_evaluate_adds_and_subtracts(files, encoder, capsys):
     own = [row for row in about["tasks"] if not row["control"]]
     assert about["mean"]["after"] == pytest.approx(sum(row["after"] for row in own) / len(own))
 
+    for number in ("0,3", "50%", "1/3", "\N{MINUS SIGN}0.5"):
+        assert main([*words[:3], f"a.safetensors:{number}"]) == 2
+        assert f"such as 0.3, not {number!r}" in capsys.readouterr().err
     few = ["--task", "Signs", "--task", "Places", "--task", "Signs"]
     once = json.loads(told([*words, *FEW, *few, "--json"], capsys))
     assert [row["task"] for row in once["tasks"]] == ["Signs", "Places"]

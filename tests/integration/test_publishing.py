@@ -191,7 +191,9 @@ def test_ended_between_two_files_the_same_command_goes_on(merge, tmp_path, monke
         assert [*contents()] == written[:place]
         assert main(words) == 0
         assert contents() == whole
+    (tmp_path / ".gone.merge-0").mkdir()  # killed after the last of them
     assert main(words) == 2  # what is whole stays
+    assert contents() == whole and not [*tmp_path.glob(".gone*")]
 
 
 def test_a_tangent_vector_makes_no_checkpoint(merge, tmp_path, capsys):

@@ -632,6 +632,8 @@ def test_a_folder_with_splits_and_names_of_ones_own(tmp_path):
             write(tmp_path / split / str(label) / f"{i}.png", label)
     made = own.from_folder(tmp_path, name="night", classes=["an owl", "a bat"], templates=["{}!"])
     assert (made.classes, made.templates) == (("an owl", "a bat"), ("{}!",))
+    like_clip = [lambda c: f"itap of a {c}.", "{}!"]
+    assert own.from_folder(tmp_path, templates=like_clip).templates == ("itap of a {}.", "{}!")
     parts = finding.plan(made, finding.find(made))
     assert [len(parts[k].rows) for k in ("train", "val", "test")] == [20, 6, 4]
     refuses("has 2 classes .0, 1., not 3", own.from_folder, tmp_path, classes=["a", "b", "c"])
