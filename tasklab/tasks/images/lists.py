@@ -69,7 +69,9 @@ def by_list(root: Path) -> Splits:
         return {}
     if rows and _by_folders(root, rows, found):
         parts = {part for one, _, _ in rows for part in one.relative_to(root).parts[:-1]}
-        if any(map(split_named, parts)) or not all(split for _, _, split in rows):
+        above = {one.parent.parent for one, _, _ in rows}
+        within = len(above) == 1 and root not in above  # which `by_class` does not look into
+        if any(map(split_named, parts)) or not (within or all(split for _, _, split in rows)):
             return {}
         rows = [(image, image.parent.name, split) for image, _, split in rows]  # lists tell splits
     return _splits(root, rows) if rows else {}
@@ -203,6 +205,8 @@ def _read(root: Path, file: Path, there: dict[str, list[Path]]) -> _List | None:
             f"{file} has {len(rows[0])} columns in its first rows and {len(rows[odd])} in row "
             f"{odd + 1 + headed}: write all alike."
         )
+    if headed and len(names) < len(rows[0]):
+        raise TasklabError(f"{file} names {len(names)} of its {len(rows[0])} columns: name all.")
     others = [one for one in range(len(rows[0])) if one != column]
     splits, words = _column_of_splits(file, rows, names, others)
     others = [one for one in others if one != splits]
@@ -210,7 +214,7 @@ def _read(root: Path, file: Path, there: dict[str, list[Path]]) -> _List | None:
         tell(f"{file} names images and no classes: it is not read.")
         return None
     label, named = _column_of_classes(file, rows, names, others)
-    if empty := [n for n, row in enumerate(rows) if not row[label].strip()]:
+    if empty := [n for n, row in enumerate(rows) if row[label].strip().lower() in ("", "nan")]:
         raise TasklabError(
             f"{file} has {len(empty):,} rows without a class, the first in line "
             f"{empty[0] + 1 + headed}: write them, or remove these rows."
@@ -222,10 +226,11 @@ def _read(root: Path, file: Path, there: dict[str, list[Path]]) -> _List | None:
 
 def _rows(file: Path) -> Iterator[list[str]]:
     with file.open(newline="", encoding="utf-8-sig") as stream:
-        head = next(filter(str.strip, stream), "")
-        stream.seek(0)
+        told = (line for line in stream if line[0] != "#" or not {*line}.isdisjoint(",;\t|"))
+        head = next(filter(str.strip, told), "")
         mark = max("\t;,|" if file.suffix.lower() == ".tsv" else ",;\t|", key=head.count)
-        for row in csv.reader(stream, delimiter=mark, skipinitialspace=True):
+        lines = itertools.chain([head], told)
+        for row in csv.reader(lines, delimiter=mark, skipinitialspace=True):
             if any(one.strip() for one in row):
                 yield row
 

@@ -45,6 +45,7 @@ def labels(root):
         ("images\\{0}.png,{2},{1}", "path,class_id,class_name"),  # a class by number and by word
         ('"pets/images/{0}.png", "{1}"', ""),
         ("/home/me/pets/images/{0}.png,{1}", "path,target"),
+        ("images/{0}.png,{1}", "# made by hand\nfile,label"),
     ],
 )
 def test_one_rule_reads_lists(form, head, tmp_path):
@@ -128,6 +129,8 @@ def test_images_that_no_row_names_are_told(tmp_path, caplog):
         (["0.png,cat", "1.png,dog", "9.png,cat"], "1 of 3 listed images are missing"),
         (["0.png,cat", "1.png,dog", "1.png,cat"], "more than once, such as .*1.png"),
         (["0.png,cat", "1.png,"], "1 rows without a class, the first in line 2"),
+        (["file,label", "0.png,cat", "1.png,NaN"], "1 rows without a class, the first in line 3"),
+        (["file,label", "0.png,cat,3", "1.png,dog,4"], "names 2 of its 3 columns"),
         (["file,a,b", "0.png,1,0", "1.png,0,1"], "which of a, b has their classes"),
         (["0.png,cat", "1.png,dog,3"], "2 columns in its first rows and 3 in row 2"),
         (["0.png,cat", "1.png,cat"], "one class, 'cat'"),
@@ -161,3 +164,19 @@ def test_a_list_beside_folders_of_classes(rows, says, tmp_path, caplog):
         return
     assert set(labels(tmp_path)["all"].values()) == {"a", "b"}
     assert says in caplog.text and bool(says) == bool(caplog.text)
+
+
+@pytest.mark.parametrize("column", ["label", "author"])
+def test_a_list_beside_a_folder_with_folders_of_classes(column, tmp_path):
+    for name in "ab":
+        images(tmp_path / "images" / name, "0", "1")
+    rows = [f"{name}/{n}.png,{name}" for name in "ab" for n in range(2)]
+    (tmp_path / "labels.csv").write_text("\n".join([f"file,{column}", *rows]))
+    expected = {f"images/{name}/{n}.png": name for name in "ab" for n in range(2)}
+    assert labels(tmp_path) == {"all": expected}
+    for name in "cd":  # parts of classes, of which the list tells something else
+        images(tmp_path / "two" / name / "x", "0")
+        images(tmp_path / "two" / name / "y", "1")
+    rows = [f"{name}/{part},{part}" for name in "cd" for part in ("x/0", "y/1")]
+    (tmp_path / "two" / "labels.csv").write_text("\n".join(["file,author", *rows]))
+    assert set(labels(tmp_path / "two")["all"].values()) == {"c", "d"}
