@@ -194,7 +194,8 @@ def seeds(name: str, value: object, most: int = MOST_SEEDS) -> tuple[int, ...]:
     >>> seeds("seeds", 3), seeds("seeds", [5])
     ((0, 1, 2), (5,))
     """
-    if not isinstance(value, Iterable) or isinstance(value, str | bytes):
+    listed = not isinstance(value, str | bytes) and getattr(value, "ndim", 1) > 0
+    if not (isinstance(value, Iterable) and listed):
         return tuple(range(whole(name, value, 1, most)))
     chosen: list[int] = []
     for one in value:  # which may have no end

@@ -73,6 +73,12 @@ def as_coefficient(value: Any, name: str = "a coefficient") -> float:
     return number
 
 
+def is_several(value: object) -> bool:
+    """Return whether a value is a list, an array or a tensor of numbers, and not one of them."""
+    listed = isinstance(value, Sequence) and not isinstance(value, str)
+    return listed or getattr(value, "ndim", 0) > 0
+
+
 def as_coefficients(values: object, name: str = "alphas") -> tuple[float, ...]:
     """Return coefficients as floats, or raise unless they are a list of numbers, at least one."""
     if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):

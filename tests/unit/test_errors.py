@@ -62,7 +62,7 @@ def test_numbers_seeds_and_lists_are_converted():
     assert errors.real("alpha", -2, -math.inf) == -2
     assert "between" not in refused(errors.real, math.nan, -math.inf)
     refused(errors.real, 1.5, 0, 1, words="of at least 0 and at most 1, not 1.5")
-    assert errors.seeds("seeds", "2") == (0, 1)
+    assert errors.seeds("seeds", "2") == (0, 1) == errors.seeds("seeds", np.array(2))
     assert errors.seeds("seeds", iter([3, "1"])) == (3, 1)
     for value in (10**9, 0, -1, "x", [], [1, 1], [2**63], [-1], [HUGE], None, range(2000)):
         refused(errors.seeds, value)

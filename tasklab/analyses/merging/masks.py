@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import torch
 from torch import Tensor
 
-from tasklab.analyses.finite import as_coefficient, as_coefficients
+from tasklab.analyses.finite import as_coefficient, as_coefficients, is_several
 from tasklab.analyses.merging.vectors import Vectors, by_tensor, listed, total
 from tasklab.errors import TasklabError, real, whole
 from tasklab.errors import seed as checked_seed
@@ -133,7 +133,7 @@ def consensus(
     agree, each = whole("agree", agree, 1), listed(vectors, 2)
     if agree > len(each):
         raise TasklabError(f"agree must be {len(each)} at most, as many as there are vectors.")
-    if isinstance(threshold, Sequence) and not isinstance(threshold, str):
+    if is_several(threshold):
         thresholds = as_coefficients(threshold, "threshold")
     else:
         thresholds = (as_coefficient(threshold, "threshold"),) * len(each)

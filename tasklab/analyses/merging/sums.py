@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from tasklab.analyses.finite import as_coefficient, as_coefficients
+from tasklab.analyses.finite import as_coefficient, as_coefficients, is_several
 from tasklab.analyses.merging.vectors import Vectors, by_tensor, listed, mean, total
 from tasklab.analyses.projections import natural
 from tasklab.errors import TasklabError
@@ -29,8 +29,8 @@ def average(vectors: Vectors, *, alpha: float = 1.0) -> TaskVector:
 def arithmetic(vectors: Vectors, *, alpha: float | Sequence[float] = 1.0) -> TaskVector:
     """Return the sum of the vectors, alpha sum_t tau_t (*Task Arithmetic*, arXiv:2212.04089)."""
     each = listed(vectors)
-    if not isinstance(alpha, Sequence) or isinstance(alpha, str):
-        return by_tensor(each, lambda _, tensors: total(tensors), alpha)
+    if not is_several(alpha):
+        return by_tensor(each, lambda _, tensors: total(tensors), as_coefficient(alpha, "alpha"))
     alphas = as_coefficients(alpha, "alpha")
     if len(alphas) != len(each):
         raise TasklabError(f"{len(each)} task vectors cannot have {len(alphas)} coefficients.")

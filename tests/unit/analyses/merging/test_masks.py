@@ -119,7 +119,8 @@ def test_consensus_by_hand_and_at_zero(cases):
     vectors = cases.single([3, 4, 1], [2, 0, 1], [1, 0, 1])
     assert cases.numbers(consensus(vectors, threshold=0.6)) == [0, 0, 0]
     assert cases.numbers(consensus(vectors, threshold=0.5)) == [6, 0, 3]
-    assert cases.numbers(consensus(vectors, threshold=[0.5, 9, 0.1])) == [6, 0, 3]
+    for each in ([0.5, 9, 0.1], torch.tensor([0.5, 9, 0.1])):
+        assert cases.numbers(consensus(vectors, threshold=each)) == [6, 0, 3]
     assert cases.numbers(consensus(vectors, threshold=0.5, agree=3)) == [0, 0, 3]
     vectors = cases.vectors(3)
     cases.assert_close(consensus(vectors, threshold=0, alpha=0.3), arithmetic(vectors, alpha=0.3))

@@ -1,5 +1,8 @@
 """Weighted sums, against the algebra of task vectors."""
 
+import numpy as np
+import torch
+
 from tasklab.analyses.merging import arithmetic, average, lines
 from tasklab.analyses.merging.sums import depths
 from tasklab.taskvector import TaskVector
@@ -10,7 +13,8 @@ def test_sums_are_those_of_the_algebra_by_depth(cases):
     a, b, c = cases.vectors(3)
     cases.assert_close(average([a, b, c]), (a + b + c) / 3)
     cases.assert_close(arithmetic([a, b, c], alpha=0.3), 0.3 * (a + b + c))
-    cases.assert_close(arithmetic([a, b], alpha=[0.5, -2]), 0.5 * a - 2 * b)
+    for alpha in ([0.5, -2], np.array([0.5, -2]), torch.tensor([0.5, -2])):
+        cases.assert_close(arithmetic([a, b], alpha=alpha), 0.5 * a - 2 * b)
     cases.assert_close(average({"one": a, "two": b}, alpha=2), a + b)
     a, b = cases.vectors(2)
     refuses("2 .* 3 coefficients", arithmetic, [a, b], alpha=[1, 2, 3])
