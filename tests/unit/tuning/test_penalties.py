@@ -9,7 +9,7 @@ from torch import nn
 
 from tasklab.experiments import Lab
 from tasklab.mini import clip as mini
-from tasklab.models import heads
+from tasklab.models import heads, loading
 from tasklab.models.loading import Clip, Encoder
 from tasklab.storage.store import Store
 from tasklab.tasks import drawn
@@ -32,7 +32,6 @@ SIZE, COUNT, TASK, OTHERS = 8, 40, "LandCover", ("Signs", "Places", "Scenes")
 RUN = FineTune(
     task=TASK, steps=8, batch_size=12, lr=0.02, warmup=2, weight_decay=0.1, checkpoint_every=1
 )
-OWN_OF = {"tau_jp": "linearized", "ortho_reg": "nonlinear", "off_diagonal": "nonlinear"}
 
 
 def clip_of():
@@ -89,29 +88,48 @@ def assert_slope(function, delta, name, gradient, rel=1e-5, step=1e-6):
     assert float((gradient * along).sum()) == pytest.approx(slope, rel=rel, abs=1e-6)
 
 
-@pytest.mark.parametrize("method", OWN_OF)
-def test_gradients_are_those_of_finite_differences(clip, method):
-    delta, x = change(clip), other_images()
-
-    def penalty(delta):
-        return penalties.measure(method, clip.encoder, delta, x, len(x))
-
-    found = penalty(delta)
-    assert found.value > 0
-    for name, gradient in found.gradients.items():
-        assert_slope(penalty, delta, name, gradient)
+def far_from_one(W):
+    G = W @ W.T if len(W) < W.shape[1] else W.T @ W
+    return (G - torch.eye(len(G))).norm()
 
 
-def test_tau_jp_is_the_mean_square_of_j_tau_in_parts_and_recomputed_too(clip):
-    delta, x = change(clip), other_images()
-    found = penalties.tangent_change(clip.encoder, delta, x)
-    jtau = tangent.jvp(clip.encoder, clip.encoder.params, delta, clip.encoder.preprocess(x)).jtau
-    assert float(found.value) == pytest.approx(float(jtau.square().sum(1).mean()), rel=1e-10)
-    for model, size in ((clip.encoder, 2), (memory.Recomputed(clip.encoder), 5)):
-        other = penalties.tangent_change(model, delta, x, size)
-        assert float(other.value) == pytest.approx(float(found.value), rel=1e-10)
-        for name, gradient in found.gradients.items():
-            torch.testing.assert_close(other.gradients[name], gradient, rtol=1e-9, atol=1e-12)
+def off_the_diagonal(W):
+    G = W.T @ W
+    return (G - torch.diag(G.diagonal())).square().sum()
+
+
+def slopes(f, at, d):
+    J = torch.func.jacrev(f)(at)
+    return sum(torch.tensordot(J[n], d[n], d[n].dim()) for n in d)
+
+
+WRITTEN = {  # as papers write them, for `torch.func`
+    "tau_jp": lambda f, at, d: slopes(f, at, d).square().sum(1).mean(),
+    "ortho_reg": lambda f, at, d: sum(far_from_one(W) for W in d.values() if W.dim() == 2),
+    "off_diagonal": lambda f, at, d: sum(
+        off_the_diagonal(W) for n, W in d.items() if ".resblocks." in n and W.dim() == 2
+    ),
+}
+
+
+@pytest.mark.parametrize("method", WRITTEN)
+def test_penalties_and_their_gradients_are_those_of_the_papers_equations(clip, method):
+    encoder, delta, images = clip.encoder, change(clip), other_images()
+    x, at = encoder.preprocess(images), {n: p.detach() for n, p in encoder.params.items()}
+    written = lambda d: WRITTEN[method](lambda p: encoder(p, x), at, d)  # noqa: E731
+    with loading.math_attention():
+        grads, value = torch.func.grad_and_value(written)(delta)
+    for model, size in ((encoder, 5), (encoder, 2), (memory.Recomputed(encoder), 5)):
+        found = penalties.measure(method, model, delta, images, size)
+        assert float(found.value) == pytest.approx(float(value), rel=1e-9)
+        for name, grad in grads.items():
+            own = found.gradients.get(name, torch.zeros_like(grad))
+            torch.testing.assert_close(own, grad, rtol=1e-8, atol=1e-11)
+    if method != "ortho_reg":  # of second or of fourth order in the change
+        tripled = {n: 3 * d for n, d in delta.items()}
+        tripled = penalties.measure(method, encoder, tripled, images, 5)
+        order = {"tau_jp": 2, "off_diagonal": 4}[method]
+        assert float(tripled.value) == pytest.approx(3**order * float(value), rel=1e-9)
 
 
 def test_orthogonal_columns_have_no_penalty_and_all_linear_layers_count(clip):
@@ -128,26 +146,13 @@ def test_orthogonal_columns_have_no_penalty_and_all_linear_layers_count(clip):
     assert float(penalties.off_diagonal(delta).value) == pytest.approx(2)
 
 
-def test_ortho_reg_is_the_frobenius_norm_of_the_smaller_side_less_the_identity(clip):
-    generator = torch.Generator().manual_seed(0)
-    shapes = {"tall": (5, 3), "wide": (2, 4), "bias": (3,), "kernel": (2, 1, 2, 2)}
-    delta = {n: torch.randn(s, generator=generator).double() for n, s in shapes.items()}
-    found = penalties.orthonormal(delta)
-    leaves = {n: delta[n].clone().requires_grad_() for n in ("tall", "wide")}
-    sides = leaves["tall"].T @ leaves["tall"], leaves["wide"] @ leaves["wide"].T
-    expected = sum((G - torch.eye(len(G))).norm() for G in sides)
-    expected.backward()
-    assert float(found.value) == pytest.approx(expected.item(), rel=1e-12)
-    assert found.gradients.keys() == leaves.keys()
-    for name, leaf in leaves.items():
-        torch.testing.assert_close(found.gradients[name], leaf.grad)
-    start = penalties.orthonormal({"w": torch.zeros(3, 4)})
+def test_ortho_reg_is_of_all_matrices_that_train_and_has_no_slope_at_its_ends(clip):
+    start = penalties.orthonormal({"w": torch.zeros(3, 4), "kernel": torch.ones(2, 1, 2, 2)})
     assert float(start.value) == pytest.approx(3**0.5) and not start.gradients["w"].any()
     end = penalties.orthonormal({"w": torch.eye(3)})
     assert float(end.value) == 0 and not end.gradients["w"].any()  # where a norm has no gradient
     every = penalties.orthonormal(change(clip)).gradients
     assert set(every) == {n for n, x in clip.encoder.params.items() if x.dim() == 2}
-    assert methods.TABLE["ortho_reg"].penalty == "orthonormal"
 
 
 def test_every_other_task_has_its_turn():
@@ -161,6 +166,19 @@ def test_every_other_task_has_its_turn():
         for step, x in zip(steps, seen, strict=True):
             assert torch.equal(x[0], images[OTHERS[step % 3]][step])
     assert list(penalties.turns((), data, order, range(2), 0, "cpu")) == [None, None]
+
+
+def test_what_is_read_once_is_of_other_tasks_or_of_the_reference(clip, monkeypatch):
+    data, load, asked = drawn.images_of(suite("mini")), drawn.DrawnImages.load, []
+
+    def told(self, *where, n, **_):
+        asked.append((*where, n))
+        return load(self, *where)
+
+    monkeypatch.setattr(drawn.DrawnImages, "load", told)
+    found = [penalties.known(m, clip.encoder, OTHERS, data) for m in ("tau_jp", "tak", "delta")]
+    assert asked == [*((task, "train", 128) for task in OTHERS), ("Objects", "val", 512)]
+    assert [one and bool(one.scales) for one in found] == [None, False, True]
 
 
 def test_keys_have_all_that_matters_and_of_other_methods_are_what_they_were(clip):
@@ -250,19 +268,101 @@ def test_factors_are_exact_for_one_layer_or_image():
         assert of(encoder, delta, x, draws=None) == pytest.approx(expected, rel=1e-10)
 
 
-def test_factors_of_tasks_are_added_as_in_equation_8():
-    encoder = stack(nn.Linear(12, 5), nn.Tanh(), nn.Linear(5, 3))
-    one, two = pictures(4), pictures(12, 1)
-    each = [kronecker.factors(encoder, [x], draws=None) for x in (one, two)]
-    both = kronecker.factors(encoder, [one, two], draws=None)
-    for name in ("1.weight", "3.weight"):
-        A = (each[0].inputs[name] + 3 * each[1].inputs[name]) / 4  # by numbers of images
-        torch.testing.assert_close(both.inputs[name], A)
-        B = each[0].outputs[name] + each[1].outputs[name]
-        torch.testing.assert_close(both.outputs[name], B)
-    delta = moved(encoder, ["3.weight"])
-    D = np.concatenate([delta["3.weight"].numpy(), np.zeros((3, 1))], 1).ravel()
-    assert float(both.penalty(delta)[0]) == pytest.approx(np.kron(B, A).dot(D).dot(D))
+class Tokens(nn.Module):
+    """Two tokens of an image, layers of each kind, and what is added to their outputs."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.ln, self.b = nn.Linear(6, 5), nn.LayerNorm(5), nn.Linear(5, 3, bias=False)
+        self.proj = nn.Parameter(torch.randn(3, 4))
+
+    def layers(self, x, *e):
+        x = x.reshape(len(x), 2, 6)
+        h = torch.tanh(self.a(x) + e[0])
+        s = self.ln(h) + e[1]
+        pooled = (self.b(s) + e[2]).mean(1)
+        return (x, nn.functional.layer_norm(h, (5,)), s, pooled), pooled @ self.proj + e[3]
+
+    def forward(self, x):
+        return self.layers(x, 0, 0, 0, 0)[1]
+
+
+def tokens():
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        encoder = Encoder.of(Tokens().double(), image_size=2)
+    object.__setattr__(encoder, "preprocess", lambda x: x)
+    with torch.no_grad():
+        encoder.params["ln.weight"].mul_(torch.arange(1, 6))
+    return encoder
+
+
+def by_layer(encoder, x):
+    """Return inputs (N, L, I), with a 1 for a bias, and the slopes (N, D, L, O) of outputs."""
+    zeros = [torch.zeros(len(x), *shape).double() for shape in ((2, 5), (2, 5), (2, 3), (4,))]
+    J = torch.func.jacrev(lambda *e: encoder.module.layers(x, *e)[1], tuple(range(4)))(*zeros)
+    own = torch.arange(len(x))
+    g = [one[own, :, own].reshape(len(x), 4, -1, one.shape[-1]).detach() for one in J]
+    reads = [one.detach().reshape(len(x), -1, one.shape[-1]) for one in
+             encoder.module.layers(x, *zeros)[0]]  # fmt: skip
+    reads[0] = torch.cat([reads[0], torch.ones(len(x), 2, 1)], 2)
+    return dict(zip(("a", "ln", "b", "proj"), zip(reads, g, strict=True), strict=True))
+
+
+def changes_of(delta):
+    """Return each linear layer's [dW db], outputs by inputs."""
+    first = torch.cat([delta["a.weight"], delta["a.bias"][:, None]], 1)
+    return {"a": first, "b": delta["b.weight"], "proj": delta["proj"].T}
+
+
+def tak(encoder, each, delta):
+    """tr(B D A D'), A the mean of tasks' by numbers of images, B their sum (equation 8)."""
+    tasks, total = [by_layer(encoder, x) for x in each], 0
+    for layer, D in changes_of(delta).items():
+        reads = torch.cat([task[layer][0] for task in tasks]).flatten(0, 1)
+        A = reads.T @ reads / len(reads)
+        B = sum(torch.einsum("ndlo,ndlp->op", g, g) / len(g) for _, g in (t[layer] for t in tasks))
+        total = total + torch.trace(B @ D @ A @ D.T)
+    return total + norms(tasks, delta)
+
+
+def norms(tasks, delta):
+    total = 0
+    for z, g in (task["ln"] for task in tasks):
+        for name, slopes in (("ln.weight", g * z[:, None]), ("ln.bias", g)):
+            total = total + ((slopes.sum(2) @ delta[name]) ** 2).sum() / len(g)
+    return total
+
+
+def ek_fac(encoder, x, delta):
+    """|S^(1/2) U_B' D U_A|^2, S the mean square of the images' gradients along U_B and U_A."""
+    task = by_layer(encoder, x)
+    total = norms([task], delta)
+    for layer, D in changes_of(delta).items():
+        reads, g = task[layer]
+        U = torch.linalg.eigh(torch.einsum("nli,nlj->ij", reads, reads))[1]
+        V = torch.linalg.eigh(torch.einsum("ndlo,ndlp->op", g, g))[1]
+        S = (V.T @ torch.einsum("ndlo,nli->ndoi", g, reads) @ U).square().sum(1).mean(0)
+        total = total + (S * (V.T @ D @ U).square()).sum()
+    return total
+
+
+def test_tak_and_ek_fac_are_those_of_dense_slopes_of_tokens():
+    encoder, each = tokens(), (pictures(4), pictures(36, 1))  # more than one pass has
+    delta = moved(encoder)
+    leaves = {n: x.clone().requires_grad_() for n, x in delta.items()}
+    for expected, made, x in (
+        (tak(encoder, each, leaves), kronecker.factors, each),
+        (ek_fac(encoder, each[1], leaves), kronecker.corrected, each[1]),
+    ):
+        value, found = made(encoder, x, draws=None).penalty(delta)
+        assert float(value) == pytest.approx(expected.item(), rel=1e-10)
+        slopes = torch.autograd.grad(expected, [*leaves.values()])
+        for name, slope in zip(leaves, slopes, strict=True):
+            torch.testing.assert_close(found[name], slope, rtol=1e-8, atol=1e-10)
+        drawn = np.mean([float(made(encoder, x, draws=3, seed=s).penalty(delta)[0])
+                         for s in range(20)])  # fmt: skip
+        assert drawn == pytest.approx(expected.item(), rel=0.15)
 
 
 def test_factors_are_of_all_layers_of_a_transformer():
@@ -303,28 +403,42 @@ def test_ek_fac_is_exact_along_each_pair_of_eigenvectors():
 
 
 @pytest.mark.parametrize("recompute", [False, True])
-def test_a_student_follows_its_teacher_and_not_the_other_way(clip, recompute):
-    encoder, a = clip.encoder, 0.7
-    config = run_of("delta")
+def test_a_step_of_delta_is_that_of_the_papers_losses(clip, recompute):
+    """Both losses written down for `torch.func`, of everything that a step computes."""
+    encoder, step = clip.encoder, 5
+    config, a = run_of("delta", penalty=0.3), distillation.coefficient(RUN.seed, step)
     head = heads.start("zero_shot", clip, suite("mini")[TASK], 0)
     delta, teacher = change(clip), {n: -x for n, x in change(clip, 0.02).items()}
     origin = {n: x.detach() for n, x in encoder.params.items()}
+    images, y = other_images(), torch.arange(5)
+    x, known = encoder.preprocess(images), kronecker.corrected(encoder, images)
+    f = lambda params: encoder(params, x)  # noqa: E731
+    loss = lambda features: nn.functional.cross_entropy(head(features), y)  # noqa: E731
+    plus = lambda by, d: {n: origin[n] + by * d[n] for n in origin}  # noqa: E731
+
+    def linear(by, t):
+        value, slope = torch.func.jvp(f, (origin,), (t,))
+        return value + by * slope
+
+    def student(d):
+        away = (f(plus(a, d)) - linear(a, teacher)).square().sum(1) / f(origin).square().sum(1)
+        return loss(f(plus(1, d))) + 0.3 * known.penalty(d)[0] + 10 * away.mean()
+
+    def taught(t):
+        return loss(linear(1, t)) + 0.3 * known.penalty(t)[0]
+
+    named = {distillation.PREFIX + n: t for n, t in teacher.items()}
     problem = steps.Problem(config, head, origin, delta, {})
-    x, y = encoder.preprocess(other_images()), torch.arange(5)
-    model = memory.Recomputed(encoder) if recompute else encoder
-    value, found = distillation.distance(problem, model, model, teacher, a, x, y)
-    known = tangent.jvp(encoder, origin, teacher, x)
-
-    def far(delta):
-        moved = {n: origin[n] + a * delta[n] for n in origin}
-        away = encoder({**encoder.params, **moved}, x) - known.at(a)
-        share = away.square().sum(1) / known.f0.square().sum(1)
-        size = methods.TABLE["delta"].teacher * share.mean()
-        return penalties.Penalty(size.detach(), {})
-
-    assert float(value) == pytest.approx(float(far(delta).value), rel=1e-6)
-    loss = lambda f: nn.functional.cross_entropy(head(f), y)  # noqa: E731
-    _, own = tangent.value_and_grad(encoder, origin, teacher, x, loss)
-    for name in ("proj", "ln_post.bias", "transformer.resblocks.1.mlp.c_fc.weight"):
-        assert_slope(far, delta, name, found[name], rel=1e-4)
-        torch.testing.assert_close(found[distillation.PREFIX + name], own[name])
+    one = distillation.Distilled(problem, encoder, known, named, step)
+    one._plans = [one.plan._replace(recompute=recompute, size=5 - recompute)]
+    value, found = one("a step", images, y, None)
+    with loading.math_attention():
+        grads, expected = torch.func.grad_and_value(student)(delta)
+        grads |= {distillation.PREFIX + n: g for n, g in torch.func.grad(taught)(teacher).items()}
+    assert float(value) == pytest.approx(float(expected), rel=1e-6)
+    assert found.keys() == grads.keys()
+    for name, grad in grads.items():
+        torch.testing.assert_close(found[name], grad, rtol=1e-5, atol=1e-8)
+    again = one("a step", images, y, None)  # the next step, at another place of the path
+    assert 0.5 <= a <= 1 and float(again[0]) != float(value)
+    assert len({distillation.coefficient(*divmod(place, 3)) for place in range(9)}) == 9

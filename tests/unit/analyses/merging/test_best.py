@@ -160,7 +160,8 @@ def weighed(encoder, vectors, x, name):
     jtau = [features(encoder, v, x)[t] for t, v in enumerate(vectors.values())]
     own = [TangentFeatures(*each) for each in zip(f0, jtau, strict=True)]
     draw = torch.Generator().manual_seed(3)
-    heads = [Head(w) for w in 3 * torch.randn(3, 4, 3, generator=draw, dtype=torch.float64)]
+    weights = 3 * torch.randn(3, 4, 3, generator=draw, dtype=torch.float64)
+    heads = [Head(w, normalise=t != 1) for t, w in enumerate(weights)]
     by, G = best.metrics(name, own, heads), []
     for head, one in zip(heads, own, strict=True):
         A = torch.stack([torch.func.jacrev(head)(f) for f in one.at(1.0)])
@@ -178,6 +179,7 @@ def test_metrics_are_those_of_dense_matrices(name):
     vectors, x = vectors_of(encoder), data(9)
     own, by, G = weighed(encoder, vectors, x, name)
     for metric, dense_g, one in zip(by, G, own, strict=True):
+        metric, dense_g = dataclasses.replace(metric, weight=4 * metric.weight), 4 * dense_g
         e, rows = torch.randn_like(one.jtau), torch.tensor([4, 1])
         torch.testing.assert_close(metric(e), (dense_g @ e[..., None])[..., 0])
         torch.testing.assert_close(metric(e[rows], rows), metric(e)[rows])

@@ -13,6 +13,9 @@ from tasklab.models.encoder import Encoder
 from tasklab.models.heads import Head
 from tasklab.taskvector import TaskVector
 from tests.helpers import refuses
+from tests.vectors import noise
+
+assert_close = torch.testing.assert_close
 
 
 def plain(module):
@@ -97,6 +100,18 @@ def test_fisher_information_is_the_mean_square_of_the_slopes():
     few = [fisher_diagonals(encoder, head, x, seed=seed)[name] for seed in (1, *range(1, 12))]
     assert torch.equal(few[0], few[1])  # of few draws, two may be equal by chance
     assert not all(torch.equal(few[0], one) for one in few[2:])
+
+
+def test_statistics_of_a_task_are_those_at_its_own_model(encoder):
+    tau, x = noise(encoder.params), images(3)
+    head = Head(torch.eye(encoder({}, x).shape[1]).double()[:3])
+    name = "transformer.resblocks.0.mlp.c_fc.weight"
+    for linear, params in ((False, tau.apply(encoder.params)), (True, None)):
+        of = lambda needs: merging.of_images(needs, encoder, head, x, tau, linear=linear)  # noqa: B023, E731
+        expected = grams(encoder, x, params=params)
+        assert_close(of("grams"), expected)
+        assert_close(of("readers")(tau, [name]), {name: expected[name]})
+        assert_close(of("diagonals"), fisher_diagonals(encoder, head, x, params=params))
 
 
 def test_both_serve_the_merges_that_ask_for_them(encoder):

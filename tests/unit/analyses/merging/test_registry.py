@@ -3,32 +3,74 @@
 import re
 
 import pytest
+import torch
 
 from tasklab.analyses import merging
 from tasklab.taskvector import TaskVector
 from tests.helpers import refuses
 
 
-def test_every_method_keeps_names_shapes_types_and_scales_with_alpha(cases):
-    vectors = cases.vectors(3)
-    images = {
+@pytest.fixture(scope="module")
+def told(cases):
+    """Return three vectors, and what a merge needs of their images in an order of tasks."""
+    vectors, draw = cases.vectors(3), torch.Generator().manual_seed(0)
+
+    def gram(name):
+        X = torch.randn(50, cases.SHAPES[name][1], generator=draw, dtype=torch.float64)
+        return X.T @ X
+
+    grams = [{n: gram(n) for n in cases.MATRICES if n != "proj"} for _ in vectors]
+    each = {
         "diagonals": [{name: x.square() for name, x in v.items()} for v in vectors],
-        "grams": [{n: v[n].T @ v[n] for n in cases.MATRICES if n != "proj"} for v in vectors],
+        "grams": grams,
+        "readers": [lambda _, names, own=G: {n: own[n] for n in names if n in own} for G in grams],
     }
-    images["readers"] = [lambda _, names, own=G: {n: own[n] for n in names if n in own}
-                         for G in images["grams"]]  # fmt: skip
+
+    def needed(method, order=(0, 1, 2)):
+        made = {method.needs: [each[method.needs][t] for t in order]} if method.needs else {}
+        few = {"ridge": 1e-3, "steps": 20}
+        return made | {option: few[option] for option in few.keys() & method.options.keys()}
+
+    return vectors, needed
+
+
+def test_every_method_keeps_names_shapes_types_and_scales_with_alpha(cases, told):
+    vectors, needed = told
     for name, method in merging.METHODS.items():
-        needed = {method.needs: images[method.needs]} if method.needs else {}
-        needed |= {"ridge": 1e-3} if "ridge" in method.options else {}
-        whole = merging.merge(name, vectors, **needed)
-        half = merging.merge(name, vectors, alpha=0.5, **needed)
+        whole = merging.merge(name, vectors, **needed(method))
+        half = merging.merge(name, vectors, alpha=0.5, **needed(method))
         assert {n: (x.shape, x.dtype) for n, x in whole.items()} == {
             n: (x.shape, x.dtype) for n, x in vectors[0].items()
         }, name
         cases.assert_close(half, whole / 2)
         single = [TaskVector({n: x.float() for n, x in v.items()}) for v in vectors]
-        rough = merging.merge(name, single, **needed)
+        rough = merging.merge(name, single, **needed(method))
         assert all(x.dtype == single[0][n].dtype for n, x in rough.items()), name
+
+
+#: Merges whose size is not that of the vectors: tanh(tau S), and Adam's steps.
+SIZED = ("pcb", "wudi", "wudi_descent")
+ITSELF = ("average", "ties", "fisher", "regmean", "regmean_plusplus", "lot", "wudi_exact")
+
+
+@pytest.mark.parametrize("name", merging.METHODS)
+def test_merges_scale_with_vectors_know_no_order_and_keep_what_all_tasks_share(cases, told, name):
+    vectors, needed = told
+    method = merging.METHODS[name]
+    found = merging.merge(name, vectors, **needed(method))
+    if name not in SIZED:
+        tripled = merging.merge(name, [3 * v for v in vectors], **needed(method))
+        cases.assert_close(tripled, 3 * found, rtol=1e-7, atol=1e-9)
+        turned = merging.merge(name, [-v for v in vectors], **needed(method))
+        cases.assert_close(turned, -found, rtol=1e-7, atol=1e-9)
+    if name != "dare":  # which draws for one task after another
+        order = (2, 0, 1)
+        other = merging.merge(name, [vectors[t] for t in order], **needed(method, order))
+        cases.assert_close(other, found, rtol=1e-7, atol=1e-9)
+    if name in ITSELF:
+        options = {"keep": 1.0} if name == "ties" else {}
+        same = merging.merge(name, vectors[:1] * 3, **needed(method), **options)
+        cases.assert_close(same, vectors[0], rtol=1e-7, atol=1e-9)
 
 
 def test_methods_have_sources_and_unknown_ones_a_nearest(cases):
