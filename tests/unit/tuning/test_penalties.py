@@ -257,8 +257,6 @@ def test_factors_are_exact_for_one_layer_or_image():
     encoder, x = stack(nn.Linear(12, 4)), pictures(7)
     delta = moved(encoder)
     assert of(encoder, delta, x, draws=None) == pytest.approx(exact(encoder, delta, x), rel=1e-12)
-    few = np.mean([of(encoder, delta, x, draws=8, seed=s) for s in range(40)])
-    assert few == pytest.approx(exact(encoder, delta, x), rel=0.1)
     encoder, x = stack(nn.Linear(12, 5), nn.GELU(), nn.LayerNorm(5), nn.Linear(5, 4)), pictures(1)
     with torch.no_grad():
         encoder.params["3.weight"].mul_(1.3)
@@ -360,9 +358,10 @@ def test_tak_and_ek_fac_are_those_of_dense_slopes_of_tokens():
         slopes = torch.autograd.grad(expected, [*leaves.values()])
         for name, slope in zip(leaves, slopes, strict=True):
             torch.testing.assert_close(found[name], slope, rtol=1e-8, atol=1e-10)
-        drawn = np.mean([float(made(encoder, x, draws=3, seed=s).penalty(delta)[0])
-                         for s in range(20)])  # fmt: skip
-        assert drawn == pytest.approx(expected.item(), rel=0.15)
+        for part in (delta, {"ln.bias": delta["ln.bias"]}):
+            few = [made(encoder, x, draws=3, seed=s).penalty(part)[0].item() for s in range(20)]
+            all_ways = made(encoder, x, draws=None).penalty(part)[0]
+            assert np.mean(few) == pytest.approx(all_ways.item(), rel=0.15)
 
 
 def test_factors_are_of_all_layers_of_a_transformer():

@@ -37,26 +37,12 @@ def one_layer(many, *, inputs=6, outputs=5, rank=None, kind=FC):
 
 
 # --- LOT -----------------------------------------------------------------------------------------
-def drift(tau, each, X):
-    return sum(np.square(x @ (tau - array(t)).T).sum() for t, x in zip(each, X, strict=True))
-
-
 @pytest.mark.parametrize("rank", [None, 2])
-def test_no_other_matrix_drifts_less_than_lots(rank):
+def test_lot_is_least_squares_on_the_inputs_of_all_tasks(rank):
     name, each, X, grams = one_layer(3, rank=rank)
-    own = [v[name] for v in each]
-    tau = array(merging.lot(each, grams)[name])
-    least, draw = drift(tau, own, X), np.random.default_rng(1)
-    assert least > 0
-    for _ in range(50):
-        step = draw.normal(size=tau.shape)
-        for size in (1e-3, 0.1, 1):
-            assert drift(tau + size * step, own, X) >= least * (1 - 1e-12)
-    reads, gives = (
-        np.concatenate(X),
-        np.concatenate([x @ array(t).T for x, t in zip(X, own, strict=True)]),
-    )
-    np.testing.assert_allclose(tau.T, np.linalg.pinv(reads, rcond=1e-9) @ gives, atol=1e-9)
+    gives = np.concatenate([x @ array(v[name]).T for v, x in zip(each, X, strict=True)])
+    expected = np.linalg.pinv(np.concatenate(X), rcond=1e-9) @ gives
+    np.testing.assert_allclose(array(merging.lot(each, grams)[name]).T, expected, atol=1e-9)
 
 
 def test_lot_by_hand():
@@ -86,8 +72,6 @@ def test_lot_by_hand():
     name, each, _, grams = one_layer(3)
     mean = sum(v[name] for v in each) / 3
     torch.testing.assert_close(merging.lot(each, grams[:1] * 3)[name], mean)
-    torch.testing.assert_close(merging.regmean(each, grams[:1] * 3)[name], mean)
-    torch.testing.assert_close(merging.lot(each[:1] * 2, grams[:2])[name], each[0][name])
 
 
 # --- RegMean++ -----------------------------------------------------------------------------------
@@ -158,15 +142,7 @@ def test_boosting_is_the_published_algorithm(cases, beta):
         np.testing.assert_allclose(array(found[name]), np.concatenate(parts), atol=1e-9), shape
 
 
-def test_boosting_and_essential_merges_keep_large_values(cases):
-    (vector,) = cases.vectors(1)
-    name = "transformer.resblocks.0.mlp.c_proj.weight"
-    usual = svd(array(vector[name]))[1]
-    np.testing.assert_allclose(svd(array(merging.boosting([vector])[name]))[1], usual[0])
-    np.testing.assert_allclose(merging.boosting([vector], beta=1)[name], vector[name], atol=1e-9)
-    half = svd(array(merging.boosting([vector], beta=0.5)[name]))[1]
-    np.testing.assert_allclose(half, np.maximum(usual, half[-1]))
-    assert usual[-1] < half[-1] < usual[0]
+def test_essential_merges_have_one_size_and_directions_that_images_show():
     each, _, grams = blocks(2, 14)
     s = svd(array(merging.essential(each, grams)[FC.format(0)]))[1]
     np.testing.assert_allclose(s, s[0])

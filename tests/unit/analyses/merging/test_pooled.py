@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from tasklab.analyses.merging import fisher, pooled_diagonals, pooled_grams, regmean
+from tasklab.analyses.merging.pooled import unpacked
 from tasklab.taskvector import TaskVector
 from tests.helpers import refuses
 
@@ -32,6 +33,25 @@ def dense(vectors, grams, name, ratio, ridge):
     moments = [G + ridge * size * torch.eye(len(G), dtype=G.dtype) for G in moments]
     top = sum(v[name] @ G for v, G in zip(vectors, moments, strict=True))
     return top @ torch.linalg.inv(sum(moments))
+
+
+def test_sums_are_of_every_task_by_its_name_and_leave_what_is_given(cases):
+    each = dict(zip("ab", cases.vectors(2), strict=True))
+    name, scale = cases.MATRICES[0], "transformer.resblocks.0.mlp.c_proj.bias"
+    G = {t: {name: grams_of(cases, i)[name], scale: each[t][scale] ** 2}
+         for i, t in enumerate("ba")}  # fmt: skip
+    before = {t: {n: x.clone() for n, x in one.items()} for t, one in G.items()}
+    sums = pooled_grams(each, G)
+    torch.testing.assert_close(G, before)
+    torch.testing.assert_close(unpacked(sums.total[name]), G["a"][name] + G["b"][name])
+    torch.testing.assert_close(sums.products[name], sum(each[t][name] @ G[t][name] for t in "ab"))
+    torch.testing.assert_close(sums.products[scale], sum(each[t][scale] ** 3 for t in "ab"))
+    diagonals = torch.stack([G[t][name].diagonal() for t in "ab"])
+    torch.testing.assert_close(sums.diagonals[name], diagonals)
+    F = pooled_diagonals(each, {t: {n: x.abs() for n, x in each[t].items()} for t in "ba"})
+    torch.testing.assert_close(F.total[name], sum(each[t][name].abs() for t in "ab"))
+    products = sum(each[t][name].abs() * each[t][name] for t in "ab")
+    torch.testing.assert_close(F.products[name], products)
 
 
 @pytest.mark.parametrize(("ratio", "ridge"), [(1, 0), (0.9, 0), (0.3, 0.5), (0, 2)])
