@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from collections.abc import Callable, Mapping, Sequence
 
 import torch
@@ -98,17 +99,21 @@ def minimum(
     goes = memory.Parts(whole("batch_size", batch_size, 1))
     solution = Solution(placed(start, encoder.device), (), (), ())
     tau = dict(solution.vector)
-    batches = round(epochs * max(len(part.images) for part in parts) / _BATCH)
-    with bar(batches + sum(steps for _, steps in rounds), "minimum", on=progress) as counter:
+    most = max(len(part.images) for part in parts)
+    batches = round(epochs * most / _BATCH)
+    sized = [(*one, math.ceil(min(one[0], most) / _BATCH)) for one in rounds]  # in batches
+    total = batches + sum(steps * size for _, steps, size in sized)
+    with bar(total, "minimum", on=progress) as counter:
         if batches:
             inverse = _inverse(encoder, parts, tau, factors)
             problem = _Problem(encoder, parts, checks, goes)
             tau = _descended(problem, tau, inverse, batches, counter.update)
-        for count, steps in rounds:
+        for count, steps, size in sized:
             few, other = ([one.first(count) for one in each] for each in (parts, checks))
             inverse = _inverse(encoder, few, tau, factors)
             problem, ends = _Problem(encoder, few, other, goes), (steps, patience, tolerance)
-            solution = _conjugated(problem, tau, inverse, ends, counter.update)
+            done = functools.partial(counter.update, size)
+            solution = _conjugated(problem, tau, inverse, ends, done)
             tau = dict(solution.vector)
     return solution
 
@@ -194,7 +199,7 @@ def _conjugated(
     tau: Weights,
     inverse: Callable[[Weights], Weights],
     ends: tuple[int, int, float],
-    step: Callable[[int], object],
+    step: Callable[[], object],
 ) -> Solution:
     """Return the best tau of conjugate gradients, and the values of all their steps."""
     steps, patience, tolerance = ends
@@ -224,7 +229,7 @@ def _conjugated(
         checked.append(total(apart, by_checks))
         if checked[-1] <= min(checked):
             best = tau
-        step(1)
+        step()
         if checked.index(min(checked)) < len(checked) - patience and problem.checks:
             break
     return Solution(TaskVector(best), tuple(objective), tuple(checked), tuple(residual))
