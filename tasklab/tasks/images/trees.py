@@ -246,25 +246,16 @@ def _read(root: Path, classes: Mapping[Path, Sequence[Path]], nested: bool = Fal
         beside = [Path(e.path) for e in around if e.name.lower().endswith(SUFFIXES)]
     _tell_unread(root, unread, "in folders of classes are no images that can be read")
     if inner and not nested:
-        _tell_parts(root, sorted(members), sorted(inner))
+        tell(
+            f"{root}: the classes are {abridged(sorted(members), 4)}; folders within them are read "
+            f"as parts ({abridged(sorted(inner), 4)}). If these are the classes, give one of the "
+            "others as the folder, or put these beside each other."
+        )
     _tell_unread(root, beside, "lie beside the folders of classes and are not read")
     names = sorted(members)
     labels = [label for label, name in enumerate(names) for _ in members[name]]
     files = [file for name in names for file in sorted(members[name])]
     return image_files(files, labels, names, seen=True)
-
-
-def _tell_parts(root: Path, classes: Sequence[str], inner: Sequence[str]) -> None:
-    parts: dict[str, set[str]] = {name: set() for name in classes}
-    for name in inner:
-        parts[name.split("/")[0]].add(name.split("/")[1])
-    (first, *others), advice = parts.values(), "put them beside each other"
-    told = f"folders within a class are read as parts of it ({abridged(inner, 4)})"
-    if len(first) > 1 and all(one == first for one in others):  # of domains, or of views
-        told = f"the classes are {abridged(classes, 4)}, and each has {abridged(sorted(first), 4)}"
-        told += ", which are read as parts of it"
-        advice = f"give {classes[0]} or another of those folders, or join those of equal names"
-    tell(f"{root}: {told}. If they are the classes, {advice}.")
 
 
 def _is_image(entry: os.DirEntry[str]) -> bool:
