@@ -194,9 +194,11 @@ def _mistake(command: str, function: Callable, words: Sequence[str]) -> TasklabE
         if word.startswith("-"):
             option, given, value = word.partition("=")
             option = option.replace("_", "-")
+            if (name := option.lstrip("-")) in positional:
+                return TasklabError(f"{command} takes its {name.upper()} without {option}: {more}")
             if option not in options:
                 return unknown("option", option, [*options])
-            name, hint = option.lstrip("-"), options[option]
+            hint = options[option]
             if _plain(hint) is bool:
                 if given:
                     return TasklabError(f"{option} takes no value: {more}")

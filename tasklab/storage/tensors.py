@@ -196,7 +196,14 @@ def write_tensors(
         header = {**header, _SEAL: _sealing(own, header)}
     file.touch()
     usual = file.stat().st_mode
-    safetensors.torch.save_file(own, file, metadata=header)
+    # safetensors has a draft of its own, of a name that nobody would look for
+    room = file.with_name(f".{file.name.removeprefix('.')}{atomic.PARTIAL}")
+    try:
+        room.mkdir(exist_ok=True)
+        safetensors.torch.save_file(own, room / "tensors", metadata=header)
+        (room / "tensors").replace(file)
+    finally:
+        atomic.remove(room)
     if header is not None:
         _in_order(file)
     file.chmod(usual)  # safetensors leaves a file that only its owner can read

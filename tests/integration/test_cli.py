@@ -41,6 +41,7 @@ from tasklab.tuning import methods
         (["record", "--all", "--part", "maps"], "leave out --part, --out"),
         (["list", "models", "tasks"], "list does not take 'tasks': see `tasklab list --help`"),
         (["evaluate", "mini", "--add", "a", "b"], "repeat it, --add 'b'"),
+        (["evaluate", "--model", "mini"], "evaluate takes its MODEL without --model"),
         (["--completion", "bsh"], "did you mean 'bash'"),
     ],
 )

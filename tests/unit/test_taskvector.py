@@ -3,10 +3,13 @@
 import copy
 import math
 import pickle
+import re
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pytest
+import safetensors.torch
 import torch
 
 from tasklab import sums, taskvector
@@ -328,3 +331,18 @@ def test_a_file_is_looked_through_for_nan_once(tmp_path, monkeypatch):
     for _ in range(2):
         with pytest.raises(TasklabError, match="not finite"):
             TaskVector.of_file(wrong, TaskVector(dict(B)).save(tmp_path / "b.safetensors"))
+
+
+def test_whatever_is_written_on_the_way_is_called_like_a_draft(tmp_path, monkeypatch):
+    """The writer of safetensors has a draft of its own, which a killed process leaves."""
+    save_file, seen = safetensors.torch.save_file, []
+
+    def watched(tensors, file, metadata=None):
+        (Path(file).parent / ".tmpA1b2C3").write_bytes(b"half")
+        save_file(tensors, file, metadata)
+        seen.extend(one.name for one in tmp_path.iterdir())
+
+    monkeypatch.setattr(safetensors.torch, "save_file", watched)
+    TaskVector({"a": torch.ones(2)}).save(tmp_path / "v.safetensors")
+    assert seen and all(re.fullmatch(r"\.v\.safetensors\..+\.partial", one) for one in seen)
+    assert [one.name for one in tmp_path.iterdir()] == ["v.safetensors"]
