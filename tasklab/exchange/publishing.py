@@ -3,7 +3,7 @@
 `NAME.safetensors` and `NAME.pt` are for open_clip, a folder is for transformers' `CLIPModel`. The
 image tower is theta_0 + tau, the text tower the pre-trained one. The card is `NAME.md` or the
 folder's `README.md`. A model of the package's own gets open_clip's configuration, `NAME.json`.
-Nothing that is there already is replaced.
+Nothing that is there already is replaced, but for a card whose model is not there.
 """
 
 from __future__ import annotations

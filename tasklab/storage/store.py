@@ -176,6 +176,8 @@ class Store:
         """
         start = time.perf_counter()
         artifact = self.find(kind, config) or self._made(kind, config, make)
+        if artifact.writing is None:  # a process that was killed at its end left checkpoints
+            shutil.rmtree(self.root / "partial" / kind / artifact.key, ignore_errors=True)
         if (others := _WITHIN.get()) is not None:
             others.append(time.perf_counter() - start)
         if (asked := _ASKED.get()) is not None:

@@ -53,6 +53,10 @@ def test_made_once_and_found_again(store):
     expected = ["config.json", "record.json", "tensors.safetensors"]
     assert sorted(path.name for path in second.path.iterdir()) == expected
     assert not any((store.root / "partial" / "vector").iterdir())
+    left = store.root / "partial" / "vector" / first.key / "checkpoint"
+    left.mkdir(parents=True)  # its maker was killed before it removed this
+    assert store.get("vector", CONFIG, make).path == first.path and make.calls == 1
+    assert not any((store.root / "partial" / "vector").iterdir())
 
 
 def test_files_have_the_usual_permissions(store):
