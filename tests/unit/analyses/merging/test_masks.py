@@ -59,6 +59,8 @@ def test_dare_averages_to_the_sum_and_draws_by_the_seed(cases):
     assert found == dare([vector], drop=0.75, seed=3) == dare([other_order], drop=0.75, seed=3)
     assert found != dare([vector], drop=0.75, seed=4)
     assert dare([vector], drop=0) == vector
+    recorded = dare(cases.single([1, 2, 3, 4, 5, 6, 7, 8]), drop=0.5, seed=1)
+    assert cases.numbers(recorded) == [2, 4, 6, 8, 10, 0, 14, 0]
 
 
 def test_dare_drops_or_rescales_each_number_by_draws_of_each_task_and_tensor(cases):

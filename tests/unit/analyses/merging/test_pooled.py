@@ -48,6 +48,8 @@ def test_sums_are_of_every_task_by_its_name_and_leave_what_is_given(cases):
     torch.testing.assert_close(sums.products[scale], sum(each[t][scale] ** 3 for t in "ab"))
     diagonals = torch.stack([G[t][name].diagonal() for t in "ab"])
     torch.testing.assert_close(sums.diagonals[name], diagonals)
+    again = pooled_grams(list(each.values()), {t: G[t] for t in "ab"})  # in the vectors' order
+    torch.testing.assert_close(again.products, sums.products)
     F = pooled_diagonals(each, {t: {n: x.abs() for n, x in each[t].items()} for t in "ba"})
     torch.testing.assert_close(F.total[name], sum(each[t][name].abs() for t in "ab"))
     products = sum(each[t][name].abs() * each[t][name] for t in "ab")

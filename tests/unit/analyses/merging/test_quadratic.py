@@ -27,7 +27,7 @@ def slope(W, matrices, grams):
 
 def test_fisher_and_regmean_weigh_every_number(cases):
     one, two = cases.single([1, 2, 3], [5, 6, 7])
-    F = cases.single([3, 0, 0], [1, 2, 0])
+    F = cases.single([0.75, 0, 0], [0.25, 0.5, 0])
     assert cases.numbers(fisher([one, two], F)) == [2, 6, 5]
     assert cases.numbers(fisher({"a": one, "b": two}, {"b": F[1], "a": F[0]})) == [2, 6, 5]
     a, b = cases.vectors(2)
@@ -46,6 +46,8 @@ def test_regmean_with_equal_grams_or_a_large_ridge_is_the_average(cases):
         cases.assert_close(regmean(vectors, [G] * 3, ratio=ratio), average(vectors))
     vectors, G = cases.vectors(2), [grams_of(cases, seed=seed, rows=3) for seed in range(2)]
     refuses("ridge", regmean, vectors, G, ratio=1)
+    near, two = torch.ones(2, 2).double() + 1e-13 * torch.eye(2), cases.single([[1, 2]], [[3, 4]])
+    refuses("ridge", regmean, two, [{"w": near}] * 2, ratio=1)
     found = regmean(vectors, G, ratio=1, ridge=1e9)
     cases.assert_close(found, average(vectors), rtol=1e-6, atol=1e-6)
     little = regmean(vectors, G, ratio=1, ridge=1e-9)

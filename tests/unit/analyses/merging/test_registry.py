@@ -73,6 +73,16 @@ def test_merges_scale_with_vectors_know_no_order_and_keep_what_all_tasks_share(c
         cases.assert_close(same, vectors[0], rtol=1e-7, atol=1e-9)
 
 
+def test_defaults_are_those_of_papers_and_of_their_code():
+    found = {pair for method in merging.METHODS.values() for pair in method.options.items()}
+    assert found == {
+        ("alpha", 1.0), ("keep", 0.2), ("keep", 0.05), ("drop", 0.9), ("seed", 0), ("small", 0.85),
+        ("large", 0.007), ("threshold", 0.4), ("agree", 2), ("beta", 0.0), ("beta", 0.01),
+        ("common", 0.8), ("ratio", 0.9), ("ridge", 0.0), ("steps", 300), ("lr", 1e-5),
+        ("grams", None), ("diagonals", None), ("readers", None),
+    }  # fmt: skip
+
+
 def test_methods_have_sources_and_unknown_ones_a_nearest(cases):
     for name, method in merging.METHODS.items():
         assert re.fullmatch(r"\d{4}\.\d{5}", method.paper), name

@@ -35,7 +35,7 @@ def test_leading_triplets_are_those_of_the_decomposition(shape, k):
 def test_small_singular_values_and_orthogonal_matrices():
     A = matrix(8, 4, sizes=[1, 1e-3, 1e-6, 1e-7])
     torch.testing.assert_close(leading(A, 4).s, svd(A).S, rtol=1e-6, atol=0)
-    B = matrix(8, 4, sizes=[1, 1e-3, 0, 0])
+    B = matrix(8, 4, sizes=[1e6, 1e3, 0, 0])
     found = leading(B, 4)
     assert len(found.s) == 2 and leading(torch.zeros(3, 2), 2).s.numel() == 0
     torch.testing.assert_close((found.u * found.s) @ found.vh, B)
@@ -46,11 +46,12 @@ def test_small_singular_values_and_orthogonal_matrices():
     torch.testing.assert_close(orthogonal(column.repeat(1, 4)), column.repeat(1, 4) / 2)
 
 
-@pytest.mark.parametrize("sizes", [[4, 3, 2, 1], [1, 1e-3, 1e-6, 1e-9]])
+@pytest.mark.parametrize("sizes", [[4, 3, 2, 1], [1e4, 1e3, 1e2, 1e-3]])
 def test_flattened_matrices_have_equal_singular_values(sizes):
     for A in (matrix(9, 4, sizes=sizes), matrix(9, 4, sizes=sizes).T):
         u, s, vh = svd(A, full_matrices=False)
         torch.testing.assert_close(flattened(A), s.mean() * u @ vh, rtol=1e-6, atol=1e-7)
+        torch.testing.assert_close(orthogonal(A), u @ vh, rtol=1e-6, atol=1e-7)
         torch.testing.assert_close(svd(flattened(A)).S, s.mean().expand(4))
 
 
@@ -118,7 +119,7 @@ def test_iso_cts_is_the_published_algorithm(cases, common):
 def test_zero_vectors_and_too_many_tasks(cases):
     zeros = [TaskVector.zeros_like(cases.vector(0))] * 2
     for rule in (tsv_m, iso_c, iso_cts):
-        assert all(not x.any() for x in rule(zeros).values())
+        assert rule(zeros) == zeros[0]
     refuses("6 directions.* 7 tasks", lambda: tsv_m(cases.vectors(7)))
     refuses("common must be", lambda: iso_cts(cases.vectors(2), common=1.2))
     refuses("at least 2", lambda: iso_cts(cases.vectors(1)))

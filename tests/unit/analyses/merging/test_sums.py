@@ -1,6 +1,7 @@
 """Weighted sums, against the algebra of task vectors."""
 
 import numpy as np
+import pytest
 import torch
 
 from tasklab.analyses.merging import arithmetic, average, lines
@@ -28,6 +29,9 @@ def test_sums_are_those_of_the_algebra_by_depth(cases):
     for name, x in (a + b).items():
         scale = 0.8 if ".1." in name else 0.2
         assert (found[name] - scale * x).abs().max() < 1e-14, name
+    three = TaskVector({f"blocks.{i}.w": torch.ones(1).double() for i in range(3)})
+    found = lines([three], alpha=0.2, beta=0.6)
+    assert [x.item() for x in found.values()] == pytest.approx([0.2, 0.5, 0.8])
     cases.assert_close(lines([a, b], alpha=0.4), arithmetic([a, b], alpha=0.4))
 
 

@@ -29,11 +29,11 @@ def test_rules_see_outputs_by_inputs_and_the_rest_is_averaged(cases):
         return matrices[0]
 
     one, two = cases.vectors(2)
-    merged = by_matrix([one, two], rule)
+    merged = by_matrix([one, two], rule, 2)
     assert seen == {name: cases.SHAPES[name] for name in cases.MATRICES} | {"proj": (8, 6)}
     for name in cases.SHAPES:
         expected = one[name] if name in cases.MATRICES else (one[name] + two[name]) / 2
-        torch.testing.assert_close(merged[name], expected)
+        torch.testing.assert_close(merged[name], 2 * expected)
 
 
 def test_nothing_given_is_changed_and_half_is_merged_in_single_precision(cases):
@@ -60,6 +60,7 @@ def test_what_is_no_list_of_vectors_of_one_model_is_refused(cases):
     vector = cases.vector(0)
     refuses("1 task vector .* 2", listed, [vector], 2)
     refuses("0 task vectors", listed, [])
+    assert listed([vector]) == [vector]
     refuses("list .* not TaskVector", listed, vector)
     refuses("2 .* dict", lambda: listed([vector, dict(vector)]))
     refuses("have no parameters", lambda: listed([TaskVector({}), TaskVector({})]))
@@ -68,7 +69,8 @@ def test_what_is_no_list_of_vectors_of_one_model_is_refused(cases):
     assert merging.merge("ties", [one, two]).base == base
     assert merging.merge("ties", [one, cases.vector(1)]).base is None
     with pytest.raises(TasklabError, match=r"'a' starts from mini .* and 'b' from mini_s "):
-        listed({"a": one, "b": two.starting_from(Base("mini_s", "pretrained", "b" * 64))})
+        other = two.starting_from(Base("mini_s", "pretrained", "b" * 64))
+        listed({"a": one, "b": other, "c": vector.starting_from(Base("mini", "probed", "c" * 64))})
 
 
 def test_a_parameter_that_a_vector_does_not_name_is_0_in_it(cases):
