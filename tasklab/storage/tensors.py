@@ -201,7 +201,7 @@ def write_tensors(
     try:
         room.mkdir(exist_ok=True)
         safetensors.torch.save_file(own, room / "tensors", metadata=header)
-        (room / "tensors").replace(file)
+        os.replace(room / "tensors", file)
     finally:
         atomic.remove(room)
     if header is not None:

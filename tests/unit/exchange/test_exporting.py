@@ -50,11 +50,11 @@ def failing(monkeypatch, step, after, error):
             return own(*args, **more)
         if step.startswith("write"):
             Path(args[1] if step == "write_tensors" else args[0]).write_bytes(b"half")
+        if isinstance(error(), Killed):
+            monkeypatch.setattr(atomic.shutil, "rmtree", lambda *_, **__: None)
         raise error()
 
     monkeypatch.setattr(place, name, fails)
-    if isinstance(error(), Killed):
-        monkeypatch.setattr(atomic.shutil, "rmtree", lambda *_, **__: None)
 
 
 def full():
