@@ -19,6 +19,7 @@ def test_matrices_are_what_layers_multiply_with():
     assert matrices == expected | {"proj"}
     for name in ("shared.weight", "token_embedding.weight", "x.relative_attention_bias.weight"):
         assert not is_matrix(name, torch.ones(3, 2))
+    assert is_matrix("w", torch.ones(1, 1)) and not is_matrix("w", torch.ones(0, 2))
 
 
 def test_rules_see_outputs_by_inputs_and_the_rest_is_averaged(cases):
