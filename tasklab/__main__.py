@@ -18,12 +18,16 @@ from tasklab.storage import termination, writing
 LONGEST = 1000  # characters of a line
 
 
-@termination.handled("tasklab: asked to end; what is finished is kept, the same command goes on")
+_ENDED = "tasklab: asked to end; what is finished is kept, the same command goes on"
+
+
+@termination.handled(_ENDED)
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return the exit status."""
     _escape()
     try:
-        status = _run(sys.argv[1:] if argv is None else argv)
+        with termination.handled(_ENDED):  # no error is told of what an end became
+            status = _run(sys.argv[1:] if argv is None else argv)
         writing.finish()
         sys.stdout.flush()
     except BrokenPipeError:  # whoever reads, such as `head`, has seen enough

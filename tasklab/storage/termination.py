@@ -47,13 +47,25 @@ def deferred() -> Iterator[Request]:
 
 @contextlib.contextmanager
 def handled(sentence: str) -> Iterator[None]:
-    """Raise `Terminated` at SIGTERM wherever the program is, so that open files are closed."""
+    """Raise `Terminated` at SIGTERM wherever the program is, so that open files are closed.
+
+    A library that it passes through may make another error of it, or none.
+    """
+    ended: list[Terminated] = []
 
     def end(number: int, frame: object) -> None:
-        raise Terminated(sentence)
+        ended.append(Terminated(sentence))
+        raise ended[0]
 
     with _handler(end):
-        yield
+        try:
+            yield
+        except Exception as error:
+            if ended:
+                raise ended[0] from error
+            raise
+    if ended:
+        raise ended[0]
 
 
 @contextlib.contextmanager

@@ -24,6 +24,16 @@ def test_a_request_waits_or_is_handed_on():
     assert ended.value.code == 143
 
 
+@pytest.mark.parametrize("swallowed", [False, True])
+def test_an_end_stays_one_where_a_library_makes_another_error_of_it(swallowed):
+    with pytest.raises(termination.Terminated), termination.handled("all is kept"):
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+        except SystemExit:
+            if not swallowed:
+                raise ValueError("a damaged file") from None
+
+
 def test_other_threads_go_on_as_usual():
     seen = []
 
