@@ -97,6 +97,8 @@ def test_fisher_information_is_the_mean_square_of_the_slopes():
         exact += (chances[:, None, None] * slopes.square()).sum(0) / len(x)
     found = fisher_diagonals(encoder, head, x, params={name: theta}, draws=4000)[name]
     torch.testing.assert_close(found, exact, rtol=0.15, atol=0.02 * float(exact.max()))
+    usual = fisher_diagonals(encoder, head, x)[name]
+    assert torch.equal(usual, fisher_diagonals(encoder, head, x, draws=1, seed=0)[name])
     few = [fisher_diagonals(encoder, head, x, seed=seed)[name] for seed in (1, *range(1, 12))]
     assert torch.equal(few[0], few[1])  # of few draws, two may be equal by chance
     assert not all(torch.equal(few[0], one) for one in few[2:])
