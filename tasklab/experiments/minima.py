@@ -25,14 +25,15 @@ _ALL = 2**31
 def effort(bench: Bench, metric: str) -> tuple[int, tuple[tuple[int, int], ...]]:
     """Return epochs of steps on batches, then images of each task and steps of each round.
 
-    In the metric of logits batches are too noisy.
+    In the metric of logits, and where tasks count alike, batches are too noisy.
     """
     lab = bench.trial.lab
     if lab.rehearsal:
         return 1, ((2, 1),)
     if lab.parameters.preset == "quick":
         return 0, ((64, 4), (256, 4))
-    return (0, ((512, 12), (_ALL, 5))) if metric == "logits" else (4, ((_ALL, 3),))
+    full = {"features": (4, ((_ALL, 3),)), "logits": (0, ((512, 12), (_ALL, 5)))}
+    return full.get(metric, (0, ((_ALL, 3),)))
 
 
 def solved(bench: Bench, name: str) -> Artifact:
@@ -53,7 +54,7 @@ def solved(bench: Bench, name: str) -> Artifact:
 
 
 def _solve(bench: Bench, metric: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Go to the minimum from RegMean at its best coefficient."""
+    """Go to the minimum from RegMean, or from that in features, at its best coefficient."""
     trial, evaluator, encoder = bench.trial, bench.trial.evaluator, bench.trial.lab.clip.encoder
     heads = [evaluator.head(task) for task in bench.tasks]
     size, (epochs, rounds) = evaluator.parts.size, effort(bench, metric)
@@ -66,8 +67,11 @@ def _solve(bench: Bench, metric: str) -> tuple[dict[str, Tensor], dict[str, Any]
     by = bench.metrics(metric)
     checks = [one.first(CHECKED) for one in _parts(seen, bench.features, by)]
     parts = _parts(images, features, best.metrics(metric, features, heads))
-    vectors = bench.vectors
-    start = merge("regmean", vectors, **bench.statistics("regmean"), **METHODS["regmean"].fixed)
+    if metric == "normalised":
+        start = bench.merged("least_features")
+    else:
+        rule = METHODS["regmean"]
+        start = merge("regmean", bench.vectors, **bench.statistics("regmean"), **rule.fixed)
     found = minimum.minimum(
         encoder, parts, bench.place(start, by)[0] * start, checks,
         epochs=epochs, rounds=rounds, factors=bench.sizes["grams"], batch_size=size,
