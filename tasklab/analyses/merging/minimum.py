@@ -107,7 +107,8 @@ def minimum(
         if batches:
             inverse = _inverse(encoder, parts, tau, factors)
             problem = _Problem(encoder, parts, checks, goes)
-            tau = _descended(problem, tau, inverse, batches, counter.update)
+            moved = _descended(problem, tau, inverse, batches, counter.update)
+            tau = min(moved, tau, key=problem.error)  # noise may have won
         for count, steps, size in sized:
             few, other = ([one.first(count) for one in each] for each in (parts, checks))
             inverse = _inverse(encoder, few, tau, factors)
@@ -160,6 +161,13 @@ class _Problem:
         encoder, x = self.encoder, self.encoder.preprocess(part.images[rows])
         _, gradient = tangent.normal(encoder, encoder.params, p, x, weighed)
         return found[-1], gradient
+
+    def error(self, tau: Weights) -> float:
+        """Return E on the images for checks; where there are none, on all others."""
+        if not self.checks:
+            return total(self.product(tau, left=True)[0], [part.metric for part in self.parts])
+        each = zip(self.checks, self.moved(tau), strict=True)
+        return total([part.own - v for part, v in each], [part.metric for part in self.checks])
 
     def moved(self, p: Weights) -> list[Tensor]:
         """Return J p on the images for checks."""

@@ -251,6 +251,8 @@ def test_preconditioned_steps_come_nearer_than_plain_ones(monkeypatch):
     monkeypatch.setattr(minimum, "_inverse", lambda *_: dict)
     assert found - floor < 0.6 * (least(12) - floor)
     assert batches - floor < 0.4 * (start - floor)
+    monkeypatch.setattr(minimum, "_LENGTH", 20.0)  # it diverges
+    assert least(0, epochs=3) == start
 
 
 def test_the_minimum_that_is_kept_is_the_best_on_images_held_out():
