@@ -18,7 +18,6 @@ from tasklab.tuning import (
 )
 from tests.unit.tuning.test_penalties import (
     OTHERS,
-    OWN_OF,
     RUN,
     clip_of,
     exact,
@@ -27,6 +26,8 @@ from tests.unit.tuning.test_penalties import (
     run_of,
     train,
 )
+
+OWN_OF = {"tau_jp": "linearized", "ortho_reg": "nonlinear", "off_diagonal": "nonlinear"}
 
 pytestmark = pytest.mark.usefixtures(few_images.__name__)
 
