@@ -269,6 +269,12 @@ def test_the_minimum_that_is_kept_is_the_best_on_images_held_out():
     first = [one.first(2) for one in parts]
     at = best.objective(least, [p.own for p in first], [p.metric for p in first])
     assert at == pytest.approx(min(early.checked)) and len(early.checked) < 401
+    assert early.checked.index(min(early.checked)) == len(early.checked) - 3  # two were no better
+    parts = [dataclasses.replace(part, own=3 * part.own) for part in parts]
+    scaled = minimum.minimum(encoder, parts, 3 * average(vectors), rounds=[(99, 5)])
+    plain = [dataclasses.replace(part, own=part.own / 3) for part in parts]
+    plain = minimum.minimum(encoder, plain, average(vectors), rounds=[(99, 5)])
+    assert scaled.residual == pytest.approx(plain.residual)  # of norms relative to the first
 
 
 def test_of_a_linear_model_the_least_loss_of_features_is_regmean():
