@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 from matplotlib.ticker import MaxNLocator
 
-from tasklab.analyses.merging import METHODS
+from tasklab.analyses.merging import registry
 from tasklab.experiments.contest import Contest, Entry
 from tasklab.progress import shared
 from tasklab.records.table import where
@@ -100,7 +100,7 @@ def _option(one: Entry) -> str:
     """Return the chosen value of a merge's option, and those that were tried."""
     if one.option is None:
         return ""
-    rule = METHODS[one.name]
+    rule = registry.method(one.name)
     return f"{rule.searched} {one.option:g} of {', '.join(f'{x:g}' for x in rule.values)}"
 
 

@@ -55,7 +55,8 @@ def compare(
             are zero-shot, made of the class names; for a model without a text tower, linear probes.
         template: A prompt of the tasks of --data, e.g. "a photo of a {}."; give several for their
             mean.
-        methods: Merges to compare, separated by commas; a wrong name shows all.
+        methods: Merges to compare, separated by commas; a wrong name shows all. `all` leaves out
+            those that are solved for on many images; all,least_features adds one.
         without_labels: Choose options, coefficients and the merge by what they lose in the tangent
             model on unlabelled validation images, E(tau) / E(0). Labels of test images only report.
         base: The checkpoint that published ones start from.
@@ -79,7 +80,7 @@ def compare(
         places.check_free(targets["--merged"], [by_words.named(word)[1] for word in vector])
     model = given.get("model")
     into = None if model_out is None else places.target(path("--model-out", model_out), model)
-    chosen = registry.several(None if methods == "all" else methods.split(","))
+    chosen = registry.several(methods.split(","))
     own = by_words.own_tasks(data, template)
     by_words.check_named(vector, own, given)
     count = f"{len(chosen)} merge{'s'[: len(chosen) != 1]} of {len(vector)} task vectors"
@@ -96,7 +97,7 @@ def compare(
         lab = by_words.lab_of(given, list(of_task), own, base, sources)
         vectors = {task: one.vector for task, one in of_task.items()}
         depths = analyses.merging.sums.depths
-        if methods == "all" and not any(depths(next(iter(vectors.values()))).values()):
+        if "all" in methods.split(",") and not any(depths(next(iter(vectors.values()))).values()):
             chosen = tuple(name for name in chosen if name != "lines")
             tell("LiNeS is left out: it needs the parameters of at least two blocks.")
         asked = {"labels": not without_labels}
@@ -168,7 +169,7 @@ def _write(
 ) -> list[str]:
     """Write the report and what else is asked for; each file is there whole, or not at all."""
     sources, best, p = list(of_task.values()), found.best, lab.parameters
-    rule, rows = registry.METHODS[best.name], [by_words.row_of(one) for one in sources]
+    rule, rows = registry.method(best.name), [by_words.row_of(one) for one in sources]
     asked = into is not None or "--merged" in targets
     vectors = {task: one.vector for task, one in of_task.items()}
     result = tasklab.TaskVector({})

@@ -53,7 +53,8 @@ def merge(
             or TASK@METHOD or TASK@METHOD@SEED for runs of the store; TASK=VECTOR gives one its
             task.
         given: As in a chapter's first code cell.
-        method: How to merge, e.g. ties, tsv_m, iso_c; see `tasklab list merges`.
+        method: How to merge, e.g. ties, tsv_m, iso_c, or least_features, which is solved for on all
+            training images; see `tasklab list merges`.
         alpha: Coefficient of the result. By default the recommended one.
         option: Of the method, e.g. keep=0.3. By default the recommended ones.
         search: Choose coefficient and option on validation images of the tasks.
@@ -131,7 +132,7 @@ def merge(
         print(writer.dumps(about, indent=1))
         return
     listed = f"{len(rows)} task vectors of {first.model}"
-    lines = [[f"{chosen.title} (arXiv:{chosen.paper}) of {listed}"]]
+    lines = [[f"{chosen.title} ({chosen.source}) of {listed}"]]
     for row in rows:
         told = f"{row['task']}, {row['method']}, norm {row['norm']:.4g}"
         lines.append([f"  {row['vector']}", f"{told}, cosine with the result {row['cosine']:.3f}"])
@@ -154,9 +155,7 @@ def _searched(
     """Return the best merge on validation images, its options, and where they come from."""
     contest = experiments.contest
     assert lab is not None, "a search looks at images"
-    vectors = {one.task: one.vector for one in sources}
-    if len(vectors) < len(sources):
-        raise TasklabError("--search takes one vector for each task.")
+    vectors = _by_task(sources, "--search")
     about = contest.seconds(lab, vectors, sources[0].method, [method], search=True)
     by_words.tell_time(f"a search of {method} on validation images", about, kept=True)
     vector, choice = contest.searched(lab, vectors, sources[0].method, method)
@@ -180,18 +179,36 @@ def _merged(
     plain = {**usual, **options}
     own = ", ".join(options)
     origin = f"recommended for {len(sources)} vectors, from {registry.RECOMMENDED}"
+    origin = "the solution's own" if method in registry.SOLVED else origin
     if own:
         origin = f"{own} as given" + (f"; the rest {origin}" if usual.keys() - options else "")
     full = dict(plain)
     timing = analyses.merging.timing
     every = timing.seconds(dict(enumerate(one.vector for one in sources)), method)
-    by_words.tell_time(f"merge by {method}", every / max(1, len(chosen.values)))
+    every /= max(1, len(chosen.values))
+    if method in registry.SOLVED:
+        assert lab is not None, "it looks at images"
+        contest, trained = experiments.contest, sources[0].method
+        vectors = _by_task(sources, method)
+        every = contest.seconds(lab, vectors, trained, [method], search=True, labels=False)
+        by_words.tell_time(f"merge by {method}", every)
+        bench = contest.Bench(contest.Given.of(lab, vectors, trained))
+        full |= bench.statistics(method)
+        return analyses.merging.merge(method, vectors, **full), plain, origin
+    by_words.tell_time(f"merge by {method}", every)
     if chosen.needs:
         assert lab is not None, "it looks at images"
         full[chosen.needs] = _of_images(chosen.needs, sources, lab, count)
     named = {one.name: one.vector for one in sources}  # for messages
     each = named if len(named) == len(sources) else [one.vector for one in sources]
     return analyses.merging.merge(method, each, **full), plain, origin
+
+
+def _by_task(sources: Sequence[Source], asks: str) -> dict[str, TaskVector]:
+    vectors = {one.task: one.vector for one in sources}
+    if len(vectors) < len(sources):
+        raise TasklabError(f"{asks} takes one vector for each task.")
+    return vectors
 
 
 def _encoder(lab: Lab | None, first: Source, base: str | None) -> Encoder:

@@ -8,7 +8,7 @@ from pathlib import Path
 import tyro
 
 import tasklab
-from tasklab.analyses.merging.registry import METHODS
+from tasklab.analyses.merging.registry import METHODS, SOLVED
 from tasklab.chapters import CHAPTERS
 from tasklab.errors import choose, path, texts
 from tasklab.models.zoo import GROUPS, REGISTRY, choose_model, group
@@ -45,8 +45,8 @@ def rows(table: str) -> Iterator[tuple[str, ...]]:
         case "methods":
             yield from ((name, TABLE[name].text) for name in EDITS)
         case "merges":
-            for name, one in METHODS.items():
-                yield name, f"{one.title}: {one.text} (arXiv:{one.paper})"
+            for name, one in {**METHODS, **SOLVED}.items():
+                yield name, f"{one.title}: {one.text} ({one.source})"
         case "suites":
             for name in SUITES:
                 yield name, f"{len(suite(name).tasks)} tasks and a control task"

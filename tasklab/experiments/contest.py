@@ -26,7 +26,8 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from tasklab.analyses.merging import METHODS, timing
+from tasklab.analyses.merging import timing
+from tasklab.analyses.merging.registry import method as rule_of
 from tasklab.analyses.merging.search import Choice
 from tasklab.analyses.pair_errors import pair_errors
 from tasklab.experiments.answers import Answers, interval, paired
@@ -34,6 +35,7 @@ from tasklab.experiments.estimate import passing, per_image
 from tasklab.experiments.lab import Lab
 from tasklab.experiments.merge_loss import Unlabelled, unlabelled
 from tasklab.experiments.merging import Bench
+from tasklab.experiments.minima import LEAST, products
 from tasklab.experiments.runner import Given, Trial
 from tasklab.progress import bar
 from tasklab.records.images import packed, unpacked
@@ -53,7 +55,7 @@ PAIR_IMAGES = 256  # test images of each task, at most, on which interference is
 class Entry:
     """One model and its answers on test images."""
 
-    name: str  #: `"pretrained"`, or one of `merging.METHODS`
+    name: str  #: `"pretrained"`, or a merge's (`merging.registry`)
     title: str  #: For people
     answers: Answers  #: Task -> which test images it classifies correctly (N,)
     validation: float | None = None  #: Mean accuracy on validation images in %; `None`: not read
@@ -145,9 +147,12 @@ def seconds(
     taken = 0.0
 
     def images(name: str) -> float:
-        needs = METHODS[name].needs
+        needs = rule_of(name).needs
         each = tangent * val * len(bench.options(name))
-        each += tangent * count * bench.read(needs) if needs else 0.0
+        if name in LEAST:
+            each += tangent * products(bench, name)
+        elif needs:
+            each += tangent * count * bench.read(needs)
         read = labels and not trial.linear  # else what is validated follows from tangents
         each += read * passed * bench.sizes["looks"] * val
         return each if search else each + edited * test + read * passed * val
@@ -248,7 +253,7 @@ class _Keeper:
             return {**about, "seconds": round(time.perf_counter() - began, 1)}
 
         count = bench.sizes["looks"] + len(bench.options(name)) + ("val" not in bench.known)
-        record = self(_key(bench, name, search=True), choose, METHODS[name].title, count)
+        record = self(_key(bench, name, search=True), choose, rule_of(name).title, count)
         return record, made[0] if made else bench.merged(name, record["option"])
 
 
@@ -280,7 +285,7 @@ def contest(
         return Entry(name=name, title=title, answers=answers, **told)
 
     def compared(name: str) -> dict[str, Any]:
-        title, key = METHODS[name].title, _key(bench, name)
+        title, key = rule_of(name).title, _key(bench, name)
         if keeper.has(key):
             return keeper(key, lambda _: {})
         about, vector = keeper.choice(bench, name)
@@ -306,7 +311,7 @@ def contest(
             bench.known["val"] = np.array([alone[task]["validation"] for task in tasks])
         shown.update()
         for name in merges:
-            found.append(entry(name, METHODS[name].title, compared(name)))
+            found.append(entry(name, rule_of(name).title, compared(name)))
             shown.update(not kept[name])
         sums = [one.alpha for one in found if one.name == "arithmetic"]
         alpha, count = sums[0] if sums else 1 / count, count * (count - 1) // 2
@@ -328,7 +333,7 @@ def searched(
 ) -> tuple[TaskVector, dict[str, Any]]:
     """Return a merge times its coefficient, and what validation images chose.
 
-    `name` is one of `merging.METHODS`; the choice has alpha, option, looks and seconds.
+    `name` is a merge's; the choice has alpha, option, looks and seconds.
     """
     trial = Given.of(lab, vectors, method)
     about, vector = _Keeper(trial).choice(Bench(trial), name)
@@ -364,7 +369,7 @@ def _identity(lab: Lab, tasks: Sequence[str]) -> dict[str, Any]:
 
 def _key(bench: Bench, name: str, *, search: bool = False) -> dict[str, Any]:
     """Return the key of a merge, or only of the search for its coefficient and option."""
-    key = {**bench.key(name), "fixed": dict(METHODS[name].fixed)}
+    key = {**bench.key(name), "fixed": dict(rule_of(name).fixed)}
     return {**key, "of": "search"} if search else key
 
 

@@ -23,6 +23,7 @@ from torch import Tensor
 from tasklab.analyses import editing
 from tasklab.analyses.merging import METHODS, best, merge, of_images, search
 from tasklab.analyses.merging.best import span_of_loss
+from tasklab.analyses.merging.registry import method
 from tasklab.errors import texts
 from tasklab.experiments.editing import groups_of, shares
 from tasklab.experiments.estimate import TANGENT, looked_at
@@ -179,9 +180,13 @@ class Bench:
 
     def statistics(self, name: str) -> Statistics:
         """Return the statistics of all tasks' training images, if a method needs some."""
-        needs = METHODS[name].needs if name in METHODS else ""
+        needs = "" if name in (SPAN, LOSS) else method(name).needs
         if not needs:
             return {}
+        if name in LEAST:
+            return {
+                needs: placed(TaskVector(solved(self, name).tensors()), device_of(self.vectors))
+            }
         each = (self._of_images(needs, task) for task in self.tasks)  # one task's at a time
         return {needs: METHODS[name].pooled(self.vectors, each)}
 
@@ -204,9 +209,7 @@ class Bench:
             return merge("arithmetic", vectors, alpha=best.span(basis, self.own).tolist())
         if name == LOSS:
             return merge("arithmetic", vectors, alpha=self._least_loss())
-        if name in LEAST:
-            return placed(TaskVector(solved(self, name).tensors()), device_of(vectors))
-        chosen = dict(METHODS[name].fixed) if isinstance(self.trial, Given) else {}
+        chosen = dict(method(name).fixed) if isinstance(self.trial, Given) else {}
         if option is not None:
             chosen[METHODS[name].searched] = option
         if statistics is None:

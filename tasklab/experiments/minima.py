@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from tasklab.analyses.merging import METHODS, best, merge, minimum
+from tasklab.analyses.merging import METHODS, best, merge, minimum, registry
 from tasklab.storage.store import Artifact
 from tasklab.tasks import drawn
 from tasklab.taskvector import TaskVector
@@ -17,9 +17,12 @@ if TYPE_CHECKING:
     from tasklab.experiments.merging import Bench
 
 CACHE_VERSION = 2  # part of every key: raise it when the same configuration gives other numbers
-LEAST = {f"least_{metric}": metric for metric in best.METRICS}
+KIND = "minimum"  # of artifact
+LEAST = dict(zip(registry.SOLVED, best.METRICS, strict=True))
 CHECKED = 250  # validation images of each task, at most, for early stopping
 _ALL = 2**31
+MOST = 4096  # training images of each task, which are in memory together
+_PRODUCT = 2.0  # passes with derivatives that a forward-mode and a backward one take
 
 
 def effort(bench: Bench, metric: str) -> tuple[int, tuple[tuple[int, int], ...]]:
@@ -36,11 +39,30 @@ def effort(bench: Bench, metric: str) -> tuple[int, tuple[tuple[int, int], ...]]
     return full.get(metric, (0, ((_ALL, 3),)))
 
 
+def products(bench: Bench, name: str) -> float:
+    """Return what a solution takes, as images that pass with derivatives along a vector."""
+    if bench.trial.lab.store.has(KIND, _config(bench, name)):
+        return 0.0
+    epochs, rounds = effort(bench, LEAST[name])
+    images = drawn.images_of(bench.trial.lab.suite)
+    sizes = [min(images.size(task, "train"), MOST) for task in bench.tasks]
+    taken = float(len(sizes) * bench.read("grams") + (1 + _PRODUCT * epochs) * sum(sizes))
+    for count, steps in rounds:
+        few = sum(min(count, size) for size in sizes)
+        taken += (1 + steps) * (_PRODUCT * few + len(sizes) * CHECKED)
+    return taken + (products(bench, "least_features") if name == "least_normalised" else 0.0)
+
+
 def solved(bench: Bench, name: str) -> Artifact:
     """Return a minimum (one of `LEAST`) from the store, or solve; its record has the steps."""
+    config = _config(bench, name)
+    return bench.trial.lab.store.get(KIND, config, lambda _: _solve(bench, LEAST[name]))
+
+
+def _config(bench: Bench, name: str) -> dict[str, Any]:
     trial, lab = bench.trial, bench.trial.lab
     data, heads = drawn.images_of(lab.suite), map(trial.evaluator.head, bench.tasks)
-    config = {
+    return {
         "algorithm": CACHE_VERSION,
         "metric": LEAST[name],
         "effort": effort(bench, LEAST[name]),
@@ -50,7 +72,6 @@ def solved(bench: Bench, name: str) -> Artifact:
         "heads": [TaskVector({"head": head.weight}).fingerprint() for head in heads],
         "data": [data.version(task, s) for task in bench.tasks for s in ("train", "val")],
     }
-    return lab.store.get("minimum", config, lambda _: _solve(bench, LEAST[name]))
 
 
 def _solve(bench: Bench, metric: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -58,7 +79,7 @@ def _solve(bench: Bench, metric: str) -> tuple[dict[str, Tensor], dict[str, Any]
     trial, evaluator, encoder = bench.trial, bench.trial.evaluator, bench.trial.lab.clip.encoder
     heads = [evaluator.head(task) for task in bench.tasks]
     size, (epochs, rounds) = evaluator.parts.size, effort(bench, metric)
-    images = [bench.images(task, rounds[-1][0]) for task in bench.tasks]
+    images = [bench.images(task, min(rounds[-1][0], MOST)) for task in bench.tasks]
     features = [
         tangent.features(encoder, encoder.params, vector, x, size)
         for vector, x in zip(trial.vectors.values(), images, strict=True)

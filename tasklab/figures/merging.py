@@ -15,7 +15,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from tasklab.analyses.merging.registry import METHODS
+from tasklab.analyses.merging.registry import METHODS, SOLVED
 from tasklab.figures.marks import (
     DASHED,
     GIVEN,
@@ -46,8 +46,8 @@ SORTS = {
 OTHER = ("others", "#CC79A7", "X")  # rules of another module
 _BEST = {
     "best_span": "best on the span", "best": "best, 64 images",  # no longer made
-    "best_loss": "least loss on the span", "least_features": "least E over all weights",
-    "least_normalised": "least E, tasks alike", "least_logits": "least E of logits",
+    "best_loss": "least loss on the span",
+    **{name: method.title for name, method in SOLVED.items()},
 }  # fmt: skip
 MERGE_LABEL = {name: method.title for name, method in METHODS.items()} | _BEST
 _SORT = {

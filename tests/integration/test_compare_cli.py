@@ -15,6 +15,7 @@ from tasklab.analyses.merging.best import tangents
 from tasklab.book import contest as report
 from tasklab.errors import TasklabError
 from tasklab.experiments import contest as contests
+from tasklab.experiments import minima
 from tasklab.experiments.contest import Contest, Entry, Pair
 from tasklab.experiments.lab import Lab
 from tasklab.experiments.merging import Bench
@@ -105,6 +106,30 @@ def test_without_labels_the_merge_of_least_loss_is_written(at, capsys, monkeypat
     expected = np.mean([x / size for x, size in zip(apart, sizes, strict=True)])
     assert merges[found["best"]]["loss"] == pytest.approx(expected, rel=1e-4)
     assert "without labels" in (at / "least.html").read_text("utf-8")
+
+
+def test_the_solved_merge_is_compared_where_it_is_named_and_merge_writes_the_same(at, capsys):
+    words = [*files(), *WORDS[:2], "--methods", "tsv_m,regmean,least_features", "--without-labels"]
+    found = told(capsys, *words, "--json", "--out", "solved.html")
+    merges = {one["merge"]: one for one in found["merges"]}
+    assert found["best"] == "least_features" and merges["least_features"]["alpha"] > 0.9
+    assert merges["least_features"]["loss"] < 0.8 * merges["regmean"]["loss"]
+    assert "least E over all weights" in (at / "solved.html").read_text("utf-8")
+    lab = Lab(MODEL, progress=False)
+    vectors = {task: TaskVector.load(f"{task}.safetensors") for task in TASKS}
+    bench = Bench(contests.Given.of(lab, vectors, "nonlinear"))
+    assert minima.products(bench, "least_features") == 0 < minima.products(bench, "least_logits")
+    solution = minima.solved(bench, "least_features").tensors()
+    words = ["merge", *files(), *WORDS[:2], "--method", "least_features", "--out", "solved.st"]
+    assert main([*words, "--json", "--model-out", "solved_model.safetensors"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["options"] == {"alpha": 1.0} and "solution" in answer["origin"]
+    assert TaskVector.load("solved.st") == TaskVector(solution)
+    card = (at / "solved_model.md").read_text("utf-8")
+    assert "merged by least E over all weights (its own rule; alpha 1.0" in card
+    assert lab.merge("least_features", vectors, alpha=0.5) == 0.5 * TaskVector(solution)
+    assert main(["merge", files()[0], *words[1:]]) == 2  # two of one task
+    assert "one vector for each task" in capsys.readouterr().err
 
 
 def test_a_vector_that_does_not_help_its_task_is_pointed_out(at, capsys):

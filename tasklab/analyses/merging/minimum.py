@@ -30,6 +30,7 @@ from torch import Tensor
 
 from tasklab.analyses.finite import finite
 from tasklab.analyses.merging.best import Metric, total
+from tasklab.analyses.merging.vectors import Vectors, by_tensor, listed
 from tasklab.errors import TasklabError, whole
 from tasklab.models.encoder import Encoder
 from tasklab.placement import placed
@@ -69,6 +70,11 @@ class Solution:
     checked: tuple[float, ...]  #: E on the images for checks
     #: Norm of the gradient, in that of the preconditioner, relative to the first.
     residual: tuple[float, ...]
+
+
+def least(vectors: Vectors, *, solution: TaskVector, alpha: float = 1.0) -> TaskVector:
+    """Scale the solution that `minimum` found for these vectors."""
+    return by_tensor(listed(vectors), lambda name, _: solution[name], alpha)
 
 
 def minimum(

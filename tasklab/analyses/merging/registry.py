@@ -27,7 +27,7 @@ class Method:
     place: str
     title: str
     text: str
-    paper: str  #: Number on arXiv
+    paper: str  #: Number on arXiv; empty for the book's own
     #: The option that takes what images tell of the tasks (`images.of_images`); empty for none.
     needs: str = ""
     pool: str = ""  #: The function that sums these up, task by task; empty where all are held
@@ -49,6 +49,11 @@ class Method:
     def pooled(self, vectors: Vectors, each: Iterable[Any]) -> Any:
         """Return the option `needs` from what images tell of each task, in the vectors' order."""
         return _loaded(self.pool)(vectors, each) if self.pool else list(each)
+
+    @property
+    def source(self) -> str:
+        """Where the method is from."""
+        return f"arXiv:{self.paper}" if self.paper else "this package"
 
     @property
     def options(self) -> dict[str, Any]:
@@ -91,7 +96,7 @@ class Method:
 
     def usual(self, count: int, options: Mapping[str, Any]) -> dict[str, float]:
         """Return the recommended options beside given ones; only fixed ones if alpha is given."""
-        known = self._serving(count) or "alpha" not in options
+        known = self._serving(count) or "alpha" not in {**self.fixed, **options}
         return self.recommended(count) if known else dict(self.fixed)
 
     def _serving(self, count: int) -> Mapping[int, tuple[float, float | None]]:
@@ -237,6 +242,22 @@ METHODS: Mapping[str, Method] = MappingProxyType(
         ),
     }
 )  # fmt: skip
+# Solved for on thousands of images (`minimum`), in the three metrics of `best`: minutes of a GPU or
+# hours of a processor. They run where they are named.
+SOLVED: Mapping[str, Method] = MappingProxyType(
+    {
+        f"least_{metric}": Method(
+            place="minimum.least", title=title, text=f"loses least in the tangent model, {text}",
+            paper="", needs="solution", fixed={"alpha": 1.0},
+        )
+        for metric, title, text in (
+            ("features", "least E over all weights", "in features"),
+            ("normalised", "least E, tasks alike", "in features, each task's share alike"),
+            ("logits", "least E of logits", "in the metric of logits"),
+        )
+    }
+)  # fmt: skip
+_ALL: Mapping[str, Method] = {**METHODS, **SOLVED}
 # What goes by the same name and is left out, with the reason.
 _OTHER = {
     "tall_masks": "keeps a mask for each task and is no single model; `consensus` is the merge",
@@ -248,7 +269,7 @@ _OTHER = {
         ("tau_jp", "ortho_reg"), "is a way of fine-tuning: merge vectors that were trained so"
     ),
     **dict.fromkeys(
-        ("best_span", "best_loss", "least_features", "least_normalised", "least_logits"),
+        ("best_span", "best_loss"),
         "is solved for on images, as a mark for the others: `experiments.merging` does it",
     ),
 }
@@ -283,15 +304,18 @@ def method(name: str) -> Method:
         raise TasklabError('first the method, then vectors: merge("ties", [a, b]).')
     if name in _OTHER:
         raise TasklabError(f"{name} {_OTHER[name]}.")
-    choose("method of merging", name, METHODS)
-    return METHODS[name]
+    choose("method of merging", name, _ALL)
+    return _ALL[name]
 
 
 def several(names: Iterable[str] | None) -> tuple[str, ...]:
-    """Return methods by their names, `None` for all, in the order of `METHODS`.
+    """Return methods by their names, in the order of `METHODS`; `"all"` or `None` for all of these.
 
     Raises:
         TasklabError: If one does not exist, with the nearest name.
     """
-    chosen = METHODS if names is None else [one.strip() for one in names]
-    return tuple(name for name in METHODS if name in {one: method(one) for one in chosen})
+    asked = ["all"] if names is None else [one.strip() for one in names]
+    for one in asked:
+        _ = one == "all" or method(one)
+    every = METHODS if "all" in asked else ()
+    return tuple(name for name in _ALL if name in every or name in asked)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Hashable, Mapping
 
-from tasklab.analyses.merging.registry import METHODS, merge
+from tasklab.analyses.merging.registry import merge, method
 from tasklab.analyses.merging.vectors import is_matrix
 from tasklab.taskvector import TaskVector
 
@@ -20,7 +20,7 @@ def seconds(vectors: Mapping[Hashable, TaskVector], name: str) -> float:
     A corner of a matrix of every vector is merged, as two blocks' since some rules go by depth, and
     its time scaled: by the products that a decomposition takes, or else by the count of numbers.
     """
-    rule, first = METHODS[name], next(iter(vectors.values()))
+    rule, first = method(name), next(iter(vectors.values()))
     matrices = {n: x.shape for n, x in first.items() if is_matrix(n, x)}
     if rule.needs or not matrices:
         return 0.0

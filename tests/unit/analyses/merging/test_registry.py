@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from tasklab.analyses import merging
+from tasklab.analyses.merging import registry
 from tasklab.taskvector import TaskVector
 from tests.helpers import refuses
 
@@ -109,3 +110,14 @@ def test_a_recommended_coefficient_follows_the_number_of_vectors():
     for count in (2, 13):
         refuses(rf"for {count} vectors \(recorded with 8\)", of, count)
     assert merging.METHODS["wudi"].recommended(2) == merging.METHODS["wudi_descent"].recommended(2)
+
+
+def test_solved_merges_run_where_they_are_named_and_have_their_own_coefficient(cases):
+    every, few = registry.several(None), registry.several(["ties", " least_logits", "all"])
+    assert every == tuple(merging.METHODS) == registry.several(["all"])
+    assert few == (*every, "least_logits") and registry.several(["ties"]) == ("ties",)
+    assert registry.method("least_logits").usual(5, {}) == {"alpha": 1.0}
+    vectors, (solution,) = cases.vectors(2), cases.vectors(1)
+    found = merging.merge("least_features", vectors, solution=solution, alpha=0.5)
+    cases.assert_close(found, solution / 2)
+    refuses("'least_feature': did you mean", registry.several, ["ties", "least_feature"])
