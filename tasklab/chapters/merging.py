@@ -17,6 +17,7 @@ from tasklab.chapters.chapter import (
 from tasklab.models.zoo import FAMILIES
 
 _LEAST = {"merges": ("least_features", "least_normalised", "least_logits"), "n_tasks": (8,)}
+_LEAST_ICONS = {"merges": ("arithmetic", "tsv_m", "regmean_plusplus", "least_features")}
 _MERGED: Names = {"single": {}, "merging": {"n_tasks": (8,)}}
 _EDITING = Work(("nonlinear",), _MERGED, seeds=HEADLINE)
 _JOINT = Work(("nonlinear",), {"joint": {}})
@@ -80,6 +81,7 @@ CHAPTER = Chapter(
             Work(("delta",), {"single": {}, "merging": {"merges": LEADING, "n_tasks": (8,)}}),
         ),
         "icons": on_icons(_EDITING, _JOINT),
+        "icons_minimum": on_icons(Work(("nonlinear",), {"single": {}, "merging": _LEAST_ICONS})),
         "sets": (Work(("nonlinear",), _SETS, ICONS, tasks="all"),),
         "sets_large": (Work(("nonlinear",), _LARGE_SETS, ICONS, tasks="all"),),
         "sets_ways": (Work(("linearized", "attention"), _SUMMED, ICONS, tasks="all"),),

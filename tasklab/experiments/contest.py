@@ -253,6 +253,7 @@ class _Keeper:
             return {**about, "seconds": round(time.perf_counter() - began, 1)}
 
         count = bench.sizes["looks"] + len(bench.options(name)) + ("val" not in bench.known)
+        count = count if self.labels else 1
         record = self(_key(bench, name, search=True), choose, rule_of(name).title, count)
         return record, made[0] if made else bench.merged(name, record["option"])
 
