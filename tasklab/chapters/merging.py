@@ -1,5 +1,6 @@
 """Chapter 5: other ways of merging."""
 
+from tasklab.analyses.merging.registry import SOLVED
 from tasklab.chapters.chapter import (
     HEADLINE,
     ICONS,
@@ -16,8 +17,10 @@ from tasklab.chapters.chapter import (
 )
 from tasklab.models.zoo import FAMILIES
 
-_LEAST = {"merges": ("least_features", "least_normalised", "least_logits"), "n_tasks": (8,)}
-_LEAST_ICONS = {"merges": ("arithmetic", "tsv_m", "regmean_plusplus", "least_features")}
+_LEAST = {"merges": tuple(SOLVED), "n_tasks": (8,)}
+_LEAST_ICONS = {
+    "merges": ("arithmetic", "tsv_m", "regmean_plusplus", "least_few", "least_features")
+}
 _MERGED: Names = {"single": {}, "merging": {"n_tasks": (8,)}}
 _EDITING = Work(("nonlinear",), _MERGED, seeds=HEADLINE)
 _JOINT = Work(("nonlinear",), {"joint": {}})

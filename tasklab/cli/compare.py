@@ -56,7 +56,7 @@ def compare(
         template: A prompt of the tasks of --data, e.g. "a photo of a {}."; give several for their
             mean.
         methods: Merges to compare, separated by commas; a wrong name shows all. `all` leaves out
-            those that are solved for on many images; all,least_features adds one.
+            those that are solved for on many images; all,least_few adds one.
         without_labels: Choose options, coefficients and the merge by what they lose in the tangent
             model on unlabelled validation images, E(tau) / E(0). Labels of test images only report.
         base: The checkpoint that published ones start from.

@@ -53,7 +53,7 @@ def merge(
             or TASK@METHOD or TASK@METHOD@SEED for runs of the store; TASK=VECTOR gives one its
             task.
         given: As in a chapter's first code cell.
-        method: How to merge, e.g. ties, tsv_m, iso_c, or least_features, which is solved for on all
+        method: How to merge, e.g. ties, tsv_m, iso_c, or least_few, which is solved for on
             training images; see `tasklab list merges`.
         alpha: Coefficient of the result. By default the recommended one.
         option: Of the method, e.g. keep=0.3. By default the recommended ones.

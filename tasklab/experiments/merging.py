@@ -175,7 +175,7 @@ class Bench:
             "sizes": self.sizes,
             "rule": [_VERSIONS.get(name, 3), search.LOW, search.HIGH],
             **({"numbers": REHEARSED} if self.trial.lab.light else {}),
-            **({"minimum": [CACHE_VERSION, *effort(self, LEAST[name])]} if name in LEAST else {}),
+            **({"minimum": [CACHE_VERSION, *effort(self, name)]} if name in LEAST else {}),
         }
 
     def statistics(self, name: str) -> Statistics:

@@ -18,34 +18,39 @@ if TYPE_CHECKING:
 
 CACHE_VERSION = 2  # part of every key: raise it when the same configuration gives other numbers
 KIND = "minimum"  # of artifact
-LEAST = dict(zip(registry.SOLVED, best.METRICS, strict=True))
+LEAST = {name: "features" if name == "least_few" else name[6:] for name in registry.SOLVED}
 CHECKED = 250  # validation images of each task, at most, for early stopping
 _ALL = 2**31
 MOST = 4096  # training images of each task, which are in memory together
 _PRODUCT = 2.0  # passes with derivatives that a forward-mode and a backward one take
 
 
-def effort(bench: Bench, metric: str) -> tuple[int, tuple[tuple[int, int], ...]]:
+def effort(bench: Bench, name: str) -> tuple[int, tuple[tuple[int, int], ...]]:
     """Return epochs of steps on batches, then images of each task and steps of each round.
 
-    In the metric of logits, and where tasks count alike, batches are too noisy.
+    `least_few` has the images that RegMean reads. In the metric of logits, and where tasks count
+    alike, batches are too noisy.
     """
     lab = bench.trial.lab
     if lab.rehearsal:
         return 1, ((2, 1),)
     if lab.parameters.preset == "quick":
         return 0, ((64, 4), (256, 4))
-    full = {"features": (4, ((_ALL, 3),)), "logits": (0, ((512, 12), (_ALL, 5)))}
-    return full.get(metric, (0, ((_ALL, 3),)))
+    full: dict[str, tuple[int, tuple[tuple[int, int], ...]]] = {
+        "least_few": (0, ((256, 20),)),
+        "least_features": (4, ((_ALL, 3),)),
+        "least_logits": (0, ((512, 12), (_ALL, 5))),
+    }
+    return full.get(name, (0, ((_ALL, 3),)))
 
 
 def products(bench: Bench, name: str) -> float:
     """Return what a solution takes, as images that pass with derivatives along a vector."""
     if bench.trial.lab.store.has(KIND, _config(bench, name)):
         return 0.0
-    epochs, rounds = effort(bench, LEAST[name])
+    epochs, rounds = effort(bench, name)
     images = drawn.images_of(bench.trial.lab.suite)
-    sizes = [min(images.size(task, "train"), MOST) for task in bench.tasks]
+    sizes = [min(images.size(task, "train"), rounds[-1][0], MOST) for task in bench.tasks]
     taken = float(len(sizes) * bench.read("grams") + (1 + _PRODUCT * epochs) * sum(sizes))
     for count, steps in rounds:
         few = sum(min(count, size) for size in sizes)
@@ -56,7 +61,7 @@ def products(bench: Bench, name: str) -> float:
 def solved(bench: Bench, name: str) -> Artifact:
     """Return a minimum (one of `LEAST`) from the store, or solve; its record has the steps."""
     config = _config(bench, name)
-    return bench.trial.lab.store.get(KIND, config, lambda _: _solve(bench, LEAST[name]))
+    return bench.trial.lab.store.get(KIND, config, lambda _: _solve(bench, name))
 
 
 def _config(bench: Bench, name: str) -> dict[str, Any]:
@@ -65,7 +70,7 @@ def _config(bench: Bench, name: str) -> dict[str, Any]:
     return {
         "algorithm": CACHE_VERSION,
         "metric": LEAST[name],
-        "effort": effort(bench, LEAST[name]),
+        "effort": effort(bench, name),
         "images": lab.scale.counts.get("val"),
         **lab.clip.identity,
         "vectors": {task: vector.fingerprint() for task, vector in bench.vectors.items()},
@@ -74,11 +79,11 @@ def _config(bench: Bench, name: str) -> dict[str, Any]:
     }
 
 
-def _solve(bench: Bench, metric: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def _solve(bench: Bench, name: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Go to the minimum from RegMean, or from that in features, at its best coefficient."""
     trial, evaluator, encoder = bench.trial, bench.trial.evaluator, bench.trial.lab.clip.encoder
     heads = [evaluator.head(task) for task in bench.tasks]
-    size, (epochs, rounds) = evaluator.parts.size, effort(bench, metric)
+    metric, (epochs, rounds), size = LEAST[name], effort(bench, name), evaluator.parts.size
     images = [bench.images(task, min(rounds[-1][0], MOST)) for task in bench.tasks]
     features = [
         tangent.features(encoder, encoder.params, vector, x, size)

@@ -246,11 +246,12 @@ METHODS: Mapping[str, Method] = MappingProxyType(
 # hours of a processor. They run where they are named.
 SOLVED: Mapping[str, Method] = MappingProxyType(
     {
-        f"least_{metric}": Method(
+        f"least_{name}": Method(
             place="minimum.least", title=title, text=f"loses least in the tangent model, {text}",
             paper="", needs="solution", fixed={"alpha": 1.0},
         )
-        for metric, title, text in (
+        for name, title, text in (
+            ("few", "least E, 256 images", "in features, on 256 images of each task"),
             ("features", "least E over all weights", "in features"),
             ("normalised", "least E, tasks alike", "in features, each task's share alike"),
             ("logits", "least E of logits", "in the metric of logits"),
