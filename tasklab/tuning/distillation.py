@@ -16,7 +16,9 @@ Differences: the paper's distance is not relative to the size of the features, w
 differs by a factor of six; its reference is a part of ImageNet-21k, ours the validation images of
 the control task, which has ImageNet's place here; weight decay pulls theta, as in all our methods;
 teacher and student have one learning rate, that of non-linear fine-tuning; b and lambda were
-chosen by the sum of four vectors of `mini_xs` on validation images.
+chosen by the sum of four vectors of `mini_xs` on validation images. The published code
+(apanariello4/merge-and-rebase) takes both cross-entropies at a too, and weighs the parts of G by
+factors of its own.
 
 Letters: B images, D features.
 """

@@ -16,8 +16,9 @@ their own block, E of the outer products of an image's gradients. Tasks are summ
 sum_t B_t x A_t by (sum_t B_t) x (mean_t A_t), so that a run needs one pair of factors whatever the
 number of tasks, and no image of another task once these are made.
 
-That code linearizes normalised features, penalises the class token too, and weighs blocks of
-normalisations by 1e4 and the projection by 1e-3; here all weigh alike.
+That code linearizes normalised features, divides B by the number of tokens, averages blocks of
+normalisations over all tasks' images, penalises the class token too, and weighs these blocks by 10
+and the projection by 0.1; here all parts are those of delta' G delta.
 
 **EK-FAC**, which DELTA takes from one reference data set (`tuning.distillation`), keeps the
 eigenvectors U_A and U_B of A and B and measures how much there is along each pair of them,

@@ -65,8 +65,8 @@ def iso_c(vectors: Vectors, *, alpha: float = 1.0) -> TaskVector:
 def boosting(vectors: Vectors, *, beta: float = 0.01, alpha: float = 1.0) -> TaskVector:
     """Raise the small singular values of the sum.
 
-    *Subspace-Boosted Model Merging*, arXiv:2506.16506, as FusionBench and mergekit implement it on
-    task arithmetic:
+    *Subspace-Boosted Model Merging*, arXiv:2506.16506, as FusionBench implements it on task
+    arithmetic:
 
         sum_t tau_t = U S V',      merged = alpha U max(S, s_k) V'
 
@@ -74,8 +74,8 @@ def boosting(vectors: Vectors, *, beta: float = 0.01, alpha: float = 1.0) -> Tas
     each is a matrix. What is no matrix is the sum.
 
     Args:
-        beta: 0.01 is the default of both. From the first direction's share on down, all singular
-            values become the largest.
+        beta: 0.01 is FusionBench's default. From the first direction's share on down, all
+            singular values become the largest.
     """
     beta = real("beta", beta, 0, 1)
 

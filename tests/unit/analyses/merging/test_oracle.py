@@ -1,15 +1,20 @@
-"""Methods against what `fusion_bench` returns, frozen by `freeze_fusion_bench.py`."""
+"""Methods against what public code returns, frozen by this folder's `freeze_*.py`."""
 
 import json
 from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 
 from tasklab.analyses import merging
+from tasklab.analyses.merging import images
+from tasklab.models.encoder import Encoder
 from tasklab.taskvector import TaskVector
 
-FROZEN = json.loads(Path(__file__).with_name("fusion_bench.json").read_text())["merged"]
+FROZEN = {}
+for name in ("fusion_bench.json", "public.json"):
+    FROZEN |= json.loads(Path(__file__).with_name(name).read_text())["merged"]
 NOT_THERE = ("positional_embedding", "proj")  # decomposed there, or stored the other way around
 
 
@@ -20,7 +25,41 @@ def few(cases, count):
     ]
 
 
+class Blocks(nn.Module):
+    def __init__(self, block):
+        super().__init__()
+        self.positional_embedding = nn.Parameter(torch.zeros(5, 6))
+        self.transformer = nn.ModuleDict({"resblocks": nn.Sequential(block(), block())})
+
+    def forward(self, x):
+        return self.transformer["resblocks"](x + self.positional_embedding)
+
+
+def block_by_block(cases):
+    *each, start = [
+        TaskVector({n.replace("n_proj_w", "n_proj.w"): x for n, x in v.items() if n != "proj"})
+        for v in cases.vectors(4)
+    ]
+    encoder = Encoder.of(Blocks(cases.Block).double())
+    encoder.params.update(start)
+    object.__setattr__(encoder, "preprocess", lambda x: x)
+    readers = [
+        images.of_images("readers", encoder, None, x, v, linear=False)
+        for x, v in zip(cases.tokens(3), each, strict=True)
+    ]
+    found = merging.regmean_plusplus(each, readers, ratio=0.7)
+    return {n.replace("n_proj.w", "n_proj_w"): x for n, x in found.items()}
+
+
 def merged(rule, cases):
+    if rule.startswith("boosting"):
+        return merging.boosting(cases.vectors(2), beta=float(rule.split()[1]))
+    if rule == "essential":
+        shown = map(cases.shown, few(cases, 3), cases.tokens(3))
+        grams = ({n: x.T @ x / len(x) for n, x in one.items()} for one in shown)
+        return merging.essential(few(cases, 3), grams)
+    if rule == "regmean_plusplus":
+        return block_by_block(cases)
     if rule == "ties":
         vectors = cases.vectors(3)
         many = sum(x.numel() for x in vectors[0].values())
@@ -42,7 +81,7 @@ def merged(rule, cases):
 
 
 @pytest.mark.parametrize("rule", FROZEN)
-def test_a_merge_is_that_of_fusion_bench(cases, rule):
+def test_a_merge_is_that_of_public_code(cases, rule):
     found = merged(rule, cases)
     assert found.keys() == FROZEN[rule].keys()
     for name, x in found.items():
