@@ -12,9 +12,11 @@ import contextlib
 import dataclasses
 import hashlib
 import json
+import logging
 import math
 import threading
 import time
+import zlib
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -27,14 +29,16 @@ from tasklab import machine
 from tasklab.errors import TasklabError
 from tasklab.progress import bar
 from tasklab.storage import atomic
-from tasklab.tasks.images.formats import Split
+from tasklab.tasks.images.formats import LEVEL, Split
 
+_log = logging.getLogger(__name__)
 VERSION = 1  # of the pixels: raise it when the same images give others
 JOB, DONE = "job.json", "done.jsonl"
 _ALONE = 512  # images that are not worth a second thread
 BAD = 20  # images that cannot be decoded: then no more are looked for
 # what a damaged file raises
 UNREADABLE = (OSError, ValueError, EOFError, KeyError, TypeError, AttributeError)
+_DIM, _DARK = 1 << 14, 1 << 12  # levels of 16 bits that all images reach, and nearly every one
 _LONG = 16  # sides that an image is long, from which on it is a strip
 
 
@@ -177,6 +181,7 @@ class Job:
                         break
                 else:
                     note = {"chunk": chunk, "sha256": done[chunk], "seconds": seconds}
+                    note["sizes"] = self._sizes(chunk)
                     log.write(json.dumps(note) + "\n")
                     log.flush()
                 shown.update(len(self.chunks[chunk]))
@@ -194,7 +199,8 @@ class Job:
                 ):  # half a line, or damaged
                     entry = json.loads(line)
                     chunk, seconds = entry["chunk"], float(entry["seconds"])
-                    if chunk in self.chunks and self._digest(chunk) == entry["sha256"]:
+                    found = chunk in self.chunks and (self._digest(chunk), self._sizes(chunk))
+                    if found == (entry["sha256"], entry["sizes"]):
                         done[chunk] = entry["sha256"]
         return done, seconds
 
@@ -206,12 +212,13 @@ class Job:
             OSError: If they cannot be written.
         """
         digest, bad = hashlib.sha256(), list[str]()
+        levels: dict[int, int] = {}  # row of an image of 16 bits -> its brightest level
         left = collections.deque(self.chunks[chunk])
         images = self.split.read(chunk, set(left))
         while left and len(bad) < BAD:
             row = left.popleft()
             try:
-                pixels, size = self._next(images, row)
+                pixels, size, level = self._next(images, row)
             except TasklabError as error:
                 if str(error) in bad:  # it is not about an image
                     break
@@ -222,13 +229,26 @@ class Job:
             self._write("x", place * pixels.nbytes, pixels)
             self._write("sizes", place * 8, np.array(size, dtype=np.int32))
             digest.update(pixels)
+            levels |= {row: level} if level else {}
+        if levels and (top := max(levels.values())) < _DIM:
+            few = f"{self.split.location(min(levels))} and all other images of 16 bits near it"
+            bad.append(
+                f"{few} have levels up to {top:,} of 65,535, as if of {top.bit_length()} bits, and "
+                "would be read too dark: save them with 8 bits, or with levels up to 65,535."
+            )
         if bad:
             raise BadImagesError(bad)
+        if dark := [row for row, level in levels.items() if level < _DARK]:
+            _log.warning(
+                "%s: its 16 bits have levels below %d alone, so that it is read nearly black (and "
+                "so are %d others): is it of 12 bits?",
+                self.split.location(dark[0]), _DARK, len(dark) - 1,
+            )  # fmt: skip
         return digest.hexdigest()
 
     def _next(
         self, images: Iterator[tuple[int, Image.Image]], row: int
-    ) -> tuple[np.ndarray, tuple[int, int]]:
+    ) -> tuple[np.ndarray, tuple[int, int], int]:
         where = self.split.location(row)
         try:
             _, image = next(images)
@@ -244,7 +264,7 @@ class Job:
                 f"{where} cannot be read ({type(error).__name__}: {error})."
             ) from error
         try:
-            return self.transform(image), image.size
+            return self.transform(image), image.size, image.info.get(LEVEL, 0)
         except (TasklabError, MemoryError, ValueError) as error:
             raise TasklabError(f"{where}: {error or type(error).__name__}") from error
 
@@ -254,6 +274,12 @@ class Job:
         for row in self.chunks[chunk]:
             digest.update(self._seek("x", int(self.position[row]) * size).read(size))
         return digest.hexdigest()
+
+    def _sizes(self, chunk: int) -> int:
+        """Return a checksum of the sizes that are there."""
+        places = (int(self.position[row]) for row in self.chunks[chunk])
+        with self.lock:
+            return zlib.crc32(b"".join(self._seek("sizes", 8 * at).read(8) for at in places))
 
     def _write(self, name: str, offset: int, values: np.ndarray) -> None:
         left = memoryview(values).cast("B")

@@ -36,6 +36,7 @@ SUFFIXES = (  # of the files that are taken for images
 # What they may hold. Pillow knows more; for some it starts other programs.
 FORMATS = ("JPEG", "PNG", "PPM", "BMP", "GIF", "TIFF", "WEBP", "AVIF")
 _SIXTEEN = (("I", "PNG"), ("I", "PPM"))  # read into 32 bits, but from 0 to 65,535
+LEVEL = "level"  # entry of an image's `info`
 CHUNK = 256  # images, where the format has no parts of its own
 _ARRAY = threading.Lock()
 _ROWS = 16  # rows of a parquet file in memory at a time; a photograph has up to megabytes
@@ -298,21 +299,28 @@ def rgb(source: str | io.BytesIO, where: str, advice: str = "Remove or replace i
     """Return an image as RGB, as torchvision's `default_loader` does.
 
     Transparency is dropped and the orientation that a camera notes (EXIF) is not applied, as there.
-    Grey levels of 16 bits are scaled to 8 bits; Pillow by itself would cut them off at 255.
+    Grey levels of 16 bits are scaled to 8 bits; Pillow by itself would cut them off at 255. The
+    brightest level of an image of 16 bits is in its `info`, as `LEVEL`.
     """
     with (
         sound(where, "an image that can be decoded", advice),
         Image.open(source, formats=_known_formats()) as image,
     ):
+        deep = any(";16" in str(tile[-1]) for tile in image.tile)  # before Pillow reads it
         if image.mode.startswith("I;16") or (image.mode, image.format) in _SIXTEEN:
-            grey = np.asarray(image).astype(np.float64) / 257  # 65,535 becomes 255
-            return Image.fromarray(np.rint(grey).astype(np.uint8)).convert("RGB")
+            grey = np.asarray(image).astype(np.float64)
+            made = Image.fromarray(np.rint(grey / 257).astype(np.uint8)).convert("RGB")
+            made.info[LEVEL] = int(grey.max())
+            return made  # 65,535 became 255
         if image.mode in ("I", "F"):
             raise TasklabError(
                 f"{where} has pixels of 32 bits (Pillow's mode {image.mode}), whose range is not "
                 "known: save it with 8 or 16 bits."
             )
-        return image.convert("RGB")
+        made = image.convert("RGB")
+        if deep:  # of colours Pillow keeps the upper 8 bits
+            made.info[LEVEL] = 256 * int(np.asarray(made).max()) + 255
+        return made
 
 
 def is_image(file: Path) -> bool:

@@ -3,7 +3,9 @@
 import errno
 import json
 import os
+import struct
 import threading
+import zlib
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -246,6 +248,12 @@ def test_all_images_that_cannot_be_decoded_are_named(split, tmp_path, monkeypatc
         )
     log = (tmp_path / "out.partial" / "done.jsonl").read_text().splitlines()
     assert len({json.loads(line)["chunk"] for line in log}) == 7  # the good ones are kept
+    sizes = np.load(tmp_path / "out.partial" / "sizes.npy", mmap_mode="r+")
+    sizes[20, 0] += 2
+    sizes.flush()
+    with pytest.raises(decoding.BadImagesError):
+        pixels.decode(tmp_path / "out", split, np.arange(40), CENTRE, progress=False, jobs=1)
+    assert np.load(tmp_path / "out.partial" / "sizes.npy")[20].tolist() == [18, 26]
     monkeypatch.setattr(decoding, "BAD", 3)
     with pytest.raises(TasklabError, match="There may be more"):
         pixels.decode(tmp_path / "out", split, np.arange(40), CENTRE, progress=False, jobs=1)
@@ -302,3 +310,45 @@ def test_joined_splits_are_read_as_one(tmp_path):
     made = pixels.decode(tmp_path / "out", both, np.arange(12), CENTRE, progress=False)
     assert np.array_equal(made.x, expected(both, np.arange(12)))
     assert both.labels.tolist() == [*first.labels, *second.labels]
+
+
+def deep(file, top, colours=1):
+    """Write a PNG of 16 bits whose levels go up to `top`; Pillow writes none of colours."""
+    levels = np.linspace(0, top, 20 * 18 * colours).astype(">u2").reshape(20, -1)
+    rows = b"".join(b"\0" + row.tobytes() for row in levels)
+    header = struct.pack(">IIBBBBB", 18, 20, 16, {1: 0, 3: 2}[colours], 0, 0, 0)
+    parts = {b"IHDR": header, b"IDAT": zlib.compress(rows), b"IEND": b""}
+    with file.open("wb") as stream:
+        stream.write(b"\x89PNG\r\n\x1a\n")
+        for name, data in parts.items():
+            crc = zlib.crc32(name + data)
+            stream.write(struct.pack(">I", len(data)) + name + data + struct.pack(">I", crc))
+    return file
+
+
+@pytest.mark.parametrize("colours", [1, 3])
+@pytest.mark.parametrize("bits", [8, 10, 12, 14])
+def test_images_of_16_bits_with_levels_of_fewer_are_refused(colours, bits, tmp_path):
+    files = [deep(tmp_path / f"{i}.png", 2**bits - 1 - i, colours) for i in range(3)]
+    with pytest.raises(decoding.BadImagesError) as error:
+        done(tmp_path / "out", files)
+    (line,) = error.value.lines
+    assert str(files[0]) in line and f"{2**bits - 1:,}" in line and f"{bits} bits" in line
+    assert not (tmp_path / "out").exists()
+
+
+def done(out, files):
+    made = formats.image_files(files, [0] * len(files), None)
+    return pixels.decode(out, made, np.arange(len(files)), CENTRE, progress=False, jobs=1)
+
+
+@pytest.mark.parametrize("colours", [1, 3])
+def test_dark_images_among_bright_ones_of_16_bits_are_read_and_told(colours, tmp_path, caplog):
+    tops = (65535, 4095, 3000, 16383)
+    files = [deep(tmp_path / f"{top}.png", top, colours) for top in tops]
+    found = done(tmp_path / "out", files).x.max(axis=(1, 2, 3)).astype(float)
+    assert np.allclose(found / found[0], np.array(tops) / 65535, atol=0.005)  # all are resized
+    (told,) = caplog.messages
+    assert str(files[1]) in told and "1 others" in told
+    black = deep(tmp_path / "black.png", 0)
+    assert not done(tmp_path / "black", [black]).x.any()
