@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -164,6 +166,7 @@ def build(root: Path) -> Path:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         check=False,
+        preexec_fn=_end_with_parent if sys.platform == "linux" else None,
     )
     (root / "book" / "_build" / "build.log").write_text(result.stdout, "utf-8")
     page = root / "book" / "_build" / "html" / "index.html"
@@ -175,6 +178,11 @@ def build(root: Path) -> Path:
             "\n  ".join(["the site did not build (book/_build/build.log):", *problems])
         )
     return page
+
+
+def _end_with_parent() -> None:
+    """Let this process be killed as soon as its parent is, which may begin to build anew."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
 def is_current(root: Path) -> bool:

@@ -6,8 +6,9 @@ Of each of the report's twenty notebooks and pages, importing is the longest par
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
-import multiprocessing
+import multiprocessing.util
 import os
 import shutil
 import subprocess
@@ -15,11 +16,15 @@ import tempfile
 import threading
 import weakref
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, cast
 
 from jupyter_client.manager import AsyncKernelManager
 from jupyter_client.provisioning import LocalProvisioner
 
+from tasklab.storage import rooms
+
+_ROOM = ".tasklab-kernel-"  # begins the names of their folders
 _LONGEST = 100  # characters: the name of a socket has at most 107
 
 
@@ -31,10 +36,10 @@ class Manager(AsyncKernelManager):
     """
 
     def __init__(self, **kw: Any) -> None:
-        folder = tempfile.mkdtemp(prefix="tasklab-")
+        folder = tempfile.mkdtemp(dir=_room())
         weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
-        place = f"{folder}/k"
-        files = {"transport": "ipc", "ip": place} if len(place) < _LONGEST else {}
+        place, files = f"{folder}/k", {"connection_file": f"{folder}/kernel.json"}
+        files |= {"transport": "ipc", "ip": place} if len(place) < _LONGEST else {}
         super().__init__(**files | kw)
 
     async def _async_launch_kernel(self, kernel_cmd: list[str], **kw: Any) -> None:
@@ -48,8 +53,21 @@ class Manager(AsyncKernelManager):
 
 
 @functools.cache
+def _room() -> Path:
+    """Return this process's folder of temporary files, which the next one removes after a kill."""
+    stack = contextlib.ExitStack()
+    multiprocessing.util.Finalize(None, stack.close, exitpriority=-200)  # also at a worker's end
+    return stack.enter_context(rooms.room(Path(tempfile.gettempdir()), _ROOM))
+
+
+@functools.cache
 def _server() -> Any:
     context = multiprocessing.get_context("forkserver")
+    usual = tempfile.tempdir
+    if len(str(_room())) < _LONGEST - 40:  # its socket is in a folder of multiprocessing's
+        tempfile.tempdir = str(_room())
+        multiprocessing.util.get_temp_dir()
+        tempfile.tempdir = usual
     context.set_forkserver_preload(["open_clip", "tasklab.book.loaded"])
     return context
 

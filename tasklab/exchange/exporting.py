@@ -74,7 +74,7 @@ def write(
     order = (CONFIG_FILE, VECTOR_FILE, HEAD_FILE, BASE_FILE, CARD_FILE)
     with (
         explained(folder, "write to", "--out"),
-        atomic.folder(folder, alone=True, order=order) as draft,
+        atomic.folder(folder, order=order) as draft,
     ):
         write_tensors(tensors, draft / VECTOR_FILE, {"format": "pt", "tasklab": canonical(about)})
         if head:

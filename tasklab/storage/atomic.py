@@ -5,45 +5,51 @@
     write(path, text)                   a file of text or bytes
     with folder(path) as draft: ...     a folder
 
-What is written is called `.NAME.*.partial` until it is on the disk; then it is renamed.
+What is written is called `.NAME.*.partial` until it is on the disk; then it is renamed. The name
+has the number of the process, so that the next writer of the file removes what a killed one left.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import glob
 import os
+import platform
+import re
 import shutil
 import time
 import uuid
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import filelock
 
-from tasklab.errors import TasklabError
+from tasklab.errors import TasklabError, shown
 
 PARTIAL = ".partial"  # ends the names of drafts
+_FORMATS = """
+.safetensors .pt .pth .bin .ckpt .pkl .npz .npy .h5 .onnx .gguf .html .csv .json .md .txt .pdf .png
+.svg .xz .gz .zip .parquet .xlsx""".split()
 
 
 @contextlib.contextmanager
-def replacing(path: Path | str, *, alone: bool = False) -> Iterator[Path]:
+def replacing(path: Path | str) -> Iterator[Path]:
     """Yield the path of a draft; what the block has written there becomes the file `path`.
 
     If the block raises, the draft is removed and the file stays as it was.
 
-    Of a link, what it leads to is replaced. Where no other process writes the file (`alone`),
-    drafts that killed writers left are removed first.
+    Of a link, what it leads to is replaced. Drafts that killed processes of this machine left are
+    removed first.
     """
-    with _draft(path, alone) as (draft, place):
+    with _draft(path) as (draft, place):
         yield draft
         publish(draft, place)
 
 
 @contextlib.contextmanager
-def folder(
-    path: Path | str, *, alone: bool = False, order: Sequence[str] | None = None
-) -> Iterator[Path]:
+def folder(path: Path | str, *, order: Sequence[str] | None = None) -> Iterator[Path]:
     """Yield a new folder; with all that the block has put there it becomes the folder `path`.
 
     A folder that is there already must be empty, or else `order` names files: those that the block
@@ -52,7 +58,7 @@ def folder(
     Raises:
         OSError: `ENOTEMPTY` or `EEXIST` if another process was first.
     """
-    with _draft(path, alone) as (draft, place):
+    with _draft(path) as (draft, place):
         place.parent.mkdir(parents=True, exist_ok=True)
         draft.mkdir()
         yield draft
@@ -123,12 +129,33 @@ def tried(lock: Path) -> Iterator[bool]:
 
 
 def sweep(folder: Path) -> None:
-    """Remove the drafts in a folder that nobody has written to for an hour."""
+    """Remove the drafts in a folder of killed writers, or that grew for the last hour no more."""
     for draft in folder.glob(f".*{PARTIAL}"):
         with contextlib.suppress(OSError):  # another process has just removed it
             times = [path.lstat().st_mtime for path in (draft, *draft.rglob("*"))]
-            if time.time() - max(times) > 3600:
+            if is_left(draft) or time.time() - max(times) > 3600:
                 remove(draft)
+
+
+def is_left(draft: Path) -> bool:
+    """Return whether the process that wrote a draft ran on this machine, and is no more."""
+    if (found := re.search(rf"\.{_machine()}-(\d+)-", draft.name)) and os.name != "nt":
+        try:
+            os.kill(int(found[1]), 0)
+        except ProcessLookupError:
+            return True
+        except OSError:  # another user's
+            return False
+    return False
+
+
+@functools.cache
+def _machine() -> str:
+    """Return a name for where processes have the numbers that they have here."""
+    space = ""
+    with contextlib.suppress(OSError):  # not Linux
+        space = os.readlink("/proc/self/ns/pid")  # a container has numbers of its own
+    return f"{zlib.crc32(f'{platform.node()} {space}'.encode()):08x}"
 
 
 def check_ordinary(path: Path) -> None:
@@ -137,18 +164,26 @@ def check_ordinary(path: Path) -> None:
         raise TasklabError(f"{path} is a device or a pipe, and no file: choose another name.")
 
 
+def check_suffix(option: str, path: Path, suffix: str) -> None:
+    """Raise for a name of another format than is written; one of no format is taken."""
+    if path.suffix.lower() in set(_FORMATS) - {suffix}:
+        raise TasklabError(
+            f"{option} is a {suffix} file, which {shown(path.name)} does not say: "
+            f"call it {shown(path.stem + suffix)}."
+        )
+
+
 @contextlib.contextmanager
-def _draft(path: Path | str, alone: bool) -> Iterator[tuple[Path, Path]]:
+def _draft(path: Path | str) -> Iterator[tuple[Path, Path]]:
     """Yield the path of a draft and that of what it is of; remove what is left of it."""
     place = Path(os.path.realpath(path))  # what a link leads to is replaced, not the link
     check_ordinary(place)
-    draft = place.with_name(f".{place.name}.{uuid.uuid4().hex[:8]}{PARTIAL}")
+    mark = f"{_machine()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+    draft = place.with_name(f".{place.name}.{mark}{PARTIAL}")
     try:
-        if alone:
-            for stale in place.parent.glob(f".{glob.escape(place.name)}.*{PARTIAL}"):
-                # Renamed before it is removed: if its writer lives, it cannot publish half of it.
-                with contextlib.suppress(FileNotFoundError):
-                    remove(stale.rename(draft))
+        for stale in place.parent.glob(f".{glob.escape(place.name)}.*{PARTIAL}"):
+            if is_left(stale):
+                remove(stale)
         yield draft, place
     finally:
         remove(draft)

@@ -34,20 +34,27 @@ def room(parent: Path, prefix: str, files: Iterable[Path] = ()) -> Iterator[Path
     The files are what is written while it is there, beside it or elsewhere.
     """
     sweep(parent, prefix)
+    listed = json.dumps([str(file.absolute()) for file in files])
+    with contextlib.ExitStack() as stack:
+        while (place := _made(parent, prefix, listed, stack)) is None:
+            pass
+        yield place
+
+
+def _made(parent: Path, prefix: str, listed: str, stack: contextlib.ExitStack) -> Path | None:
+    """Return a new room, or `None` if a sweep took it for a dead one's before its lock was held."""
     place = parent / f"{prefix}{uuid.uuid4().hex[:8]}"
     draft = place.with_name(f"{_NEW}{place.name}")  # no room before its lock is held
-    draft.mkdir(mode=0o700)
     lock = filelock.FileLock(draft / _LOCK)
-    try:
+    stack.callback(lock.release)
+    for one in (draft, place):
+        stack.callback(_remove, one)
+    draft.mkdir(mode=0o700)
+    with contextlib.suppress(FileNotFoundError, filelock.Timeout):
         lock.acquire(timeout=0)
-        listed = [str(file.absolute()) for file in files]
-        (draft / _FILES).write_text(json.dumps(listed), "utf-8")
-        draft.rename(place)
-        yield place
-    finally:
-        for one in (draft, place):
-            _remove(one)
-        lock.release()
+        (draft / _FILES).write_text(listed, "utf-8")
+        return draft.rename(place)
+    return None
 
 
 def sweep(parent: Path, prefix: str) -> list[Path]:
@@ -75,7 +82,7 @@ def sweep(parent: Path, prefix: str) -> list[Path]:
 
 def _remove(place: Path) -> None:
     """Remove a room, which is none from the first moment on: a kill leaves no room without lock."""
-    gone = place.with_name(f"{_GONE}{place.name.removeprefix(_GONE)}")
+    gone = place.with_name(f"{_GONE}{place.name.removeprefix(_GONE).removeprefix(_NEW)}")
     with contextlib.suppress(OSError):  # another process has just removed it
         shutil.rmtree(place.rename(gone), ignore_errors=True)
 
@@ -90,7 +97,8 @@ def _files_of(place: Path) -> set[str]:
 def _is_left(place: Path) -> bool:
     with contextlib.suppress(OSError):  # removed meanwhile
         if not (place / _LOCK).is_file():
-            return time.time() - place.stat().st_mtime > _OLD
+            old = time.time() - place.stat().st_mtime > _OLD
+            return old or place.name.startswith(_NEW)
         with atomic.tried(place / _LOCK) as free:
             return free
     return False

@@ -176,8 +176,6 @@ class Store:
         """
         start = time.perf_counter()
         artifact = self.find(kind, config) or self._made(kind, config, make)
-        if artifact.writing is None:  # a process that was killed at its end left checkpoints
-            shutil.rmtree(self.root / "partial" / kind / artifact.key, ignore_errors=True)
         if (others := _WITHIN.get()) is not None:
             others.append(time.perf_counter() - start)
         if (asked := _ASKED.get()) is not None:
@@ -232,7 +230,7 @@ class Store:
     def has(self, kind: str, config: Mapping[str, Any]) -> bool:
         """Return whether there is an artifact; whether it is whole shows when it is read."""
         key = self.key(config)
-        return (self.root, kind, key) in _WRITING or self._folder(kind, key).is_dir()
+        return (self.root, kind, key) in _WRITING or self._is_there(kind, key)
 
     def making(self, kind: str, config: Mapping[str, Any]) -> bool:
         """Return whether another process makes an artifact now, so that `get` would wait."""
@@ -273,10 +271,16 @@ class Store:
             raise TasklabError(f"{kind!r} cannot be a kind of artifact.")
         return self.root / kind / key
 
+    def _is_there(self, kind: str, key: str) -> bool:
+        there = self._folder(kind, key).is_dir()
+        if there:  # a process that was killed at its end left checkpoints
+            shutil.rmtree(self.root / "partial" / kind / key, ignore_errors=True)
+        return there
+
     def _open(self, kind: str, key: str, config: Mapping[str, Any]) -> Artifact | None:
         path = self._folder(kind, key)
         try:
-            if not path.is_dir():
+            if not self._is_there(kind, key):
                 return None
             for name in (_CONFIG, _RECORD, _TENSORS):
                 if not (path / name).is_file():  # a pipe would be waited for

@@ -40,7 +40,7 @@ def save_checkpoint(
     What cannot be written is one error, as `explained` words it; an earlier file is still there.
     """
     text = canonical(meta, "meta")
-    with explained(path.parent, *explanation), atomic.replacing(path, alone=True) as draft:
+    with explained(path.parent, *explanation), atomic.replacing(path) as draft:
         write_tensors(tensors, draft, {"meta": text})
 
 

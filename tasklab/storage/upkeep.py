@@ -67,7 +67,7 @@ def leftovers(store: Store, *, days: float = DAYS) -> Iterator[Leftover]:
         # A draft is written in seconds; a folder of decoded images is gone on with.
         limit = _WRITTEN if path.name.startswith(".") else days
         with _held(path.with_suffix(".lock")) as free:
-            if free and _age(path) > limit:
+            if free and (atomic.is_left(path) or _age(path) > limit):
                 yield _leftover(path, f"a draft, not gone on with for {limit * 24:g} hours")
     for path in _entries(store.root / "locks"):
         with _held(path.with_suffix(".lock")) as free:

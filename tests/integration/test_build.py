@@ -2,8 +2,10 @@
 
 import re
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import nbformat
@@ -172,3 +174,31 @@ def test_two_chapters_run_at_once_with_a_thread_each(tmp_path, monkeypatch):
         cells = store.find(execution.KIND, config).record["notebook"]["cells"]
         assert cells[-1]["outputs"][0]["text"] == "2 1\n"
     assert {"one", "two"} <= {line.split(":")[0] for line in log.read_text().splitlines()}
+
+
+KILLED = """
+import os, signal, sys, threading, time
+from pathlib import Path
+from tasklab.book import report
+def end():
+    while not (Path("pid").exists() and Path("pid").read_text().endswith("\\n")):
+        time.sleep(0.05)
+    os.kill(os.getpid(), signal.SIGKILL)
+threading.Thread(target=end).start()
+sys.executable = sys.argv[1]
+report.build(Path.cwd())
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a process is asked for its parent's end")
+def test_a_build_ends_with_the_report_that_is_killed(tmp_path):
+    tool = tmp_path / "jupyter-book"
+    tool.write_text("#!/bin/sh\necho $$ > pid\nexec sleep 120\n")
+    tool.chmod(0o755)
+    words = [sys.executable, "-c", KILLED, str(tmp_path / "python")]
+    assert subprocess.run(words, cwd=tmp_path, timeout=100).returncode == -signal.SIGKILL
+    builder = Path("/proc", (tmp_path / "pid").read_text().strip())
+    end = time.monotonic() + 30
+    while builder.exists() and time.monotonic() < end:
+        time.sleep(0.05)
+    assert builder.name and not builder.exists()

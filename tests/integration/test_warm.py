@@ -65,3 +65,37 @@ warm._server = lambda: multiprocessing.get_context("forkserver")
 print(warm._start(time.sleep, 120).pid, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
+
+
+LEFT = """
+import os, signal, sys
+from pathlib import Path
+import nbformat
+from tasklab.book import execution, warm
+if sys.argv[1] == "kill":
+    launch = warm.Manager._async_launch_kernel
+    async def killed(self, *words, **more):
+        await launch(self, *words, **more)
+        os.kill(os.getpid(), signal.SIGKILL)
+    warm.Manager._async_launch_kernel = killed
+server = warm._server().set_forkserver_preload(["colorsys"])
+with open("log", "w") as log:
+    execution.execute(Path("a.ipynb"), Path("out.ipynb"), parameters={}, log=log)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere kernels are processes of their own")
+def test_what_a_killed_report_left_in_the_temporary_folder_goes_with_the_next(
+    tmp_path, monkeypatch
+):
+    temporary = tmp_path / "t"
+    temporary.mkdir()
+    for name in ("TMPDIR", "JUPYTER_RUNTIME_DIR"):
+        monkeypatch.setenv(name, str(temporary))
+    cells = [nbformat.v4.new_code_cell("x = 1")]
+    nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=KERNEL), tmp_path / "a.ipynb")
+    for word, status in (("kill", -9), ("whole", 0)):
+        words = [sys.executable, "-c", LEFT, word]
+        assert subprocess.run(words, cwd=tmp_path, timeout=300).returncode == status
+        left = [one.name for one in temporary.iterdir() if one.name.startswith((".", "pymp", "k"))]
+        assert (len(left) == 1) == (word == "kill") and len(left) < 2

@@ -2,6 +2,8 @@
 
 import errno
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -48,16 +50,26 @@ def test_a_pipe_is_not_replaced(tmp_path):
     assert (tmp_path / "a").is_fifo() and names(tmp_path) == {"a"}
 
 
-@pytest.mark.parametrize("alone", [True, False])
-def test_drafts_of_killed_writers(tmp_path, alone):
-    stale = tmp_path / f".a.12345678{atomic.PARTIAL}"
-    stale.mkdir()
-    (stale / "part").touch()
-    other = tmp_path / f".ab.12345678{atomic.PARTIAL}"
-    other.touch()
-    with atomic.replacing(tmp_path / "a", alone=alone) as draft:
+@pytest.mark.skipif(os.name == "nt", reason="looks for processes by number")
+def test_a_draft_goes_when_its_writer_is_dead(tmp_path):
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    with atomic.replacing(tmp_path / "a") as draft:
         draft.touch()
-    assert stale.exists() is not alone and other.exists()
+        mine = draft.name
+        left = [mine.replace(f"-{os.getpid()}-", f"-{dead.pid}-")]
+        left.append(f"{left[0]}{atomic.PARTIAL}")  # of safetensors' writer
+        kept = [mine.replace(f"-{os.getpid()}-", f"-{os.getppid()}-"), left[0][1:]]
+        kept.append(left[0].replace(atomic._machine(), "another1"))
+        for name in (*left, *kept):
+            (tmp_path / name).touch()
+        with atomic.replacing(tmp_path / "a") as other:
+            other.write_text("b")
+            assert names(tmp_path) == {mine, other.name, *kept}
+        for name in (*left, mine.replace(".a.", ".b.")):
+            (tmp_path / name).touch()
+        atomic.sweep(tmp_path)
+        assert names(tmp_path) == {"a", mine, mine.replace(".a.", ".b."), *kept}
 
 
 def test_a_folder_is_there_whole_or_not_at_all(tmp_path):

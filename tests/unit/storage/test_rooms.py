@@ -5,9 +5,12 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
+import filelock
 import pytest
 
+from tasklab.storage import rooms
 from tasklab.storage.rooms import room
 
 WORK = """
@@ -84,12 +87,36 @@ def test_killed_before_any_step_the_next_one_leaves_nothing(tmp_path):
         words = [sys.executable, "-c", STEPS, str(tmp_path), str(step)]
         if (code := subprocess.run(words).returncode) != -signal.SIGKILL:
             break
-        for one in tmp_path.glob(".new*"):  # it may have no lock yet: as if an hour ago
-            os.utime(one, (0, 0))
         with room(tmp_path, ".merge-"):
             pass
         assert not [*tmp_path.iterdir()], step
     assert code == 0 and step > 8
+
+
+def test_a_draft_without_a_lock_goes_at_once_and_its_living_owner_makes_another(
+    tmp_path, monkeypatch
+):
+    (tmp_path / ".new.merge-dead").mkdir()
+    assert [one.name for one in rooms.sweep(tmp_path, ".merge-")] == [".new.merge-dead"]
+    assert not [*tmp_path.iterdir()]
+    acquire, taken = filelock.FileLock.acquire, []
+
+    def swept(lock, **more):
+        draft = Path(lock.lock_file).parent
+        if not taken:
+            taken.extend(rooms.sweep(tmp_path, ".merge-"))
+        acquire(lock, **more)
+        if len(taken) == 1:  # it was looked at before
+            taken.append(draft)
+            rooms._remove(draft)
+
+    monkeypatch.setattr(filelock.FileLock, "acquire", swept)
+    with room(tmp_path, ".merge-") as place:
+        assert len(taken) == 2 and place.is_dir() and place.name not in taken[1].name
+        assert rooms.sweep(tmp_path, ".merge-") == []
+    assert not [*tmp_path.iterdir()]
+    with pytest.raises(FileNotFoundError), room(tmp_path / "none", ".merge-"):
+        pass
 
 
 def test_a_room_without_a_lock_goes_when_it_is_old(tmp_path):

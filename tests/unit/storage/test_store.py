@@ -57,6 +57,9 @@ def test_made_once_and_found_again(store):
     left.mkdir(parents=True)  # its maker was killed before it removed this
     assert store.get("vector", CONFIG, make).path == first.path and make.calls == 1
     assert not any((store.root / "partial" / "vector").iterdir())
+    left.mkdir(parents=True)
+    assert store.has("vector", CONFIG)  # as `tasklab train` asks
+    assert not any((store.root / "partial" / "vector").iterdir())
 
 
 def test_files_have_the_usual_permissions(store):
