@@ -22,6 +22,7 @@ from torch import Tensor
 from tasklab.errors import Advised, TasklabError, shown
 from tasklab.errors import path as checked_path
 from tasklab.storage import checksums
+from tasklab.storage.atomic import check_suffix
 from tasklab.storage.tensors import OnDisk, load_checkpoint, read_tensors, save_checkpoint
 from tasklab.sums import (
     check_finite,
@@ -163,6 +164,7 @@ class TaskVector(Advised, Mapping[str, Tensor]):
     def save(self, path: Path | str) -> Path:
         """Write vector, base and checksum to a safetensors file in one step; return its path."""
         path = checked_path("the file of a task vector", path)
+        check_suffix("a saved task vector", path, ".safetensors")
         known = {} if self.base is None else {"base": self.base._asdict()}
         save_checkpoint(path, self, _FORMAT | known, "write to", "path")
         return path

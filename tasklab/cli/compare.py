@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from tasklab.experiments.contest import Contest
     from tasklab.tasks.suites import Task
 
+_SUFFIXES = {"--out": ".html", "--csv": ".csv"}
+
 
 def compare(
     vector: tyro.conf.Positional[tuple[str, ...]],
@@ -75,9 +77,10 @@ def compare(
         raise TasklabError(f"{' and '.join(targets)} must be different files.")
     rooms.sweep(targets["--out"].parent, by_words.ROOM)
     for name, target in targets.items():
-        places.check_target(name, target)
-    if merged:
-        places.check_free(targets["--merged"], [by_words.named(word)[1] for word in vector])
+        if name == "--merged":
+            places.check_free(target, [by_words.named(word)[1] for word in vector], name)
+        else:
+            places.check_target(name, target, _SUFFIXES[name])
     model = given.get("model")
     into = None if model_out is None else places.target(path("--model-out", model_out), model)
     chosen = registry.several(methods.split(","))

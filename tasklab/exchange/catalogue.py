@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tasklab.errors import choose, texts
+from tasklab.storage import shipped
 from tasklab.tasks.suites import suite
 
 PREFIX = "published:"  # before a source, in the parameter `vectors`
@@ -40,7 +41,7 @@ class Published:
 @functools.cache
 def table() -> Mapping[str, Mapping[str, Any]]:
     """Return the declared sources by name."""
-    read = json.loads(_TABLE.read_text("utf-8"))
+    read = json.loads(shipped.content(_TABLE))
     return {name: {**read.get(entry.get("like"), {}), **entry} for name, entry in read.items()}
 
 

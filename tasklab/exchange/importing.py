@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tasklab.errors import TasklabError, unknown
+from tasklab.errors import TasklabError, shown, unknown
 from tasklab.exchange import findings, places, precision, reading, sources
 from tasklab.exchange.reading import Checkpoint
 from tasklab.models import loading
@@ -160,8 +160,11 @@ def add(
     """
     if not reading.is_plain(task):
         raise TasklabError("task is what the checkpoint was fine-tuned on, in a word, e.g. Cars.")
-    if name is not None and not reading.is_plain(name):
-        raise TasklabError("name is a word under which the vector is kept, e.g. Cars_nonlinear.")
+    if not reading.is_name(f"{task}_" if name is None else name):
+        raise TasklabError(
+            "name is a word under which the vector is kept, without any of / \\ @ = : and not "
+            f"beginning with - or ~, e.g. Cars_nonlinear: {shown(name or task)} is none."
+        )
     if method is not None and method not in METHODS:
         raise unknown("method", method, METHODS)
     made = compare(path, model, base=base, task=task)

@@ -16,7 +16,7 @@ from tasklab.errors import TasklabError, abridged, shown
 from tasklab.errors import path as checked_path
 from tasklab.exchange import sources
 from tasklab.models.zoo import spec
-from tasklab.storage.atomic import check_ordinary
+from tasklab.storage.atomic import check_ordinary, check_suffix
 from tasklab.storage.store import Artifact, Store
 from tasklab.storage.tensors import explained
 
@@ -114,11 +114,12 @@ def imported(name: str, store: Store, model: str | None) -> Artifact:
     return kept
 
 
-def check_target(option: str, path: Path) -> None:
-    """Raise unless a file can be written to the place that an option gives."""
+def check_target(option: str, path: Path, suffix: str) -> None:
+    """Raise unless a file of a format can be written to the place that an option gives."""
     if path.is_dir():
         raise TasklabError(f"{path} is a folder: give {option} a file in it.")
     check_ordinary(path)
+    check_suffix(option, path, suffix)
     _check_parent(path, option)
 
 
@@ -129,17 +130,17 @@ def _check_parent(path: Path, option: str) -> None:
         tempfile.TemporaryFile(dir=path.parent).close()
 
 
-def check_free(path: Path, vectors: Iterable[str] = ()) -> None:
+def check_free(path: Path, vectors: Iterable[str] = (), option: str = "--out") -> None:
     """Raise unless a file can be written: nothing is there, or a vector that is none of these."""
-    check_target("--out", path)
+    check_target(option, path, ".safetensors")
     if path.exists():
         about = sources.header(path)
         if "tasklab" not in about and not sources.is_saved(about):
-            raise TasklabError(f"{path} holds something else: choose another file with --out.")
+            raise TasklabError(f"{path} holds something else: choose another file with {option}.")
         if any(Path(one).exists() and path.samefile(one) for one in vectors):
-            raise TasklabError(f"{path} is one of the vectors: choose another file with --out.")
+            raise TasklabError(f"{path} is one of the vectors: choose another file with {option}.")
         if path.name == sources.VECTOR_FILE and (path.parent / "config.json").exists():
-            raise TasklabError(f"{path} is of an export: choose another file with --out.")
+            raise TasklabError(f"{path} is of an export: choose another file with {option}.")
 
 
 def listed(store: Store, model: str | None = None) -> list[dict[str, Any]]:

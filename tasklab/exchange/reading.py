@@ -14,6 +14,7 @@ import contextlib
 import dataclasses
 import functools
 import json
+import re
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -211,6 +212,15 @@ def export_facts(file: Path) -> dict[str, Any]:
 def is_plain(text: str) -> bool:
     """Return whether a text can be shown on a line: not blank, not too long, no control codes."""
     return bool(text.strip()) and text.isprintable() and len(text) <= _MOST_TEXT
+
+
+def is_name(text: str) -> bool:
+    """Return whether a vector of that name can be named where files, runs and weights can be, too.
+
+    >>> [is_name(text) for text in ("Cars_2", "a/b", "a@b", "a=b", "a:2", "-a", "..")]
+    [True, False, False, False, False, False, False]
+    """
+    return is_plain(text) and not re.search(r"[/\\@=:]|^[-~]|^\.*$", text)
 
 
 def _exported(

@@ -351,7 +351,12 @@ SHORT |= {"FEW": " ".join(FEW), "PAPER": " ".join(PAPER), ".st": ".safetensors"}
         ("merge SVHN.st a.st --method fisher ON", "the task 'SVHN', and suite mini has"),
         ("merge SVHN.st Cars.st --method regmean ON PAPER", "images of SVHN, Cars are missing"),
         ("AB --base zeroshot.pt", "--base: 'zeroshot.pt' is not there"),
-        ("AB --out text.txt", "holds something else"),
+        ("AB --out text", "holds something else"),
+        ("AB --out x.PT", "call it 'x.safetensors'"),
+        ("AB --out x.csv.gz", "call it 'x.csv.safetensors'"),
+        ("compare a.st b.st ON --merged m.bin", "call it 'm.safetensors'"),
+        ("compare a.st b.st ON --out m.st", "call it 'm.html'"),
+        ("compare a.st b.st ON --csv m.json", "call it 'm.csv'"),
         ("AB --out folder/m.st", "is no folder"),
         ("AB --out .", "is a folder"),
         ("AB --out b.st", "b.safetensors is one of the vectors"),
@@ -388,7 +393,8 @@ def test_a_mistake_is_one_line(files, encoder, words, expected, capsys, monkeypa
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(files / "hub"))
     for name in ("SVHN", "Cars"):
         shutil.copy("a.safetensors", f"{name}.safetensors")
-    (files / "text.txt").write_text("no vector")
+    for name in ("text", "text.txt"):
+        (files / name).write_text("no vector")
     os.mkfifo("pipe")
     torch.save(loading.load(MODEL, init="random").encoder.params, "r1.pt")
     shutil.copy("r1.pt", "r2.pt")  # of another base

@@ -224,6 +224,7 @@ def test_a_vector_is_saved_and_loaded_bit_for_bit(tmp_path):
     assert TaskVector.load(path) == A and TaskVector.load(str(path))["scale"].dtype == torch.float64
     B.save(path)
     assert TaskVector.load(path) == B and [file.name for file in tmp_path.iterdir()] == [path.name]
+    refuses("call it 'a.safetensors'", A.save, tmp_path / "a.pt")
     refuses("writable.* path", A.save, tmp_path / "no" / "such" / "folder")
     refuses("Give the file a shorter name, or", A.save, tmp_path / ("a" * 250))
 

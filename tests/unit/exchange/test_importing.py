@@ -797,6 +797,17 @@ def test_a_name_stands_for_one_vector(store, tmp_path):
     assert [one["name"] for one in places.listed(store)] == ["Cars_nonlinear", "second"]
 
 
+@pytest.mark.parametrize("name", ["a/b", "a@b", "a=b", "a:2", "-a", "~a", "..", "a\\b"])
+def test_a_name_that_no_command_could_take_is_refused(store, tmp_path, name):
+    path = moved(tmp_path / "a.safetensors")
+    refuses("is none", importing.add, store, path, "tiny", "Cars", name=name)
+    if name != "..":  # ".._nonlinear" is a name
+        refuses("is none", importing.add, store, path, "tiny", name)
+    assert not places.listed(store)
+    assert importing.add(store, path, "tiny", name, name="Cars")["task"] == name
+    assert places.names_import("Cars") and places.imported("Cars", store, "tiny").record
+
+
 def test_the_method_is_checked(store, tmp_path):
     names = tuple(f"transformer.resblocks.{i}.attn.in_proj_weight" for i in range(LAYERS))
     path = moved(tmp_path / "a.safetensors", names)
