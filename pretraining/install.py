@@ -16,7 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 
 from pretraining import queue, t5
@@ -33,6 +33,7 @@ from tasklab.mini.text import TEXT_VERSION
 from tasklab.mini.worlds import VERSION
 from tasklab.storage import atomic
 from tasklab.storage.checksums import file_sha256
+from tasklab.storage.tensors import write_tensors
 from tasklab.tasks import icons
 
 # The shorter runs, of which what they reach is recorded; and of the second world all but one.
@@ -66,8 +67,7 @@ def install(folder: Path, name: str, machine: str, into: Path | None = None) -> 
     path = (into or (extra_folder() if name in EXTRA else FOLDER)) / f"{name}.safetensors"
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic.replacing(path) as draft:
-        save_file(weights, draft)
-    path.chmod(0o644)  # safetensors leaves a file that only its owner can read
+        write_tensors(weights, draft)
     card = {
         "name": name,
         "data": seen(job),
@@ -80,7 +80,7 @@ def install(folder: Path, name: str, machine: str, into: Path | None = None) -> 
         "sha256": file_sha256(path),
         "curve": log,
     }
-    path.with_suffix(".json").write_text(json.dumps(card, indent=1) + "\n", "utf-8")
+    atomic.write(path.with_suffix(".json"), json.dumps(card, indent=1) + "\n")
     return path
 
 

@@ -26,7 +26,6 @@ from pathlib import Path
 from typing import Protocol
 
 import torch
-from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.data import DataLoader
@@ -35,6 +34,7 @@ from pretraining import pool as files
 from tasklab import machine
 from tasklab.errors import TasklabError
 from tasklab.storage import atomic
+from tasklab.storage.tensors import write_tensors
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,11 +177,12 @@ def run(
     torch.manual_seed(recipe.seed)
     model = objective.model().train().to(device)
     optimiser = adamw(model, recipe)
-    step, log, last = 0, [], out / "last.safetensors"
+    step, log, average, last = 0, [], None, out / "last.safetensors"
     if last.exists():
-        step, log = load(last, model, optimiser, recipe)
+        step, log, average = load(last, model, optimiser, recipe)
+        atomic.write(out / "log.json", json.dumps(log, indent=1))
         print(f"resumed at step {step} of {recipe.steps}", flush=True)
-    average, seconds = (log[-1]["loss"], log[-1]["seconds"]) if log else (None, 0.0)
+    seconds = log[-1]["seconds"] if log else 0.0
     began, stream = time.time(), batches(recipe, objective, step, workers)
     # The math kernel is faster than the fused one at 17 tokens.
     with sdpa_kernel(SDPBackend.MATH), asked_to_end() as asked:
@@ -213,10 +214,11 @@ def run(
                 if ended or due:
                     log.append(entry)
                     print(entry, flush=True)
-                save(last, step, model, optimiser, log, recipe)
-                (out / "log.json").write_text(json.dumps(log, indent=1))
             if step in keep:
-                save(kept(out, step), step, model, optimiser, log, recipe)
+                save(kept(out, step), step, model, optimiser, log, recipe, average)
+            if ended or due or asked:  # all before it is made again after a kill
+                save(last, step, model, optimiser, log, recipe, average)
+                atomic.write(out / "log.json", json.dumps(log, indent=1))
             if asked:
                 raise SystemExit(f"asked to end: step {step} of {recipe.steps} is in {last}")
     return model
@@ -258,7 +260,7 @@ def branch(source: Path, recipe: Recipe, out: Path) -> None:
     steps = [step for step in steps if not recipe.decaying(step)]
     if steps:
         out.mkdir(parents=True, exist_ok=True)
-        with atomic.replacing(out / "last.safetensors", alone=True) as draft:
+        with atomic.replacing(out / "last.safetensors") as draft:
             shutil.copyfile(kept(source, steps[-1]), draft)
 
 
@@ -274,7 +276,7 @@ def adamw(model: nn.Module, recipe: Recipe) -> torch.optim.AdamW:
 
 
 def save(
-    path: Path, step: int, model: nn.Module, optimiser, log: list[dict], recipe: Recipe
+    path: Path, step: int, model: nn.Module, optimiser, log: list[dict], recipe: Recipe, loss: float
 ) -> None:
     """Write a checkpoint: weights, both moments of AdamW, step, random state, log and recipe.
 
@@ -285,6 +287,7 @@ def save(
         optimiser: AdamW with its moments.
         log: What evaluations said, in order.
         recipe: How it is pre-trained.
+        loss: The running mean of losses.
     """
     tensors = {f"model.{k}": v.contiguous().cpu() for k, v in model.state_dict().items()}
     for i, state in optimiser.state_dict()["state"].items():
@@ -292,12 +295,14 @@ def save(
     tensors["random"] = torch.get_rng_state()
     if torch.cuda.is_initialized():
         tensors["random_cuda"] = torch.cuda.get_rng_state()
-    about = {"step": step, "log": log, "recipe": asdict(recipe)}
+    about = {"step": step, "log": log, "recipe": asdict(recipe), "loss": loss}
     files.write(path, tensors, about | {"threads": torch.get_num_threads()})
 
 
-def load(path: Path, model: nn.Module, optimiser, recipe: Recipe) -> tuple[int, list[dict]]:
-    """Restore a checkpoint and its number of threads; return its step and log.
+def load(
+    path: Path, model: nn.Module, optimiser, recipe: Recipe
+) -> tuple[int, list[dict], float | None]:
+    """Restore a checkpoint and its number of threads; return its step, log and mean loss.
 
     Args:
         path: The file.
@@ -328,14 +333,13 @@ def load(path: Path, model: nn.Module, optimiser, recipe: Recipe) -> tuple[int, 
     except RuntimeError as error:
         raise TasklabError(f"{path} is of another model: give another folder") from error
     optimiser.load_state_dict({**optimiser.state_dict(), "state": state})
-    return about["step"], about["log"]
+    log = about["log"]
+    return about["step"], log, about.get("loss", log[-1]["loss"] if log else None)
 
 
 def export(model: nn.Module, path: Path) -> str:
     """Write the weights as fp16 safetensors; return the SHA-256 of the file."""
     half = {k: v.detach().half().contiguous() for k, v in model.state_dict().items()}
-    path.touch()
-    usual = path.stat().st_mode
-    save_file(half, path)
-    path.chmod(usual)  # safetensors leaves a file that only its owner can read
+    with atomic.replacing(path) as draft:
+        write_tensors(half, draft)
     return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -16,13 +16,13 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load, save_file
+from safetensors.torch import load
 from torch import Tensor
 
 from tasklab.mini import stream
 from tasklab.mini.clip import tokenize
 from tasklab.storage import atomic
-from tasklab.storage.tensors import digest
+from tasklab.storage.tensors import digest, write_tensors
 
 PART = 8192  # pictures in a file, 25 MB
 LAYOUT = "pool-1"
@@ -39,7 +39,7 @@ def write(path: Path, tensors: dict[str, Tensor], about: Mapping[str, Any]) -> N
     text = json.dumps(about, sort_keys=True)
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic.replacing(path) as draft:
-        save_file(tensors, draft, {"about": text, "sha256": digest(tensors, text)})
+        write_tensors(tensors, draft, {"about": text, "sha256": digest(tensors, text)})
 
 
 def read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -63,8 +63,10 @@ def objective(model: str, recipe: Recipe, pool: Path) -> loop.Objective:
 def done(folder: Path, name: str) -> int:
     """Return how many steps of a job are done, by its log."""
     log = folder / "runs" / name / "log.json"
-    entries = json.loads(log.read_text()) if log.exists() and log.stat().st_size else []
-    return entries[-1]["step"] if entries else 0
+    try:
+        return json.loads(log.read_text())[-1]["step"]
+    except (OSError, ValueError, LookupError, TypeError):  # not there, or damaged: it is made anew
+        return 0
 
 
 def finished(folder: Path, name: str) -> bool:

@@ -88,6 +88,8 @@ def test_a_run_that_is_asked_to_end_goes_on_bit_for_bit(tmp_path, monkeypatch, n
     assert same(whole, resumed)
     exported = [load_file(tmp_path / part / "step00008.safetensors") for part in ("whole", "parts")]
     assert all(torch.equal(exported[0][k], exported[1][k]) for k in exported[0])
+    logs = [json.loads((tmp_path / part / "log.json").read_text()) for part in ("whole", "parts")]
+    assert [entry["loss"] for entry in logs[0]] == [entry["loss"] for entry in logs[1]]
 
 
 def test_a_run_goes_on_with_the_threads_it_began_with(tmp_path):
@@ -112,6 +114,32 @@ def test_a_shorter_run_branches_off_and_ends_where_it_would_have_ended(tmp_path)
     assert same(alone, train(short, tmp_path / "branch", tmp_path))
     log = json.loads((tmp_path / "branch" / "log.json").read_text())
     assert [entry["step"] for entry in log] == [2, 4]
+
+
+def test_a_run_killed_at_its_last_writes_is_finished_by_the_next(tmp_path, monkeypatch):
+    out, save = tmp_path / "runs" / "mini_xs", loop.save
+
+    def killed(path, *more):
+        if path.name == "last.safetensors":
+            raise KeyboardInterrupt
+        save(path, *more)
+
+    monkeypatch.setattr(loop, "save", killed)
+    with pytest.raises(KeyboardInterrupt):
+        train(TINY, out, tmp_path, every=8, keep=(8,))
+    assert sorted(file.name for file in out.iterdir()) == [
+        "kept000008.safetensors", "step00008.safetensors",
+    ]  # fmt: skip
+    monkeypatch.setattr(loop, "save", save)
+    train(TINY, out, tmp_path, every=8, keep=(8,))
+    whole = json.loads((out / "log.json").read_text())
+    assert [entry["step"] for entry in whole] == [8]
+    for left in ('[{"st', "[]", "{}"):
+        (out / "log.json").write_text(left)
+        assert queue.done(tmp_path, "mini_xs") == 0
+        train(TINY, out, tmp_path, every=8)
+        assert json.loads((out / "log.json").read_text()) == whole
+        assert queue.done(tmp_path, "mini_xs") == 8
 
 
 def test_a_folder_of_another_run_or_a_damaged_one_is_refused(tmp_path):
