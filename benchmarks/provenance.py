@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from tasklab.records.table import sealed
 from tasklab.storage import atomic
 from tasklab.study.results import RECORDED
 from tasklab.study.sittings import with_precision
@@ -29,7 +30,7 @@ def correct(file: Path) -> bool:
         if "precision" in own
     }  # fmt: skip
     after["corrected"] = {"precision": {k: v for k, v in kept.items() if v is not None}}
-    atomic.write(file, json.dumps(after, indent=2, allow_nan=False) + "\n")
+    atomic.write(file, json.dumps(sealed(after), indent=2, allow_nan=False) + "\n")
     return True
 
 

@@ -27,6 +27,7 @@ from safetensors.numpy import save as tensor_bytes
 
 from tasklab import explore
 from tasklab.errors import whole
+from tasklab.storage import shipped
 
 if TYPE_CHECKING:  # a site shows what ships, without torch
     from tasklab.experiments import Lab
@@ -97,7 +98,7 @@ def network(lab: Lab | None = None, method: str = "nonlinear", *, pictures: int 
         pictures: Validation images of each task that are shown and counted.
     """
     if lab is None:
-        return _read(files(__package__).joinpath(_SHIPPED).read_bytes())
+        return _read(shipped.content(Path(__file__).with_name(_SHIPPED)))
     whole("pictures", pictures, 1)
     return Network(*explore.packing.packed(lab, method, pictures))
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from tasklab.errors import TasklabError
 from tasklab.mini.shipped import FOLDER
+from tasklab.storage import shipped
 
 CONTEXT = 12
 MERGES = FOLDER / "bpe_merges.txt.gz"
@@ -43,6 +44,7 @@ def tokenizer(world: str = "mini"):
             f"the vocabulary {merges} is missing: reinstall tasklab, or write it anew with "
             f"python -m pretraining.{'icons' if world == ICONS else 'vocabulary'} from a clone."
         )
+    shipped.content(merges)
     return SimpleTokenizer(bpe_path=str(merges), context_length=CONTEXT)
 
 

@@ -37,6 +37,7 @@ from tasklab.mini.machines import signs, vehicles
 from tasklab.mini.shapes import FONTS, glyph_alpha, shape_alpha
 from tasklab.mini.textures import texture, textured_background
 from tasklab.mini.worlds import LOOKS, VERSION, Look
+from tasklab.storage import shipped
 
 SPLITS = ("train", "val", "test")
 _SEEDS = {"train": 11, "val": 12, "test": 13}
@@ -190,4 +191,4 @@ def _corrected(images: Tensor, name: str) -> Tensor:
 
 @functools.cache
 def _corrections() -> dict[str, dict[str, list[int]]]:
-    return json.loads(Path(__file__).with_name("corrections.json").read_text("utf-8"))
+    return json.loads(shipped.content(Path(__file__).with_name("corrections.json")))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pandas as pd
 
 from tasklab.errors import unknown
 from tasklab.records.table import one_model, select, summarise
+from tasklab.storage import shipped
 from tasklab.tuning.methods import METHODS, TABLE
 
 _SUM = ("addition", "absolute")  # experiment and metric of the accuracy of a sum
@@ -27,7 +29,8 @@ def papers(paper: str | None = None, table: str | None = None) -> pd.DataFrame:
         names), experiment, metric, value, unit, source_file, note. `value` is NaN where the cell
         is missing in the text at hand.
     """
-    df = pd.read_csv(Path(__file__).with_name("papers.csv"), dtype={"table": str})
+    text = shipped.content(Path(__file__).with_name("papers.csv"))
+    df = pd.read_csv(io.BytesIO(text), dtype={"table": str})
     df = df.fillna({name: "" for name in df if name != "value"})
     if paper is not None:
         if paper not in set(df["paper"]):

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import json
@@ -29,6 +30,8 @@ _REQUIRED = ("experiment", "model", "method", "task", "metric", "value")
 _DEFAULTS: dict[str, Any] = {"suite": "mini", "init": "pretrained", "subset": "", "split": "test"}
 _WHOLE = ("n_tasks", "seed", "n")
 _PRESET = 6 | lzma.PRESET_EXTREME  # a third smaller than gzip
+_SEAL = "checksum"  # entry of a provenance: that of the others
+_BEFORE = "before"  # entry of a provenance: that of the rows before, while they are replaced
 _AWAITED = "awaited"  # key of a table's attributes, which pandas hands on
 Z95 = 1.959963984540054  # 97.5 % quantile of the standard normal distribution
 
@@ -302,14 +305,25 @@ def write(
     path = Path(path)
     beside = provenance_path(path)
     text = tidy(rows).to_csv(index=False, lineterminator="\n").encode()
-    note = {**provenance, "sha256": hashlib.sha256(text).hexdigest()}
+    note = sealed({**provenance, "sha256": hashlib.sha256(text).hexdigest()})
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(FileNotFoundError, ValueError):
+            # until the new rows are there, the old ones are described, too
+            both = {**note, _BEFORE: json.loads(beside.read_text("utf-8"))}
+            atomic.write(beside, json.dumps(both, allow_nan=False))
         atomic.write(path, lzma.compress(text, preset=_PRESET) if path.suffix == ".xz" else text)
         atomic.write(beside, json.dumps(note, indent=2, allow_nan=False) + "\n")
     except OSError as error:
         raise TasklabError(f"cannot write records to {path}: {error.strerror}.") from error
     return path
+
+
+def sealed(note: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a provenance with its checksum, which `read` compares where there is one."""
+    plain = {name: x for name, x in note.items() if name not in (_SEAL, _BEFORE)}
+    text = json.dumps(plain, sort_keys=True, allow_nan=False)
+    return {**plain, _SEAL: hashlib.sha256(text.encode()).hexdigest()}
 
 
 def provenance_path(path: Path) -> Path:
@@ -337,10 +351,16 @@ def read(path: Path | str) -> tuple[pd.DataFrame, dict[str, Any]]:
         raise TasklabError(f"{path} is damaged ({error}): write it again.") from error
     except ValueError as error:
         raise TasklabError(f"{beside} is not readable JSON: {error}.") from error
-    if not isinstance(note, dict) or note.pop("sha256", None) != hashlib.sha256(text).hexdigest():
+    digest = hashlib.sha256(text).hexdigest()
+    while isinstance(note, dict) and note.get("sha256") != digest:
+        note = note.get(_BEFORE)
+    if isinstance(note, dict) and note.get(_SEAL) not in (None, sealed(note)[_SEAL]):
+        raise TasklabError(f"{beside} is damaged: its checksum does not match. Write it again.")
+    if not isinstance(note, dict):
         raise TasklabError(f"{path} is not the file that its .json describes: write it again.")
     try:
         table = pd.read_csv(io.BytesIO(text), keep_default_na=True, dtype={"subset": str})
     except ValueError as error:  # pandas' own errors are of this kind, too
         raise TasklabError(f"{path} holds no records: {error}.") from error
-    return tidy(table), note
+    checks = ("sha256", _SEAL, _BEFORE)
+    return tidy(table), {name: x for name, x in note.items() if name not in checks}

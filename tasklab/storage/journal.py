@@ -1,13 +1,15 @@
 """Numbers of a long computation, kept one by one, so that one that was killed goes on.
 
-A line of a file is one number or list with its name, as JSON. A line that is only half there was
-being written when the process was killed: it counts as absent.
+A line of a file is one number or list with its name and a checksum, as JSON. A line that is only
+half there was being written when the process was killed: it counts as absent, as a damaged one and
+all after it.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,10 +24,10 @@ class Journal:
         whole = 0
         for line in file.read_bytes().splitlines(keepends=True) if file.exists() else ():
             try:
-                name, value = json.loads(line)
-            except ValueError:
+                name, value, check = json.loads(line)
+            except (ValueError, TypeError):
                 break
-            if not line.endswith(b"\n"):
+            if not line.endswith(b"\n") or check != _check(name, value):
                 break
             self._kept[name] = value
             whole += len(line)
@@ -41,10 +43,15 @@ class Journal:
     def __call__(self, name: str, make: Callable[[], Any]) -> Any:
         """Return the value of a name, by `make`, as JSON can hold it, if it is not kept."""
         if name not in self._kept:
-            line = json.dumps([name, make()]) + "\n"
+            value = make()
+            line = json.dumps([name, value, _check(name, value)]) + "\n"
             with self.file.open("ab") as file:
                 file.write(line.encode())
                 file.flush()
                 os.fsync(file.fileno())
             self._kept[name] = json.loads(line)[1]
         return self._kept[name]
+
+
+def _check(name: str, value: Any) -> int:
+    return zlib.crc32(json.dumps([name, value]).encode())

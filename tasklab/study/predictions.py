@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import datetime
 import functools
+import io
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -34,6 +35,7 @@ from tasklab.records.judgement import verdict
 from tasklab.records.matched import ONE_RATE
 from tasklab.records.papers import beside, papers
 from tasklab.records.table import combine, select
+from tasklab.storage import shipped
 from tasklab.study.judged import judged
 from tasklab.study.results import recorded
 
@@ -111,11 +113,12 @@ def freeze(day: str | None = None) -> None:
     if FROZEN.exists():
         table = pd.concat([frozen(), table]).drop_duplicates(_KEY, ignore_index=True)
     table.to_csv(FROZEN, index=False)
+    shipped.lock()
 
 
 def frozen() -> pd.DataFrame:
     """Return the predictions as they were written down: `COLUMNS`."""
-    return pd.read_csv(FROZEN).fillna({"unit": ""})
+    return pd.read_csv(io.BytesIO(shipped.content(FROZEN))).fillna({"unit": ""})
 
 
 def moved() -> pd.DataFrame:

@@ -29,7 +29,7 @@ from torch import Tensor
 from tasklab import mini
 from tasklab.errors import TasklabError, choose, shown
 from tasklab.mini.worlds import CONTROL_SIZES, SIZES
-from tasklab.storage import atomic, checksums, folders
+from tasklab.storage import atomic, checksums, folders, shipped
 from tasklab.storage.tensors import explained, write_tensors
 from tasklab.tasks import icons
 from tasklab.tasks.suites import Suite, suite
@@ -230,6 +230,7 @@ def write_checksums() -> None:
             for split in ("val", "test") if task.control else SIZES:
                 table[images._name(task.name, split)] = images._checked(task.name, split)[1]
     CHECKSUMS.write_text(json.dumps(table, indent=1) + "\n", "utf-8")
+    shipped.lock()
 
 
 def _read(file: Path, name: str, expected: str | None) -> Images | None:
@@ -263,7 +264,7 @@ def _warn_of_others() -> None:
 
 @functools.cache
 def _checksums() -> dict[str, str]:
-    return json.loads(CHECKSUMS.read_text("utf-8"))
+    return json.loads(shipped.content(CHECKSUMS))
 
 
 @functools.cache

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tasklab.errors import TasklabError, choose
+from tasklab.storage import shipped
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -35,7 +36,7 @@ LEVEL = 17  # 16 levels of grey, 0 to 255
 @functools.cache
 def table(folder: Path = FOLDER) -> dict[str, Any]:
     """Return `icons.json`."""
-    return json.loads((folder / TABLE).read_text("utf-8"))
+    return json.loads(shipped.content(folder / TABLE))
 
 
 def entry(task: str, folder: Path = FOLDER) -> dict[str, Any]:
@@ -75,7 +76,7 @@ def split(task: str, name: str, folder: Path = FOLDER) -> tuple[Tensor, Tensor]:
 
 @functools.cache
 def _drawn() -> dict[str, Any]:
-    return json.loads((FOLDER / SETS).read_text("utf-8"))
+    return json.loads(shipped.content(FOLDER / SETS))
 
 
 def usual() -> tuple[str, ...]:
@@ -95,6 +96,6 @@ def sets() -> dict[int, tuple[tuple[str, ...], ...]]:
 @functools.cache
 def drawings(folder: Path = FOLDER) -> dict[str, list[str]]:
     """Return, of each task, the set and name of each drawing in order, as `"set:name"`."""
-    text = lzma.decompress((folder / DRAWINGS).read_bytes()).decode()
+    text = lzma.decompress(shipped.content(folder / DRAWINGS)).decode()
     lines = text.split("\n")
     return {task: said.split(" ") for task, said in zip(lines[::2], lines[1::2], strict=True)}

@@ -19,6 +19,7 @@ from typing import Any, Literal, get_args
 from tasklab.errors import TasklabError, abridged, choose, shown, unknown
 from tasklab.mini.catalog import TASKS, with_articles
 from tasklab.mini.text import TEXT_TASKS
+from tasklab.storage import shipped
 from tasklab.tasks import icons
 
 SuiteName = Literal["mini", "mini_text", "paper", "icons"]
@@ -248,7 +249,7 @@ def pairs_of(suite: Suite) -> list[tuple[str, ...]]:
 @functools.cache
 def paper_data_sets() -> dict[str, dict[str, Any]]:
     """Return the entries of `paper_tasks.json`, the papers' data sets, by name."""
-    return {entry["name"]: entry for entry in json.loads(_PAPER.read_text("utf-8"))["tasks"]}
+    return {entry["name"]: entry for entry in json.loads(shipped.content(_PAPER))["tasks"]}
 
 
 def paper_task(entry: Mapping[str, Any]) -> Task:

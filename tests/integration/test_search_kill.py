@@ -85,3 +85,15 @@ def test_a_half_written_line_counts_as_absent(tmp_path):
     assert "a" in again and "b" not in again
     assert again("b", lambda: 3) == 3 and again("a", lambda: 0) == [1.5, float("-inf")]
     assert len(Journal(tmp_path / "j")) == 2
+
+
+def test_a_damaged_line_and_all_after_it_count_as_absent(tmp_path):
+    whole = Journal(tmp_path / "j")
+    for number in range(4):
+        whole(f"n{number}", lambda: 71.25)
+    lines = (tmp_path / "j").read_text().splitlines(keepends=True)
+    for harmed in (lines[2].replace("71.25", "71.35"), lines[2].replace("n2", "n7"), "[1, 2]\n"):
+        (tmp_path / "j").write_text("".join([*lines[:2], harmed, lines[3]]))
+        again = Journal(tmp_path / "j")
+        assert len(again) == 2 and again("n2", lambda: 1.5) == 1.5
+        assert len(Journal(tmp_path / "j")) == 3

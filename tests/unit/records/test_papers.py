@@ -15,6 +15,7 @@ from tasklab.records import images, schema
 from tasklab.records import table as records
 from tasklab.records.papers import beside
 from tasklab.records.table import is_awaited, summarise, tidy, wilson
+from tasklab.storage import atomic
 from tasklab.study import results
 from tests.helpers import refuses
 from tests.rows import added as row
@@ -249,3 +250,34 @@ def test_files_that_hold_no_records_are_named(tmp_path, text, note, expected):
     note = {"sha256": hashlib.sha256(text).hexdigest()} if note is None else note
     path.with_suffix(".json").write_text(json.dumps(note))
     refuses(f"a.csv {expected}", records.read, path)
+
+
+@pytest.mark.parametrize("at", range(3))
+def test_records_whose_replacement_was_killed_are_the_old_or_the_new_ones(
+    tmp_path, monkeypatch, at
+):
+    path, publish, done = tmp_path / "a.csv.xz", atomic.publish, []
+    old, new = (tidy([row("nonlinear", value)]) for value in (1.0, 2.0))
+    records.write(path, old, {"seeds": [0]})
+
+    def killed(*places):
+        if len(done) == at:
+            raise KeyboardInterrupt
+        done.append(places)
+        publish(*places)
+
+    monkeypatch.setattr(atomic, "publish", killed)
+    with pytest.raises(KeyboardInterrupt):
+        records.write(path, new, {"seeds": [0, 1]})
+    monkeypatch.undo()
+    table, note = records.read(path)
+    assert (table["value"].tolist(), note) == (
+        ([2.0], {"seeds": [0, 1]}) if at == 2 else ([1.0], {"seeds": [0]})
+    )
+    records.write(path, new, {"seeds": [0, 1]})
+    note = json.loads((tmp_path / "a.json").read_text())
+    assert sorted(note) == ["checksum", "seeds", "sha256"]
+    (tmp_path / "a.json").write_text(json.dumps({**note, "seeds": [0, 3]}))
+    refuses("a.json is damaged: its checksum", records.read, path)
+    records.write(path, new, {"seeds": [0, 1]})
+    assert len([*tmp_path.iterdir()]) == 2
