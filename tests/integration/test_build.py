@@ -180,6 +180,7 @@ KILLED = """
 import os, signal, sys, threading, time
 from pathlib import Path
 from tasklab.book import report
+os.chdir(sys.argv[2])
 def end():
     while not (Path("pid").exists() and Path("pid").read_text().endswith("\\n")):
         time.sleep(0.05)
@@ -195,8 +196,8 @@ def test_a_build_ends_with_the_report_that_is_killed(tmp_path):
     tool = tmp_path / "jupyter-book"
     tool.write_text("#!/bin/sh\necho $$ > pid\nexec sleep 120\n")
     tool.chmod(0o755)
-    words = [sys.executable, "-c", KILLED, str(tmp_path / "python")]
-    assert subprocess.run(words, cwd=tmp_path, timeout=100).returncode == -signal.SIGKILL
+    words = [sys.executable, "-c", KILLED, str(tmp_path / "python"), str(tmp_path)]
+    assert subprocess.run(words, timeout=100).returncode == -signal.SIGKILL
     builder = Path("/proc", (tmp_path / "pid").read_text().strip())
     end = time.monotonic() + 30
     while builder.exists() and time.monotonic() < end:

@@ -1,7 +1,9 @@
 """Kernels that are forks of one process."""
 
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from multiprocessing import forkserver
 from pathlib import Path
@@ -72,6 +74,7 @@ import os, signal, sys
 from pathlib import Path
 import nbformat
 from tasklab.book import execution, warm
+os.chdir(sys.argv[2])
 if sys.argv[1] == "kill":
     launch = warm.Manager._async_launch_kernel
     async def killed(self, *words, **more):
@@ -86,16 +89,16 @@ with open("log", "w") as log:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere kernels are processes of their own")
 def test_what_a_killed_report_left_in_the_temporary_folder_goes_with_the_next(
-    tmp_path, monkeypatch
+    tmp_path, monkeypatch, request
 ):
-    temporary = tmp_path / "t"
-    temporary.mkdir()
+    temporary = Path(tempfile.mkdtemp())  # the name of a socket is short
+    request.addfinalizer(lambda: shutil.rmtree(temporary))
     for name in ("TMPDIR", "JUPYTER_RUNTIME_DIR"):
         monkeypatch.setenv(name, str(temporary))
     cells = [nbformat.v4.new_code_cell("x = 1")]
     nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=KERNEL), tmp_path / "a.ipynb")
     for word, status in (("kill", -9), ("whole", 0)):
-        words = [sys.executable, "-c", LEFT, word]
-        assert subprocess.run(words, cwd=tmp_path, timeout=300).returncode == status
+        words = [sys.executable, "-c", LEFT, word, str(tmp_path)]
+        assert subprocess.run(words, timeout=300).returncode == status
         left = [one.name for one in temporary.iterdir() if one.name.startswith((".", "pymp", "k"))]
         assert (len(left) == 1) == (word == "kill") and len(left) < 2
