@@ -181,7 +181,7 @@ def build(root: Path) -> Path:
 
 
 def _end_with_parent() -> None:
-    """Let this process be killed as soon as its parent is, which may begin to build anew."""
+    """End this process with its parent, which may begin to build anew."""
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
