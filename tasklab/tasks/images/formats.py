@@ -306,7 +306,8 @@ def rgb(source: str | io.BytesIO, where: str, advice: str = "Remove or replace i
         sound(where, "an image that can be decoded", advice),
         Image.open(source, formats=_known_formats()) as image,
     ):
-        deep = any(";16" in str(tile[-1]) for tile in image.tile)  # before Pillow reads it
+        # before Pillow reads it; "BGR;16" are colours of 16 bits in all, in BMP
+        deep = any(";16" in (raw := str(tile[-1])) and "BGR" not in raw for tile in image.tile)
         if image.mode.startswith("I;16") or (image.mode, image.format) in _SIXTEEN:
             grey = np.asarray(image).astype(np.float64)
             made = Image.fromarray(np.rint(grey / 257).astype(np.uint8)).convert("RGB")

@@ -352,3 +352,7 @@ def test_dark_images_among_bright_ones_of_16_bits_are_read_and_told(colours, tmp
     assert str(files[1]) in told and "1 others" in told
     black = deep(tmp_path / "black.png", 0)
     assert not done(tmp_path / "black", [black]).x.any()
+    dark = struct.pack("<IiiHHIIiiII3I", 40, 4, 4, 1, 16, 3, 32, 0, 0, 0, 0, 0xF800, 0x7E0, 0x1F)
+    content = b"BM" + struct.pack("<IHHI", 14 + len(dark) + 32, 0, 0, 14 + len(dark)) + dark
+    (tmp_path / "a.bmp").write_bytes(content + struct.pack("<H", 0x0841) * 16)  # 5, 6 and 5 bits
+    assert done(tmp_path / "bmp", [tmp_path / "a.bmp"]).x.max() == 8
