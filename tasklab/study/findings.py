@@ -167,7 +167,7 @@ def _numbers(model: str) -> dict[str, Any]:
     for method in ("probe", "nonlinear"):
         of_clip = {"model": f"{model}_clip_more", "method": method}
         found[f"clip_{method}"] = _mean(closed, **of_clip, **_EIGHT)
-    return found | _closed(closed) | _merges(model)
+    return found | _closed(closed) | _merges(model) | _solved(model)
 
 
 def _closed(rows: pd.DataFrame) -> dict[str, Any]:
@@ -208,6 +208,20 @@ def _merges(model: str) -> dict[str, Any]:
         "merged": without.max(),
         "with_images": MERGE_LABEL[read.idxmax()],
         "read": read.max(),
+    }
+
+
+def _solved(model: str) -> dict[str, Any]:
+    """Return the accuracies of merges that are solved for, and the best published one beside."""
+    rows = _of(recorded("merging", "minimum")[0], model=model, method="nonlinear")
+    rows = _of(rows, experiment="merging", metric="absolute")
+    means = rows.groupby("merge")["value"].mean() if len(rows) else pd.Series(dtype=float)
+    published = means[means.index.isin([*METHODS])]
+    return {
+        "few": means.get("least_few", math.nan),
+        "solved": means.get("least_features", math.nan),
+        "published": MERGE_LABEL[published.idxmax()] if len(published) else "",
+        "most": published.max(),
     }
 
 

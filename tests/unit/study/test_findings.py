@@ -3,6 +3,7 @@
 import math
 import sys
 
+import pandas as pd
 import pytest
 
 from tasklab import study
@@ -100,3 +101,16 @@ def test_a_chapter_lists_its_own_findings_and_counts_its_statements(recorded):
     assert "2 verdicts: 2 open" in text and text.endswith(" 2 confirmed.")
     assert study.found("tangent", []) == ""
     refuses("did you mean 'tangent'", study.found, "tangnet", [])
+
+
+def test_solved_merges_stand_beside_the_best_published_one(recorded):
+    recorded({})
+    assert math.isnan(MODULE._solved("mini")["few"])
+    least = [
+        row | {"merge": merge}
+        for merge, value in {"least_few": 85.0, "least_features": 90.0, "best_span": 99.0}.items()
+        for row in rows("merging", "absolute", {"nonlinear": value}, n_tasks=8)
+    ]
+    recorded({"merging": pd.concat([everything()["merging"].query("n_tasks == 8"), tidy(least)])})
+    found = MODULE._solved("mini")
+    assert found == {"few": 85.0, "solved": 90.0, "published": "RegMean", "most": 80.0}
