@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -264,8 +264,15 @@ def verdicts(
     if paper is not None:
         choose("paper", paper, dict.fromkeys(claim.paper for claim in CLAIMS))
     chosen = [c for c in CLAIMS if paper in (None, c.paper) and table in (None, c.table)]
+    return of_claims(chosen, df, n_tasks=n_tasks, model=model)
+
+
+def of_claims(
+    claims: Iterable[Claim], df: pd.DataFrame, *, n_tasks: int = 8, model: str | None = None
+) -> list[Verdict]:
+    """Judge some claims."""
     needed = _needed(df)
-    return [verdict(c, needed(_experiments(c)), n_tasks=n_tasks, model=model) for c in chosen]
+    return [verdict(c, needed(experiments(c)), n_tasks=n_tasks, model=model) for c in claims]
 
 
 def gains(
@@ -318,7 +325,8 @@ def _needed(df: pd.DataFrame) -> Callable[[tuple[str, ...]], Split]:
     return needed
 
 
-def _experiments(claim: Claim) -> tuple[str, ...]:
+def experiments(claim: Claim) -> tuple[str, ...]:
+    """Return the experiments whose records judge a claim."""
     if claim.setting != "chosen":
         return ("budget",)
     alone = claim.metric == "normalised" or claim.comparison == "over_start"

@@ -129,6 +129,7 @@ def pairs(claim: Claim, df: pd.DataFrame | Split, model: str | None, n_tasks: in
     else:  # one model for all seeds, however often it was recorded ...
         same = right.drop(columns="seed").groupby(["task", "subset"], as_index=False).first()
         same["value"] = right.groupby(["task", "subset"])["value"].mean().to_numpy()
+        same[MAKE] = None  # its weights are the same everywhere
         table = left.merge(same, on=["task", "subset"], suffixes=("", "_right"))
         if table.empty and len(right):  # ... or once for all targets
             alone = right.iloc[0].drop(keys).add_suffix("_right").to_dict()

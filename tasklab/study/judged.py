@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import pandas as pd
 
 from tasklab.chapters import CHAPTERS
 from tasklab.chapters import chapter as chapter_of
@@ -17,7 +19,7 @@ from tasklab.records.judgement import Verdict
 from tasklab.records.schema import COMPARISONS
 from tasklab.storage.code import code_of
 from tasklab.storage.store import Store, free_first
-from tasklab.study.results import evidence
+from tasklab.study import results
 
 KIND = "verdicts"  # of artifact
 _CLAIMS = {claim.id: claim for claim in CLAIMS}
@@ -30,8 +32,10 @@ def judged(chapter: str, *, model: str = "mini", store: Store | None = None) -> 
     """Return the verdicts on a chapter's claims, in the papers' order, by its recorded results.
 
     They are those of `records.verdicts(evidence(chapter), chapter, model=model)`, marked with the
-    corrections that their statements survive among those of all chapters. As that takes seconds,
-    verdicts are kept in the store, until the code that judges, a claim or a record changes.
+    corrections that their statements survive among those of all chapters. Where both sides of a
+    claim were measured on one make of processor in other parts, it is judged on these records. As
+    that takes seconds, verdicts are kept in the store, until the code that judges, a claim or a
+    record changes.
 
     Raises:
         TasklabError: If there is no such chapter.
@@ -50,12 +54,32 @@ def _asked(chapter: str, model: str) -> dict[str, str]:
 
 def _judged(chapter: str, model: str, store: Store) -> list[Verdict]:
     def make(_: Path) -> tuple[dict, dict]:
-        found = judgement.verdicts(evidence(chapter), chapter, model=model)
+        tables = results.tables_of(chapter)
+        found = judgement.verdicts(results.joined(*tables), chapter, model=model)
+        found = _of_one_make(found, tables, model)
         return {}, {"verdicts": [_noted(verdict) for verdict in found]}
 
     return [
         _verdict(note) for note in store.get(KIND, _asked(chapter, model), make).record["verdicts"]
     ]
+
+
+def _of_one_make(
+    found: Sequence[Verdict], tables: Sequence[pd.DataFrame], model: str
+) -> list[Verdict]:
+    """Return verdicts, of sides of one make of processor where other parts have such records."""
+    best = {one.claim: one for one in found}
+    asked = {name for one in found if one.mixed for name in judgement.experiments(one.claim)}
+    few = [one[one["experiment"].isin(asked)] for one in tables]
+    for makes in results.makes_of(results.joined(*few)) if asked else ():
+        mixed = [claim for claim, one in best.items() if one.mixed]
+        rows = results.joined(*few, makes=makes)
+        for one in judgement.of_claims(mixed, rows, model=model):
+            first = best[one.claim]
+            whole = one.n_seeds == first.n_seeds and one.by_task.keys() == first.by_task.keys()
+            if whole and one.mixed < first.mixed:
+                best[one.claim] = one
+    return list(best.values())
 
 
 @functools.cache
