@@ -84,7 +84,7 @@ CHAPTER = Chapter(
             Work(("delta",), {"single": {}, "merging": {"merges": LEADING, "n_tasks": (8,)}}),
         ),
         "icons": on_icons(_EDITING, _JOINT),
-        "icons_minimum": on_icons(Work(("nonlinear",), {"single": {}, "merging": _LEAST_ICONS})),
+        "icons_minimum": on_icons(Work(("nonlinear",), _LEAST_ICONS)),
         "sets": (Work(("nonlinear",), _SETS, ICONS, tasks="all"),),
         "sets_large": (Work(("nonlinear",), _LARGE_SETS, ICONS, tasks="all"),),
         "sets_ways": (Work(("linearized", "attention"), _SUMMED, ICONS, tasks="all"),),
