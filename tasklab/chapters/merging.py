@@ -18,8 +18,12 @@ from tasklab.chapters.chapter import (
 from tasklab.models.zoo import FAMILIES
 
 _LEAST = {"merges": tuple(SOLVED), "n_tasks": (8,)}
-_LEAST_ICONS = {
-    "merges": ("arithmetic", "tsv_m", "regmean_plusplus", "least_few", "least_features")
+_LEAST_ICONS: Names = {
+    "single": {},
+    "merging": {
+        "merges": ("arithmetic", "tsv_m", "regmean_plusplus", "least_few", "least_features"),
+        "n_tasks": (8,),
+    },
 }
 _MERGED: Names = {"single": {}, "merging": {"n_tasks": (8,)}}
 _EDITING = Work(("nonlinear",), _MERGED, seeds=HEADLINE)
