@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from tasklab.analyses.merging.registry import METHODS
+from tasklab.analyses.merging.registry import METHODS, SOLVED
 from tasklab.chapters import CHAPTERS
 from tasklab.errors import choose
 from tasklab.figures.merging import MERGE_LABEL
@@ -35,7 +35,7 @@ from tasklab.study.results import recorded
 
 _SENTENCES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
 _WITH_IMAGES = [name for name, rule in METHODS.items() if rule.needs]  # of training
-_NO_MERGES = ["arithmetic", "best_span", "best", "best_loss", "joint"]
+_NO_MERGES = ["arithmetic", "best_span", "best", "best_loss", "joint", *SOLVED]
 _EIGHT = {"experiment": "addition", "metric": "absolute", "n_tasks": 8}
 _ALONE = {"experiment": "single", "metric": "single"}
 
@@ -215,6 +215,7 @@ def _solved(model: str) -> dict[str, Any]:
     """Return the accuracies of merges that are solved for, and the best published one beside."""
     rows = _of(recorded("merging", "minimum")[0], model=model, method="nonlinear")
     rows = _of(rows, experiment="merging", metric="absolute")
+    rows = rows[rows["n_tasks"] == rows["n_tasks"].max()]
     means = rows.groupby("merge")["value"].mean() if len(rows) else pd.Series(dtype=float)
     published = means[means.index.isin([*METHODS])]
     return {
