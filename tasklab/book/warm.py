@@ -52,12 +52,17 @@ class Manager(AsyncKernelManager):
         self._reconcile_connection_info(kernel.connection_info)
 
 
-@functools.cache
 def _room() -> Path:
     """Return this process's folder of temporary files, which the next one removes after a kill."""
+    return _kept()[0]
+
+
+@functools.cache
+def _kept() -> tuple[Path, contextlib.ExitStack]:
+    """Return that folder and what removes it: a fork, which forgets finalizers, keeps both."""
     stack = contextlib.ExitStack()
     multiprocessing.util.Finalize(None, stack.close, exitpriority=-200)  # also at a worker's end
-    return stack.enter_context(rooms.room(Path(tempfile.gettempdir()), _ROOM))
+    return stack.enter_context(rooms.room(Path(tempfile.gettempdir()), _ROOM)), stack
 
 
 @functools.cache

@@ -100,7 +100,7 @@ def test_another_precision_is_told_of_each_sitting(small, works, tmp_path):
     note = json.loads(beside.read_text())
     note["recipe"]["precision"] = "bfloat16"
     note["machine"]["cpu"] = "another"
-    beside.write_text(json.dumps(note))
+    beside.write_text(json.dumps(records.sealed(note)))
     _, origin = record(dataclasses.replace(small, seeds=2), path, add=True)
     assert [sitting["precision"] for sitting in origin["sittings"]] == ["bfloat16", "float32"]
     assert origin["recipe"]["precision"] == "bfloat16 (seed 0), float32 (seed 1)"
@@ -194,7 +194,7 @@ def test_nothing_is_added_where_another_model_was_pre_trained_anew(small, monkey
     note = json.loads(beside.read_text())
     assert note["recipes"]["mini_s"]["weights"] not in ("", origin["weights"])
     note["recipes"]["mini_s"]["weights"] = "0" * 64
-    beside.write_text(json.dumps(note))
+    beside.write_text(json.dumps(records.sealed(note)))
     with pytest.raises(TasklabError, match="made with weights = 0000.*: record all seeds anew"):
         record(dataclasses.replace(small, seeds=2), path, part="family", add=True)
 

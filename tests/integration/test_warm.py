@@ -1,5 +1,6 @@
 """Kernels that are forks of one process."""
 
+import gc
 import shutil
 import subprocess
 import sys
@@ -102,3 +103,13 @@ def test_what_a_killed_report_left_in_the_temporary_folder_goes_with_the_next(
         assert subprocess.run(words, timeout=300).returncode == status
         left = [one.name for one in temporary.iterdir() if one.name.startswith((".", "pymp", "k"))]
         assert (len(left) == 1) == (word == "kill") and len(left) < 2
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere kernels are processes of their own")
+def test_a_fork_does_not_remove_the_folder_of_the_process_that_it_is_of():
+    place = warm._room()
+    child = warm.multiprocessing.get_context("fork").Process(target=gc.collect)
+    child.start()
+    child.join()
+    assert child.exitcode == 0 and place.is_dir() and warm._room() == place
+    warm.tempfile.mkdtemp(dir=place)
