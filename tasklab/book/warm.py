@@ -59,7 +59,7 @@ def _room() -> Path:
 
 @functools.cache
 def _kept() -> tuple[Path, contextlib.ExitStack]:
-    """Return the folder and the stack that removes it; a fork forgets finalizers, and keeps both."""
+    """Return the folder and the stack that removes it; a fork, without finalizers, keeps both."""
     stack = contextlib.ExitStack()
     multiprocessing.util.Finalize(None, stack.close, exitpriority=-200)  # also at a worker's end
     return stack.enter_context(rooms.room(Path(tempfile.gettempdir()), _ROOM)), stack
