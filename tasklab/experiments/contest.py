@@ -252,8 +252,9 @@ class _Keeper:
             about = {"alpha": one.alpha, "option": one.option, **told}
             return {**about, "seconds": round(time.perf_counter() - began, 1)}
 
-        count = bench.sizes["looks"] + len(bench.options(name)) + ("val" not in bench.known)
-        count = count if self.labels else 1
+        count = 1
+        if self.labels:
+            count = bench.sizes["looks"] + len(bench.options(name)) + ("val" not in bench.known)
         record = self(_key(bench, name, search=True), choose, rule_of(name).title, count)
         return record, made[0] if made else bench.merged(name, record["option"])
 

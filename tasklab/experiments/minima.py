@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from tasklab.analyses.merging import METHODS, best, merge, minimum, registry
+from tasklab.analyses.merging import METHODS, best, merge, minimum
 from tasklab.storage.store import Artifact
 from tasklab.tasks import drawn
 from tasklab.taskvector import TaskVector
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 CACHE_VERSION = 2  # part of every key: raise it when the same configuration gives other numbers
 KIND = "minimum"  # of artifact
-LEAST = {name: "features" if name == "least_few" else name[6:] for name in registry.SOLVED}
+LEAST = {"least_few": "features"} | {f"least_{metric}": metric for metric in best.METRICS}
 CHECKED = 250  # validation images of each task, at most, for early stopping
 _ALL = 2**31
 MOST = 4096  # training images of each task, which are in memory together
@@ -45,7 +45,7 @@ def effort(bench: Bench, name: str) -> tuple[int, tuple[tuple[int, int], ...]]:
 
 
 def products(bench: Bench, name: str) -> float:
-    """Return what a solution takes, as images that pass with derivatives along a vector."""
+    """Count the work of a solution, as images that pass with derivatives along a vector."""
     if bench.trial.lab.store.has(KIND, _config(bench, name)):
         return 0.0
     epochs, rounds = effort(bench, name)
