@@ -12,16 +12,19 @@ experiment declares among its `sides`, which makes both tables of its records.
 from __future__ import annotations
 
 import dataclasses
+import io
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
 from tasklab.errors import unknown
 from tasklab.records.matched import BEST, ONE_RATE, PLATEAU, RATES
 from tasklab.records.schema import unit as unit_of
+from tasklab.storage import shipped
 
 RELATIONS = (">", "<", "=")
 # Where methods are compared: `matched`.
@@ -109,12 +112,9 @@ def _matchable(claim: Claim) -> bool:
 
 
 def _claims() -> tuple[Claim, ...]:
-    folder = Path(__file__).parent
-    statements = pd.read_csv(folder / "statements.csv", dtype={"headline": "Int64"})
+    statements = _read("statements.csv", {"headline": "Int64"})
     statements["headline"] = statements["headline"].fillna(0).astype(int)
-    cells = pd.read_csv(
-        folder / "claims.csv", dtype={"table": str, "factor": float, "band": "boolean"}
-    )
+    cells = _read("claims.csv", {"table": str, "factor": float, "band": "boolean"})
     cells = cells.fillna({"comparison": "", "cell": "", "grows": "", "band": False})
     joined = cells.merge(statements.rename(columns={"id": "entry"}), on="entry", validate="m:1")
     claims = []
@@ -130,6 +130,11 @@ def _claims() -> tuple[Claim, ...]:
             ]
             claims += _at_other_rates(claim)
     return tuple(claims)
+
+
+def _read(name: str, types: Mapping[str, Any]) -> pd.DataFrame:
+    text = shipped.content(Path(__file__).with_name(name))
+    return pd.read_csv(io.BytesIO(text), dtype=types)
 
 
 def _at_other_rates(claim: Claim) -> list[Claim]:

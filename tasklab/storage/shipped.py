@@ -18,6 +18,7 @@ from tasklab.storage import atomic
 
 ROOT = Path(__file__).resolve().parents[1]
 SUMS = Path(__file__).with_name("shipped_sha256.json")
+LOCK = 'python -c "from tasklab.storage import shipped; shipped.lock()"'
 
 
 def content(file: Path) -> bytes:
@@ -30,7 +31,10 @@ def content(file: Path) -> bytes:
             f"{file} cannot be read ({error.strerror}): reinstall tasklab."
         ) from error
     if file.is_relative_to(ROOT) and _sums().get(_name(file)) != _sha256(data):
-        raise TasklabError(f"{file} is damaged: its checksum does not match. Reinstall tasklab.")
+        raise TasklabError(
+            f"{file} is damaged: its checksum does not match. Reinstall tasklab. After an edit of "
+            f"your own: {LOCK}"
+        )
     return data
 
 

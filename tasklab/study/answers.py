@@ -10,6 +10,7 @@ values of columns; `best` is the rate or the strength at which the sum is best.
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ import pandas as pd
 from tasklab.records import intervals
 from tasklab.records.intervals import Interval
 from tasklab.records.matched import best_for_the_sum
+from tasklab.storage import shipped
 from tasklab.study.results import recorded
 
 WORLDS = ("synthetic images", "real drawings")
@@ -44,7 +46,8 @@ class Answer:
 def answers() -> tuple[Answer, ...]:
     """Return the advice whose runs are recorded."""
     found = []
-    table = pd.read_csv(Path(__file__).with_suffix(".csv"), keep_default_na=False)
+    text = shipped.content(Path(__file__).with_suffix(".csv"))
+    table = pd.read_csv(io.BytesIO(text), keep_default_na=False)
     for (case, advice, note), rows in table.groupby(["case", "advice", "note"], sort=False):
         effects: dict[str, dict[str, Interval]] = {}
         for row in rows.itertuples():

@@ -6,6 +6,9 @@ import subprocess
 import sys
 import textwrap
 
+from tasklab.storage import shipped
+
+LOCK = "from tasklab.storage import shipped; shipped.lock()\n"
 CHECKS = """
 import torch
 from tasklab.chapters import CHAPTERS
@@ -43,7 +46,7 @@ def copied(root, to):
         if file.is_file() and "__pycache__" not in file.parts:
             new = to / file.relative_to(root.parent)
             new.parent.mkdir(parents=True, exist_ok=True)
-            if file.suffix in (".py", ".csv", ".pyi"):
+            if file.suffix in (".py", ".csv", ".pyi") or file.name == shipped.SUMS.name:
                 new.write_bytes(file.read_bytes())
             else:
                 new.symlink_to(file)
@@ -66,7 +69,7 @@ def test_the_page_runs(root, tmp_path):
             file.write_text((file.read_text() if file.exists() else "") + text)
     there = {"PYTHONPATH": str(tmp_path), "TASKLAB_STORE": str(tmp_path / "store")}
     done = subprocess.run(
-        [sys.executable, "-c", run + textwrap.dedent(CHECKS)],
+        [sys.executable, "-c", LOCK + run + textwrap.dedent(CHECKS)],
         capture_output=True, text=True, cwd=tmp_path, env={**os.environ, **there},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]

@@ -7,7 +7,10 @@ import shutil
 import pytest
 
 from tasklab.errors import TasklabError
+from tasklab.records import claims
 from tasklab.storage import shipped
+from tasklab.study.answers import answers
+from tests.helpers import refuses
 
 NAMES = sorted(json.loads(shipped.SUMS.read_text("utf-8")))
 
@@ -41,4 +44,18 @@ def test_checksums_are_written_anew(tmp_path, monkeypatch):
     assert json.loads((tmp_path / "sums.json").read_text()) == json.loads(
         (shipped.ROOT / "storage" / "shipped_sha256.json").read_text()
     )
-    assert len(NAMES) >= 12
+    assert len(NAMES) >= 15
+
+
+@pytest.mark.parametrize(
+    "name, read",
+    [
+        ("records/statements.csv", claims._claims),
+        ("records/claims.csv", claims._claims),
+        ("study/answers.csv", answers),
+    ],
+)
+def test_an_edited_table_is_refused_until_it_is_locked(name, read, monkeypatch):
+    sums = shipped._sums()
+    monkeypatch.setattr(shipped, "_sums", lambda: {**sums, name: sums[name][::-1]})
+    assert shipped.LOCK in refuses(name.split("/")[1], read)
