@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from tasklab.errors import TasklabError, choose
-from tasklab.models.zoo import FAMILIES, MODELS, REGISTRY
+from tasklab.models.zoo import FAMILIES, REGISTRY, replicas
 from tasklab.records.schema import LEADING_MERGES
 from tasklab.tuning.methods import EDITS
 
@@ -28,7 +27,9 @@ ALL_PAIRS = (
     ("matrix", "pairs"),
     ("crossing",),
 )  # errors of all pairs, at one coefficient
-REPLICAS = tuple({"model": n} for n in MODELS if re.fullmatch(r"mini_s_seed\d+", n))
+# Models that differ in their seed of pre-training, of each world; icons_s is of seed 0
+REPLICAS = tuple({"model": name} for name in replicas("mini"))
+ICON_REPLICAS = tuple({"model": name} for name in replicas("icons_s")[1:])
 # Pre-training schemes of the closed-vocabulary paper, by role: one of each sort (figure 1), and all
 # that its table 2 has.
 SORTS = ("sup_few", "mae", "dino", "clip_more")

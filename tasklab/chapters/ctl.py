@@ -53,7 +53,7 @@ CHAPTER = Chapter(
         "theorem": tuple(Work((), {"theorem": {"network": n}}) for n in ("mlp", "resnet18")),
         "icons": on_icons(*_EDITING, _METHODS, _STITCHING),
     },
-    elsewhere=(("tangent", ("pretraining", "replicas"), ("ctl",)),),
+    elsewhere=(("tangent", ("pretraining", "replicas", "icons_replicas"), ("ctl",)),),
     full_size=(
         "The paper measures the features of 12 or 24 blocks on 10,000 images for each pair of "
         "tasks, and averages more models."

@@ -46,7 +46,11 @@ CHAPTER = Chapter(
         "icons": on_icons(*_EDITING, *_LAYERS),
     },
     elsewhere=(
-        ("tangent", ("pretraining", "replicas"), ("single", "addition", "search_box")),
+        (
+            "tangent",
+            ("pretraining", "replicas", "icons_replicas"),
+            ("single", "addition", "search_box"),
+        ),
         ("tangent", ("budgets", "icons_budgets"), ("budget",)),
         ALL_PAIRS,
     ),

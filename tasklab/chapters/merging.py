@@ -3,6 +3,7 @@
 from tasklab.analyses.merging.registry import SOLVED
 from tasklab.chapters.chapter import (
     HEADLINE,
+    ICON_REPLICAS,
     ICONS,
     LEADING,
     PENALISED,
@@ -64,6 +65,10 @@ CHAPTER = Chapter(
                 )
                 for model in REPLICAS
             ),
+        ),
+        "icons_replicas": tuple(
+            Work(("nonlinear",), {"single": {}, "merging": {"merges": LEADING, "n_tasks": (8,)}}, m)
+            for m in ICON_REPLICAS
         ),
         "encoders": tuple(Work(("nonlinear",), _MERGED, model) for model in _SORTS),
         "models": (

@@ -3,6 +3,7 @@
 from tasklab.chapters.chapter import (
     ALL_PAIRS,
     HEADLINE,
+    ICON_REPLICAS,
     ONE_PAIR,
     RANDOM,
     REPLICAS,
@@ -92,6 +93,9 @@ CHAPTER = Chapter(
         "kernels": (Work((), {"localization": {}}),),
         "icons": on_icons(*_EDITING),
         "icons_maps": on_icons(_MAPS),
+        "icons_replicas": tuple(
+            Work((*TRAINED, "posthoc"), _HEADLINES, model) for model in ICON_REPLICAS
+        ),
         "icons_budgets": on_icons(Work((*METHODS, "attention"), {"budgets": {"lengths": None}})),
     },
     elsewhere=(("linear_layers", ("cost",), ("cost",)), ALL_PAIRS),

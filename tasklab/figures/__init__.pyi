@@ -82,6 +82,8 @@ from .tables import matched_table as matched_table
 from .tables import origin_table as origin_table
 from .tables import pretraining_table as pretraining_table
 from .tables import table as table
+from .worlds import errors_by_accuracy as errors_by_accuracy
+from .worlds import properties_table as properties_table
 from .worlds import replication as replication
 from .worlds import replication_table as replication_table
 from .worlds import set_curves as set_curves

@@ -13,14 +13,23 @@ from matplotlib.lines import Line2D
 
 from tasklab.analyses.merging.registry import METHODS
 from tasklab.figures.forest_plot import FARTHEST, LOOKS, PAPERS, in_half_widths
-from tasklab.figures.marks import curves
+from tasklab.figures.marks import curves, scatter
 from tasklab.figures.pictures import WIDTH
 from tasklab.figures.rows import averaged, require_rows, select, where
 from tasklab.figures.style import COLOURS, book_figure
-from tasklab.records.replication import SIDES
+from tasklab.records.replication import SIDES, of_pairs, properties
 from tasklab.records.statements import at, effect_of, plain
 
 WORLDS = ("drawn world", "real drawings")
+_WORLD_LOOKS = {WORLDS[0]: (WORLDS[0], "#0072B2", "o"), WORLDS[1]: (WORLDS[1], "#D55E00", "s")}
+_PROPERTY = {
+    "single": "accuracy alone (%)",
+    "zero_shot": "zero-shot accuracy (%)",
+    "classes": "classes of a task",
+    "norm": "length of a vector",
+    "cosine": "cosine of two vectors",
+    "gradient_cosine": "cosine of two gradients",
+}
 _MARKERS = dict(zip(SIDES, "os", strict=True))
 _T = 2.09  # the 97.5 % quantile of Student's t for twenty sets
 
@@ -118,6 +127,44 @@ def worlds_table(worlds: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
             "one model a task": single["nonlinear"],
         })  # fmt: skip
     return pd.DataFrame(lines)
+
+
+@book_figure
+def errors_by_accuracy(worlds: Mapping[str, tuple[pd.DataFrame, Mapping[str, int]]]) -> Figure:
+    """Plot the error ξ of every pair over the accuracy of its two models alone, in both worlds.
+
+    Args:
+        worlds: Name, in `WORLDS` -> records `crossing` of one model, and classes by task.
+    """
+    parts = []
+    for world, given in worlds.items():
+        pairs = of_pairs(*given).groupby("task")[["single", "xi_pair"]].mean()
+        parts.append(pairs.assign(world=world))
+    plot = scatter(
+        pd.concat(parts), "single", "xi_pair", hue="world", looks=_WORLD_LOOKS, height=3.6
+    )
+    return plot.finish(x="test accuracy of the two models alone (%)", y="error ξ of the pair (%)")
+
+
+def properties_table(
+    worlds: Mapping[str, tuple[pd.DataFrame, Mapping[str, int]]],
+) -> pd.DataFrame:
+    """Return the means of properties of pairs, and their rank correlations with the error ξ.
+
+    One row per property, two columns per world; arguments of `errors_by_accuracy`. A star marks a
+    correlation that a permutation test of tasks confirms, corrected for the number of properties.
+    """
+    columns: dict[str, Any] = {}
+    for world, given in worlds.items():
+        table = properties(*given).set_index("metric")
+        columns[world] = table["mean"].map(lambda x: f"{x:#.3g}".replace("-", "−"))
+        columns[f"{world}: correlation with ξ"] = [
+            f"{row.value:.2f} [{row.low:.2f}, {row.high:.2f}]".replace("-", "−")
+            + "*" * (row.p_holm < 0.05)
+            for row in table.itertuples()
+        ]
+    found = pd.DataFrame(columns).rename(index=_PROPERTY)
+    return found.rename_axis("mean over pairs").reset_index()
 
 
 @book_figure

@@ -374,6 +374,18 @@ def family(model: str) -> dict[str, str]:
     return dict(FAMILIES[not entry.shipped]) if entry and entry.world == "mini" else {}
 
 
+def replicas(model: str) -> tuple[str, ...]:
+    """Return the models of a model's world that differ in their seed of pre-training alone.
+
+    >>> replicas("icons_s")
+    ('icons_s', 'icons_s_seed1', 'icons_s_seed2')
+    """
+    world = REGISTRY[model].world if shipped(model) else None
+    seeds = [n for n in MODELS if "_seed" in n and REGISTRY[n].world == world]
+    first = seeds[0].partition("_seed")[0] if seeds else ""
+    return (*([first] if seeds and f"{first}_seed0" not in seeds else []), *seeds)
+
+
 def choose_model(name: object) -> None:
     """Raise if there is no such model; whether timm has one by that name is seen on loading it."""
     if not (isinstance(name, str) and re.fullmatch(re.escape(TIMM) + r"[\w.-]{1,200}", name)):

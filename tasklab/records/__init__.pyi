@@ -7,6 +7,8 @@ from .judgement import verdicts as verdicts
 from .papers import beside as beside
 from .rates import over_rates as over_rates
 from .replication import counted as counted
+from .replication import of_pairs as of_pairs
+from .replication import properties as properties
 from .replication import replication as replication
 from .statements import both_scopes as both_scopes
 from .statements import correction as correction

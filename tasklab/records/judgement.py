@@ -18,6 +18,7 @@ import numpy as np
 import pandas as pd
 
 from tasklab.errors import choose
+from tasklab.models.zoo import replicas
 from tasklab.records import images, intervals, machines
 from tasklab.records.claims import CLAIMS, Claim
 from tasklab.records.intervals import Interval, Source
@@ -30,7 +31,6 @@ ABOUT_VERDICTS = (
 )
 OUTCOMES = ("holds", "does not hold", "outside the band", "no gain", "undecided", "not tested")
 DECIDED = OUTCOMES[:4]
-REPLICA = re.compile(r"_seed\d+$")  # names of models that differ in their seed of pre-training
 COUNTED = ("peak_memory", "memory_ratio", "trainable")  # come out the same each time
 NOTHING = Interval(math.nan, math.nan, math.nan)
 
@@ -237,15 +237,15 @@ def verdict(
     statistics.setdefault("interval", Interval(effect, math.nan, math.nan))
     if claim.band and len(by_seed) > 1 and by_seed.nunique() == 1:  # all seeds on one side of it
         statistics["interval"] = Interval(effect, effect, effect)
-    replicas = _replicas(claim, df, n_tasks) if not claim.grows else ()
+    alike = _over_pretrainings(claim, df, model, n_tasks)
     mixed, outcome = machines.mixed(table), _outcome(claim, statistics["interval"])
     if mixed and "machine" not in statistics.get("sources", ()) and outcome != "not tested":
         outcome = "undecided"
     return Verdict(
         claim=claim,
         outcome=outcome,
-        pretrainings=intervals.of_mean(replicas) if len(replicas) > 1 else NOTHING,
-        n_pretrainings=max(1, len(replicas)),
+        pretrainings=intervals.of_mean(alike) if len(alike) > 1 else NOTHING,
+        n_pretrainings=max(1, len(alike)),
         mixed=mixed,
         **seen,
         **statistics,
@@ -359,10 +359,12 @@ def _contributions(claim: Claim, row: Mapping) -> np.ndarray:
     return both[0] - both[1]
 
 
-def _replicas(claim: Claim, df: Split, n_tasks: int) -> tuple[float, ...]:
-    if any("@" in side for side in (claim.left, claim.right)):
+def _over_pretrainings(
+    claim: Claim, df: Split, model: str | None, n_tasks: int
+) -> tuple[float, ...]:
+    if claim.grows or any("@" in side for side in (claim.left, claim.right)):
         return ()
-    names = [name for name in df.models() if REPLICA.search(name)]
-    tables = [pairs(claim, df, name, n_tasks) for name in names]
+    alike = replicas(model or "mini")
+    tables = [pairs(claim, df, name, n_tasks) for name in df.models() if name in alike]
     means = [t.groupby("seed")["difference"].mean().mean() for t in tables if len(t)]
     return tuple(float(mean) for mean in means)

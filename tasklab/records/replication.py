@@ -6,11 +6,12 @@ so that no correction for two tests is needed (the intersection-union test).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import pandas as pd
 
+from tasklab.records.foretelling import foretelling, units
 from tasklab.records.judgement import DECIDED, Verdict
 from tasklab.records.statements import verdict_rows
 
@@ -21,6 +22,7 @@ _OWN = [
     "bound", "band",
 ]  # fmt: skip
 SIDES = ("_first", "_second")
+PROPERTIES = ("single", "zero_shot", "classes", "norm", "cosine", "gradient_cosine")
 
 
 def replication(
@@ -85,6 +87,46 @@ def counted(rows: pd.DataFrame) -> str:
         f"neither; {count['open']} {_are(count['open'])} open in at least one world. The effects "
         f"have the same sign in {agree} of {len(rows)}."
     )
+
+
+def of_pairs(df: pd.DataFrame, classes: Mapping[str, int]) -> pd.DataFrame:
+    """Return properties of all pairs of tasks beside the error of their sum.
+
+    Properties of one task, or of its vector, count by their mean over both.
+
+    Args:
+        df: Records `crossing` of one model; non-linear vectors are looked at.
+        classes: Number of classes by task.
+
+    Returns:
+        A row of `foretelling.units` per pair and seed, with `PROPERTIES` (`zero_shot` is the
+        pre-trained accuracy in %) and `xi_pair` (%).
+    """
+    return units(_with_properties(df, classes), 2)
+
+
+def properties(df: pd.DataFrame, classes: Mapping[str, int]) -> pd.DataFrame:
+    """Return rank correlations of `PROPERTIES` with the error of a pair; arguments of `of_pairs`.
+
+    Returns:
+        Columns metric, mean, and value, low, high, p_holm as of `foretelling.foretelling`; in the
+        order of `PROPERTIES`, without what was not measured.
+    """
+    ranks = foretelling(_with_properties(df, classes), "xi_pair", by=()).set_index("metric")
+    table = ranks[["value", "low", "high", "p_holm"]].reindex(
+        [name for name in PROPERTIES if name in ranks.index]
+    )
+    table.insert(0, "mean", of_pairs(df, classes)[list(table.index)].mean())
+    return table.reset_index()
+
+
+def _with_properties(df: pd.DataFrame, classes: Mapping[str, int]) -> pd.DataFrame:
+    alone = df[(df["metric"] == "single") & (df["method"] == "nonlinear")]
+    start = df[(df["metric"] == "single") & (df["method"] == "pretrained")]
+    known = {"zero_shot": start.groupby("task")["value"].mean(), "classes": classes}
+    more = [alone.assign(metric=name, value=alone["task"].map(of)) for name, of in known.items()]
+    rows = pd.concat([df[df["method"] == "nonlinear"], *more])
+    return rows[rows["metric"].isin(["xi_pair", *PROPERTIES])]
 
 
 def _are(count: int) -> str:

@@ -1,6 +1,7 @@
 """Two worlds: which statements are confirmed in both, and curves over sets of tasks."""
 
 import dataclasses
+import itertools
 import re
 
 import numpy as np
@@ -109,3 +110,42 @@ def test_levels_of_a_world_are_means_over_its_tasks():
     (row,) = figures.worlds_table({"a": pd.DataFrame(values)}).to_dict("records")
     assert row == {"world": "a", "pre-trained": 30, "sum": 55, "best merge": "60.0 (TIES)",
                    "joint training": 75, "one model a task": 80}  # fmt: skip
+
+
+def crossed(model, shift):
+    """Return records of six tasks: pairs err by what their models lack; lengths say nothing."""
+    alone = {name: shift + 5.0 * i for i, name in enumerate("ABCDEF")}
+    common = {"experiment": "crossing", "split": "test", "model": model, "init": "pretrained"}
+    of_task = {"single": alone, "norm": dict.fromkeys("ABCDEF", 0.5)}
+    rows = [
+        {**common, "method": "nonlinear", "seed": seed, "task": task, "n_tasks": 1,
+         "metric": metric, "value": value + seed}
+        for seed in (0, 1) for metric, of in of_task.items() for task, value in of.items()
+    ]  # fmt: skip
+    rows += [
+        {**common, "method": "nonlinear", "seed": seed, "task": f"{a}+{b}", "n_tasks": 2,
+         "metric": "xi_pair", "value": 100 - (alone[a] + alone[b]) / 2}
+        for seed in (0, 1) for a, b in itertools.combinations("ABCDEF", 2)
+    ]  # fmt: skip
+    start = {"method": "pretrained", "seed": 0, "n_tasks": 1, "metric": "single"}
+    rows += [{**common, **start, "task": task, "value": value / 2} for task, value in alone.items()]
+    other = [{**row, "method": "linearized", "value": 1.0} for row in rows]
+    return pd.DataFrame(rows + other), {name: 10 - i for i, name in enumerate("ABCDEF")}
+
+
+def test_what_goes_with_the_error_of_pairs_is_told_of_both_worlds():
+    worlds = {name: crossed(name, shift) for name, shift in (("drawn world", 70.0), ("b", 40.0))}
+    table = records.properties(*worlds["b"]).set_index("metric")
+    assert list(table.index) == ["single", "zero_shot", "classes", "norm"]
+    assert list(table["mean"]) == [53.0, 26.25, 7.5, 1.0]  # seed 1 has one point more of each
+    assert list(table["value"][:3]) == pytest.approx([-1, -1, 1])
+    assert table["value"].isna()["norm"]  # the same for all tasks
+    assert (table["p_holm"][:3] < 0.05).all()
+    worlds["real drawings"] = worlds.pop("b")
+    shown = figures.properties_table(worlds)
+    assert list(shown["drawn world"][:3]) == ["83.0", "41.2", "7.50"]
+    assert shown["real drawings: correlation with ξ"][0] == "−1.00 [−1.00, −1.00]*"
+    (axes,) = figures.errors_by_accuracy(worlds).axes
+    dots = np.concatenate([dot.get_offsets() for dot in axes.collections])
+    assert len(dots) == 30
+    assert dots.sum(1).tolist() == pytest.approx([100.5] * 30)  # each the mean of both seeds

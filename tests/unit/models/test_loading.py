@@ -15,7 +15,6 @@ from torch import nn
 from tasklab import mini
 from tasklab.errors import TasklabError
 from tasklab.models import loading, weights, zoo
-from tasklab.records.judgement import REPLICA
 from tests.helpers import refuses
 
 
@@ -55,7 +54,7 @@ def test_an_entry_of_the_table_is_complete(name):
     entry = zoo.spec(name)
     assert entry.tower.parameters > 0 and entry.blocks > 0 and entry.source
     assert all(zoo.family(name)[role] == name for role in entry.roles)
-    apart = entry.extra or entry.world == "icons" or REPLICA.search(name) is not None
+    apart = entry.extra or entry.world == "icons" or name in zoo.replicas("mini")
     assert bool(entry.roles) != apart
     assert (
         zoo.closed(name) == (name in zoo.CLOSED_MODELS) == (entry.kind == "vit" or not entry.text)

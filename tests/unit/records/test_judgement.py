@@ -273,6 +273,13 @@ def test_other_pretrainings_stand_apart_and_growth_is_a_slope():
     assert found.n_pretrainings == 3
     theirs = stats.ttest_1samp([3.005, 4.005, 5.005], 0).confidence_interval(0.95)
     assert found.pretrainings == pytest.approx((4.005, *theirs))
+    other = {"icons_s": 7.0, "icons_s_seed1": 8.0, "vitb16": 20.0}  # of another world, of none
+    more = [two_methods({0: x, 1: x}, model=model, **EXACT) for model, x in other.items()]
+    both = pd.concat([df, *more])
+    assert verdict(CLAIM, both, model="mini").pretrainings == found.pretrainings
+    drawings = verdict(CLAIM, both, model="icons_s")
+    assert (drawings.n_pretrainings, drawings.pretrainings.effect) == (2, 7.5)
+    assert verdict(CLAIM, both, model="vitb16").n_pretrainings == 1
     shares = {"mini_3": 3, "mini_10": 10, "mini_30": 30, "mini": 100}
     df = pd.concat(
         two_methods({s: 2 * math.log10(share) + 0.1 * s for s in (0, 1)}, model=model)
