@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from tasklab.mini import clip as mini
-from tasklab.models.loading import Encoder
+from tests.vectors import plain
 
 
 def tower(seed=0):
@@ -21,6 +21,4 @@ def tower(seed=0):
 @pytest.fixture(scope="package")
 def encoder():
     blocks = ("transformer.resblocks.0", "transformer.resblocks.1")
-    made = Encoder.of(tower(), name="mini", init="random", blocks=blocks, image_size=8)
-    object.__setattr__(made, "preprocess", lambda x: x)
-    return made
+    return plain(tower(), name="mini", init="random", blocks=blocks, image_size=8)

@@ -125,10 +125,7 @@ def test_steps_are_autograds_at_theta():
     torch.testing.assert_close(part["2.weight"], whole["2.weight"])
 
 
-# --- Memory --------------------------------------------------------------------------------------
-
-
-# --- Time ----------------------------------------------------------------------------------------
+# --- Time and memory -----------------------------------------------------------------------------
 def test_ratios_are_taken_within_a_round():
     # The machine slows down tenfold in one round: medians of the seconds alone would tell 5.
     taken = {"standard": [(1, 1), (10, 1), (1, 1)], "ours": [(2, 3), (20, 3), (5, 3)]}

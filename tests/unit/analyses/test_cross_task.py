@@ -159,8 +159,7 @@ def test_the_metrics_are_those_of_stored_features(kind):
     encoder, data = case(kind)
     thetas = {name: near(encoder.params, seed) for seed, name in enumerate("abc")}
     weights = {"a": 0.25, "b": 0.6, "c": 0.15}
-    merges = [Merge("all", weights, tuple(data)), Merge("two", {"a": 0.5, "b": 0.5}, ("none",))]
-    merges[1] = Merge("two", {"a": 0.5, "b": 0.5}, (list(data)[0],))
+    merges = [Merge("all", weights, tuple(data)), Merge("two", {"a": 0.5, "b": 0.5}, (min(data),))]
     df = measure(encoder, thetas, merges, data, batch_size=4)
     for merge in merges:
         x = encoder.preprocess(torch.cat([data[name] for name in merge.on]))

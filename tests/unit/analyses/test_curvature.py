@@ -11,7 +11,6 @@ from scipy.stats import linregress, spearmanr
 from torch import nn
 
 from tasklab.analyses import curvature as sharpness
-from tasklab.analyses import statistics
 from tasklab.models.encoder import math_attention
 from tasklab.models.heads import Head
 from tasklab.taskvector import TaskVector
@@ -254,14 +253,3 @@ def test_regressions_are_scipys_and_need_checkpoints():
     four = sharpness.explained_variance(measured(1, 4)).set_index("predictor").loc["distance"]
     assert twelve["high"] - twelve["low"] < four["high"] - four["low"]
     refuses("at least four", lambda: sharpness.explained_variance(measured(1, 3)))
-
-
-def test_a_bootstrap_sample_is_a_table_of_repeated_pairs(monkeypatch):
-    """Models 0, 0, 1, 3 drawn of 4: pair (0, 1) counts twice, (0, 3) twice, (1, 3) once."""
-    df = measured(groups=1, models=4)
-    monkeypatch.setattr(statistics, "times", lambda n, repeats, rng: np.array([[2, 1, 0, 1]]))
-    pairs = df.set_index(["one", "other"])
-    rows = pairs.loc[[("m0", "m1"), ("m0", "m1"), ("m0", "m3"), ("m0", "m3"), ("m1", "m3")]]
-    found = sharpness.explained_variance(df).set_index("predictor").loc["bound"]
-    expected = linregress(rows["bound"], rows["value"]).rvalue ** 2
-    assert found["low"] == found["high"] == pytest.approx(expected)

@@ -325,6 +325,6 @@ def test_merges_have_finite_weights(weight):
         refuses("list of data sets", cross_task.Merge, "m", {"one": 0.5, "two": 0.5}, data)
 
 
-@pytest.mark.parametrize("points", ["many", 3.5, None, [4], NAN])
+@pytest.mark.parametrize("points", ["many", 3.5, None, [4], NAN, 0, 2, 7])
 def test_a_ring_has_a_whole_number_of_points(points):
     refuses("points", ring.angles, points)

@@ -5,17 +5,16 @@ import torch
 from torch import nn
 
 from tasklab.analyses import gradients
-from tasklab.models.encoder import Encoder
 from tasklab.models.heads import Head
 from tasklab.taskvector import TaskVector
+from tests.vectors import plain
 
 
 @pytest.mark.parametrize("linear", [False, True])
 def test_a_gradient_is_the_derivative_of_the_mean_loss(linear):
     draw = torch.Generator().manual_seed(0)
     module = nn.Sequential(nn.Flatten(), nn.Linear(12, 4), nn.Tanh(), nn.Linear(4, 3)).double()
-    encoder = Encoder.of(module, image_size=2)
-    object.__setattr__(encoder, "preprocess", lambda x: x)
+    encoder = plain(module, image_size=2)
     tau = {n: torch.randn(p.shape, generator=draw).double() for n, p in encoder.params.items()}
     head = Head(torch.randn(5, 3, generator=draw).double(), normalise=False)
     x, y = torch.randn(40, 3, 2, 2, generator=draw).double(), torch.arange(40) % 5
@@ -29,8 +28,7 @@ def test_a_gradient_is_the_derivative_of_the_mean_loss(linear):
     else:
         logits = encoder({n: encoder.params[n] + t for n, t in leaves.items()}, x) @ head.weight.T
     nn.functional.cross_entropy(logits, y).backward()
-    for name, leaf in leaves.items():
-        torch.testing.assert_close(found[name], leaf.grad)
+    torch.testing.assert_close(dict(found), {name: leaf.grad for name, leaf in leaves.items()})
 
 
 def test_the_cosine_and_the_distance_of_every_two():

@@ -19,15 +19,10 @@ from tasklab.errors import TasklabError
 from tasklab.taskvector import TaskVector
 from tasklab.tuning.tangent import TangentFeatures
 from tests.helpers import refuses
-from tests.vectors import noise
+from tests.vectors import noise, pictures
 
 WIDTH, BLOCKS = 8, 2
 TASKS = ("a", "b", "c")
-
-
-def images(seed, count=5):
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(count, 3, 8, 8, dtype=torch.float64, generator=generator)
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +33,8 @@ def vectors(encoder):
 @pytest.fixture(scope="module")
 def moments(encoder):
     return {
-        task: second_moments(encoder, images(seed), batch_size=2) for seed, task in enumerate(TASKS)
+        task: second_moments(encoder, pictures(5, seed), batch_size=2)
+        for seed, task in enumerate(TASKS)
     }
 
 
@@ -105,7 +101,7 @@ def test_norms_are_relative_and_roots_align(encoder, vectors):
     whole = TaskVector(encoder.params).norm()
     assert at(df, task="a", block=None, projection="all") == pytest.approx(tau.norm() / whole)
     assert df[df["task"] == "zero"]["value"].eq(0).all()
-    few = {task: images(seed)[:1] for seed, task in enumerate(TASKS)}
+    few = {task: pictures(1, seed) for seed, task in enumerate(TASKS)}
     read = [
         {task: second_moments(encoder, x, roots=roots) for task, x in few.items()}
         for roots in (False, True)
@@ -134,7 +130,7 @@ def test_alignment_equals_a_slow_loop(encoder, vectors, moments):
     df = layers.alignment(vectors, moments, encoder.params)
     assert len(df) == len(TASKS) * 3 * BLOCKS * len(PROJECTIONS) * 2
     for seed, task in enumerate(TASKS):
-        inputs = inputs_of(encoder, images(seed))
+        inputs = inputs_of(encoder, pictures(5, seed))
         for piece in pieces(encoder.params):
             if piece.projection is None:
                 continue

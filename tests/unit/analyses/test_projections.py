@@ -16,19 +16,10 @@ from tasklab.analyses.projections import (
     pieces,
     second_moments,
 )
-from tasklab.models.loading import Encoder
 from tests.helpers import refuses
+from tests.vectors import pictures, plain
 
-WIDTH, BLOCKS = 8, 2
-
-
-def encoder_of(module, size=8):
-    return Encoder.of(module.double(), name="mini", init="random", image_size=size)
-
-
-def images(seed, count=5):
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(count, 3, 8, 8, dtype=torch.float64, generator=generator)
+WIDTH = 8
 
 
 def slow_inputs(encoder, x):
@@ -65,7 +56,7 @@ def slow_inputs(encoder, x):
 
 
 def test_second_moments_are_those_of_the_inputs(encoder):
-    x = images(1)
+    x = pictures(5)
     inputs, _, tokens = slow_inputs(encoder, x)
     last = []  # the loop's last tokens are the model's: it followed the right path
     hook = encoder.module.transformer.register_forward_hook(lambda *args: last.append(args[2]))
@@ -82,7 +73,7 @@ def test_second_moments_are_those_of_the_inputs(encoder):
 @pytest.mark.parametrize("batch_size", [1, 2, 250])
 @pytest.mark.parametrize("count", [1, 4])
 def test_roots_are_of_few_inputs_and_say_the_same(encoder, count, batch_size):
-    x = images(1)[:count]
+    x = pictures(count)
     found = second_moments(encoder, x, roots=True, batch_size=batch_size)
     whole, kinds = second_moments(encoder, x), set()
     for name, moment in found.items():
@@ -93,7 +84,7 @@ def test_roots_are_of_few_inputs_and_say_the_same(encoder, count, batch_size):
 
 
 def test_second_moments_where_memory_runs_out(encoder, monkeypatch):
-    x, sizes, usual = images(1), [], type(encoder).__call__
+    x, sizes, usual = pictures(5), [], type(encoder).__call__
     whole = second_moments(encoder, x)
 
     def short(self, params, part):
@@ -114,7 +105,7 @@ def test_second_moments_where_memory_runs_out(encoder, monkeypatch):
 
 
 def test_reading_the_inputs_changes_nothing_for_other_parameters(encoder):
-    x, seen = images(3), []
+    x, seen = pictures(5, 3), []
     names = {n: p for n, p in encoder.params.items() if "attn.out_proj.weight" in n}
     with torch.no_grad():
         plain = encoder(encoder.params, x)
@@ -123,12 +114,12 @@ def test_reading_the_inputs_changes_nothing_for_other_parameters(encoder):
     torch.testing.assert_close(watched, plain)
     assert seen == list(names)
     theta = {name: 1.1 * x + 0.1 for name, x in encoder.params.items()}
-    found = second_moments(encoder, images(0), params=theta)
+    found = second_moments(encoder, pictures(5, 0), params=theta)
     with torch.no_grad():
-        changed = encoder_of(mini.build(layers=BLOCKS, width=WIDTH, head_width=4, patch_size=4,
-                                        image_size=8).visual)  # fmt: skip
+        shape = {"layers": 2, "width": WIDTH, "head_width": 4, "patch_size": 4}
+        changed = plain(mini.build(**shape, image_size=8).visual.double())
     changed.module.load_state_dict(theta)
-    inputs, _, _ = slow_inputs(changed, images(0))
+    inputs, _, _ = slow_inputs(changed, pictures(5, 0))
     for name, read in inputs.items():
         rows = read.reshape(-1, read.shape[-1])
         torch.testing.assert_close(found[name], rows.T @ rows / len(rows))
@@ -192,7 +183,6 @@ def test_projections_that_are_not_there_or_cannot_be_read(encoder):
         def forward(self, x):
             return x.mean((2, 3)) @ self.blocks[0].mlp.fc1.weight.T
 
-    odd = encoder_of(Odd())
-    object.__setattr__(odd, "preprocess", lambda x: x)
-    refuses("linear layer", lambda: second_moments(odd, images(0), projections=("MLP input",)))
-    refuses("at least one image", lambda: second_moments(encoder, images(0)[:0]))
+    odd = plain(Odd().double())
+    refuses("linear layer", lambda: second_moments(odd, pictures(5, 0), projections=("MLP input",)))
+    refuses("at least one image", lambda: second_moments(encoder, pictures(0)))

@@ -6,25 +6,22 @@ import torch
 
 from tasklab.analyses import kernels as spectral
 from tasklab.analyses import ring
-from tests.helpers import refuses
 
 FIRST = slice(0, 200)
 SECOND = slice(200, 400)
 
 
-@pytest.fixture(scope="module")
-def a():
-    return ring.angles(400)
+A = ring.angles(400)
 
 
 @pytest.fixture(scope="module")
-def whole(a):
-    return ring.ring_kernel(a)
+def whole():
+    return ring.ring_kernel(A)
 
 
 @pytest.fixture(scope="module")
-def block(a):
-    return ring.block_kernel(a)
+def block():
+    return ring.block_kernel(A)
 
 
 def fourier_eigenvalues(kernel):
@@ -33,17 +30,6 @@ def fourier_eigenvalues(kernel):
     Entry n belongs to exp(i n a) and tends to c_n for many points; entry N - n repeats it.
     """
     return np.fft.fft(kernel[0]).real / len(kernel)
-
-
-def atoms_on_arc(points, highest):
-    """Return the smallest singular value of 2 `highest` + 1 Fourier atoms restricted to D_1.
-
-    It is above zero (proposition 3's condition): no combination of them is zero on the half ring.
-    It falls quickly with their number. On the whole ring all singular values are 1.
-    """
-    a = ring.angles(points)[: points // 2]
-    atoms = np.exp(1j * np.outer(a, np.arange(-highest, highest + 1))) / np.sqrt(points)
-    return float(np.linalg.svd(atoms, compute_uv=False)[-1])
 
 
 def share_on(values):
@@ -76,14 +62,6 @@ def test_kernels_have_their_closed_forms():
     np.testing.assert_allclose(found[1:], found[:0:-1], atol=1e-9)
 
 
-def test_kernel_is_circulant_and_fourier_atoms_are_its_eigenfunctions(a, whole):
-    np.testing.assert_allclose(np.roll(whole, (3, 3), (0, 1)), whole, atol=1e-7)
-    eigenvalues = fourier_eigenvalues(whole)
-    for n in (0, 1, 2, 3, 8, 17):
-        for atom in (np.cos(n * a), np.sin(n * a)):
-            np.testing.assert_allclose(whole @ atom / 400, eigenvalues[n] * atom, atol=1e-7)
-
-
 def test_wide_networks_have_this_kernel():
     """The empirical kernel misses it by about 1 / √width."""
     a = ring.angles(24)
@@ -99,20 +77,6 @@ def test_wide_networks_have_this_kernel():
         missed.append(np.sqrt(np.mean(np.square(errors))) * np.sqrt(width))
     assert 1 < min(missed) and max(missed) < 1.6 * min(missed)
     assert missed[-1] / np.sqrt(25_600) < 0.03
-
-
-def test_fourier_atoms_are_independent_on_half_a_ring():
-    """Proposition 3's condition, against the integrals of the atoms' products."""
-    k = np.arange(-2, 3)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        odd = 1j / (np.pi * (k[:, None] - k)) * ((k[:, None] - k) % 2)
-    products = np.where(k[:, None] == k, 0.5, odd)
-    smallest = np.linalg.eigvalsh(products)[0] ** 0.5
-    assert smallest > 0.04
-    np.testing.assert_allclose(atoms_on_arc(20_000, 2), smallest, rtol=1e-3)
-    found = [atoms_on_arc(200, highest) for highest in range(5)]
-    assert all(one > 0.001 for one in found) and sorted(found, reverse=True) == found
-    np.testing.assert_allclose(found[0], 0.5**0.5)
 
 
 def test_eigenfunctions_of_the_network_are_not_localized(whole):
@@ -135,9 +99,9 @@ def test_eigenfunctions_of_the_cut_kernel_are_localized(block):
     np.testing.assert_allclose(found.energy[0], [1] * 200 + [0] * 200, atol=1e-9)
 
 
-def test_fit_interpolates_with_least_norm(whole, a):
+def test_fit_interpolates_with_least_norm(whole):
     inside = np.arange(0, 200, 10)
-    y = np.exp(np.sin(a[inside]))
+    y = np.exp(np.sin(A[inside]))
     found = ring.fit(whole, inside, y)
     np.testing.assert_allclose(found[inside], y)
     # Orthogonal in the kernel's norm to what is zero at the data: beta lives on the data only
@@ -171,14 +135,6 @@ def test_sum_of_tasks_is_exact_with_the_cut_kernel(block):
     np.testing.assert_allclose(found.added, 0, atol=1e-9)
 
 
-def test_interference_is_the_error_of_the_sum(whole):
-    found = ring.add_tasks(whole)
-    for task, (mine, other) in enumerate([(FIRST, 1), (SECOND, 0)]):
-        size = np.sqrt(np.mean(found.targets[mine] ** 2))
-        rms = np.sqrt(np.mean(found.fits[other, mine] ** 2))
-        np.testing.assert_allclose(found.added[task], rms / size, rtol=1e-9)
-
-
 def test_table_has_what_the_figure_draws():
     df = ring.table(points=20, count=3)
     assert list(df.columns) == ["kernel", "metric", "subset", "x", "value"]
@@ -189,8 +145,3 @@ def test_table_has_what_the_figure_draws():
         }  # fmt: skip
     added = df[(df["metric"] == "added") & (df["kernel"] == "ring")]["value"]
     assert (added > 60).all()
-
-
-@pytest.mark.parametrize("points", [0, 2, 7])
-def test_two_halves_need_points(points):
-    refuses("even number of points", ring.angles, points)
