@@ -5,12 +5,7 @@ import subprocess
 import sys
 
 import pytest
-import torch
 
-from tasklab.analyses import merging, meters
-from tasklab.taskvector import TaskVector
-
-NEEDS = {"regmean": "grams", "fisher": "diagonals"}
 PROGRAM = """
 import json, sys
 from pathlib import Path
@@ -58,36 +53,3 @@ def test_merging_takes_at_most_twice_the_memory_of_the_vectors(tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=600)
     size, on_disk, held = json.loads(done.stdout)
     assert on_disk < size < held < 2 * size  # read tensor by tensor, vectors are nowhere in whole
-
-
-@pytest.mark.parametrize("name", ["regmean", "fisher"])
-def test_so_do_those_that_look_at_images_where_these_are_told_task_by_task(name):
-    parts = {"attn.in_proj": (3, 1), "attn.out_proj": (1, 1), "mlp.c_fc": (4, 1)}
-    parts["mlp.c_proj"] = (1, 4)
-    shapes = {
-        f"resblocks.{i}.{part}.weight": (96 * rows, 96 * columns)
-        for i in range(12)
-        for part, (rows, columns) in parts.items()
-    }
-    draw = torch.Generator().manual_seed(0)
-    vectors = [
-        TaskVector({n: torch.randn(shape, generator=draw) for n, shape in shapes.items()})
-        for _ in range(8)
-    ]
-    size = sum(x.nbytes for vector in vectors for x in vector.values())
-
-    def told():
-        for seed in range(8):
-            draw = torch.Generator().manual_seed(seed)
-            reads = {n: torch.randn(50, shape[1], generator=draw) for n, shape in shapes.items()}
-            if name == "regmean":
-                yield {n: x.T @ x for n, x in reads.items()}
-            else:
-                yield {n: torch.rand(shape, generator=draw) for n, shape in shapes.items()}
-
-    # beside the vectors: at most as much as they are
-    assert meters.peak_bytes(lambda: merging.merge(name, vectors, **{NEEDS[name]: told()})) < size
-    all_at_once = meters.peak_bytes(
-        lambda: merging.merge(name, vectors, **{NEEDS[name]: list(told())})
-    )
-    assert all_at_once > size

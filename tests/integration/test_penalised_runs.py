@@ -6,16 +6,7 @@ import pytest
 import torch
 
 from tasklab.tasks import drawn
-from tasklab.tuning import (
-    distillation,
-    finetune,
-    footprint,
-    memory,
-    methods,
-    penalties,
-    session,
-    tangent,
-)
+from tasklab.tuning import distillation, finetune, methods, penalties, session, tangent
 from tests.unit.tuning.test_penalties import (
     OTHERS,
     RUN,
@@ -100,36 +91,6 @@ def test_the_loss_of_a_step_is_the_sum(clip, tmp_path):
     plain = train(run_of("linearized", steps=2), clip, tmp_path).record["losses"]
     assert first[0] == plain[0]  # at delta = 0 it is 0
     assert first[1] > plain[1]
-
-
-def test_a_resumed_run_ends_bit_for_bit_the_same(tmp_path, monkeypatch):
-    config, whole = run_of("tau_jp", penalty=1.0), clip_of()
-    monkeypatch.setattr(session.Saver, "maybe", session.Saver.save)
-    expected = train(config, whole, tmp_path / "whole")
-    usual, left = penalties.measure, [4]  # steps until it is cut
-
-    def cut(*args):
-        left[0] -= 1
-        if left[0] < 0:
-            raise KeyboardInterrupt
-        return usual(*args)
-
-    monkeypatch.setattr(penalties, "measure", cut)
-    with pytest.raises(KeyboardInterrupt):
-        train(config, clip_of(), tmp_path / "cut")
-    monkeypatch.setattr(penalties, "measure", usual)
-    resumed = train(config, clip_of(), tmp_path / "cut")
-    assert resumed.vector == expected.vector
-    assert resumed.record["losses"] == expected.record["losses"]
-
-
-def test_a_batch_in_parts_gives_the_same_run(clip, tmp_path, monkeypatch):
-    config = run_of("tau_jp", penalty=1.0)
-    whole = train(config, clip, tmp_path / "whole")
-    ways = [memory.Plan(5, True)]
-    monkeypatch.setattr(footprint, "plans", lambda *args: ways)
-    parts = train(config, clip, tmp_path / "parts")
-    assert (whole.vector - parts.vector).norm() < 1e-7 * whole.vector.norm()
 
 
 def test_a_run_with_it_moves_other_tasks_less(tmp_path):

@@ -277,12 +277,6 @@ def test_what_changes_the_result_changes_the_key(store, change):
     assert len(keys) == 4
 
 
-def test_seeds_change_the_run(store):
-    clip = tiny(Curved)
-    one, two = (train(dataclasses.replace(RUN, seed=seed), clip, store).vector for seed in (0, 1))
-    assert 0.1 < one.cosine(two) < 0.999
-
-
 def test_epochs_and_rates_by_hand():
     seen = torch.cat([finetune.batch(RUN, step, COUNT) for step in range(25)])
     epochs = seen.reshape(-1, COUNT)  # 25 batches of 16 are 8 epochs of 50
@@ -552,15 +546,6 @@ def test_no_memory_for_the_optimisers_state_is_said(store, monkeypatch, transfor
         refuses(r"step 0: out of memory for the optim.*precision=", train, RUN, transformer, store)
     assert store.find("finetune", finetune.identity(RUN, transformer)) is None
     train(RUN, transformer, store)
-
-
-def test_other_errors_are_no_reason_to_try_again(store, monkeypatch):
-    def broken(*args):
-        raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
-
-    monkeypatch.setattr(stepping, "gradient", broken)
-    with pytest.raises(RuntimeError, match="mat1"):
-        train(RUN, tiny(Curved), store)
 
 
 def test_images_that_do_not_fit_when_they_are_prepared(store, monkeypatch):

@@ -1,6 +1,7 @@
 """Penalties: their gradients in float64, what they do to a run, keys, and where they cannot be."""
 
 import dataclasses
+import functools
 
 import numpy as np
 import pytest
@@ -25,8 +26,9 @@ from tasklab.tuning import (
     tangent,
 )
 from tasklab.tuning.recipe import FineTune, recipe
+from tests import vectors
 from tests.helpers import refuses
-from tests.vectors import noise
+from tests.vectors import noise, plain
 
 SIZE, COUNT, TASK, OTHERS = 8, 40, "LandCover", ("Signs", "Places", "Scenes")
 RUN = FineTune(
@@ -230,14 +232,10 @@ def test_methods_and_their_other_tasks():
 def stack(*layers):
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        encoder = Encoder.of(nn.Sequential(nn.Flatten(), *layers).double(), image_size=2)
-    object.__setattr__(encoder, "preprocess", lambda x: x)
-    return encoder
+        return plain(nn.Sequential(nn.Flatten(), *layers).double(), image_size=2)
 
 
-def pictures(count, seed=0):
-    draw = torch.Generator().manual_seed(seed)
-    return torch.randn(count, 3, 2, 2, generator=draw, dtype=torch.float64)
+pictures = functools.partial(vectors.pictures, side=2)
 
 
 def moved(encoder, only=None):
@@ -288,8 +286,7 @@ class Tokens(nn.Module):
 def tokens():
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        encoder = Encoder.of(Tokens().double(), image_size=2)
-    object.__setattr__(encoder, "preprocess", lambda x: x)
+        encoder = plain(Tokens().double(), image_size=2)
     with torch.no_grad():
         encoder.params["ln.weight"].mul_(torch.arange(1, 6))
     return encoder

@@ -11,19 +11,17 @@ from pathlib import Path
 import pytest
 import torch
 
-from tasklab.models.encoder import Encoder
 from tasklab.tuning import distillation, kronecker, penalties, steps
 from tasklab.tuning.recipe import FineTune
 from tests.unit.tuning import freeze_public as small
+from tests.vectors import plain
 
 FROZEN = json.loads(Path(__file__).with_name("public.json").read_text())["numbers"]
 TOKENS = 2
 
 
 def encoder():
-    made = Encoder.of(small.Small(unit=True), image_size=2)
-    object.__setattr__(made, "preprocess", lambda x: x)
-    return made
+    return plain(small.Small(unit=True), image_size=2)
 
 
 def gradient(name, key, like):

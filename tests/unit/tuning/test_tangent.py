@@ -139,38 +139,7 @@ def test_values_and_gradients_equal_autograd_through_jvp(model, part):
         assert not ours[name].requires_grad
 
 
-def test_exact_for_a_model_affine_in_its_parameters():
-    torch.manual_seed(0)
-    params = {"w": torch.randn(5, 7).double(), "b": torch.randn(5).double()}
-    tau = {"w": torch.randn(5, 7).double(), "b": torch.randn(5).double()}
-    x = torch.randn(4, 7).double()
-
-    def model(p, x):
-        return F.linear(x.sin(), p["w"], p["b"])
-
-    def loss(f):
-        return f.pow(4).sum()
-
-    moved = {name: (params[name] + tau[name]).requires_grad_() for name in params}
-    expected = loss(model(moved, x))
-    features = tangent.jvp(model, params, tau, x)
-    agree(features.at(1.0), model(moved, x).detach(), 1e-14)
-    agree(features.at(-0.3), model({n: params[n] - 0.3 * tau[n] for n in tau}, x), 1e-14)
-    value, grads = tangent.value_and_grad(model, params, tau, x, loss)
-    agree(value, expected.detach(), 1e-13)
-    for name, grad in zip(moved, torch.autograd.grad(expected, moved.values()), strict=True):
-        agree(grads[name], grad, 1e-13)
-
-
-def test_at_zero_the_gradient_is_the_standard_one():
-    case = Case(vit)
-    zero = {name: torch.zeros_like(p) for name, p in case.params.items()}
-    leaves = {name: p.clone().requires_grad_() for name, p in case.params.items()}
-    expected = case.loss(case(leaves, case.x))
-    value, grads = tangent.value_and_grad(case, case.params, zero, case.x, case.loss)
-    agree(value, expected.detach(), 1e-12)
-    for name, grad in zip(leaves, torch.autograd.grad(expected, leaves.values()), strict=True):
-        agree(grads[name], grad, 1e-12)
+def test_parameters_of_no_use_have_neither_tangent_nor_gradient():
     case = Case(Oddities)
     assert not tangent.jvp(case, case.params, {}, case.x).jtau.any()
     only = {"unused": torch.ones(3).double()}
@@ -179,15 +148,12 @@ def test_at_zero_the_gradient_is_the_standard_one():
     assert not grads["unused"].any()
 
 
-def test_features_are_linear_and_nothing_is_changed():
+def test_features_come_in_parts_and_nothing_is_changed():
     case = Case(vit)
     whole = tangent.jvp(case, case.params, case.tau, case.x)
     parts = tangent.features(case, case.params, case.tau, case.x, batch_size=2)
-    doubled = {name: 2 * t for name, t in case.tau.items()}
     agree(parts.f0, whole.f0, 1e-12)
     agree(parts.jtau, whole.jtau, 1e-12)
-    agree(tangent.jvp(case, case.params, doubled, case.x).jtau, 2 * whole.jtau, 1e-12)
-    case = Case(vit)
     before = {name: p.clone() for name, p in case.params.items()}
     fast = torch.backends.mha.get_fastpath_enabled()
     tangent.value_and_grad(case, case.params, case.tau, case.x, case.loss)

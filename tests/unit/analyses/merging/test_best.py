@@ -8,49 +8,36 @@ import torch
 from torch import nn
 
 from tasklab.analyses.merging import average, best, grams, minimum, regmean
-from tasklab.models.encoder import Encoder
 from tasklab.models.heads import Head
 from tasklab.taskvector import TaskVector
 from tasklab.tuning.tangent import TangentFeatures
 from tests.helpers import refuses
+from tests.vectors import noise, pictures, plain
 
 TASKS = ("a", "b", "c")
 
 
-def plain(*layers, seed=0):
+def stack(*layers):
     with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        module = nn.Sequential(nn.Flatten(), *(layer() for layer in layers)).double()
-    encoder = Encoder.of(module, image_size=2)
-    object.__setattr__(encoder, "preprocess", lambda x: x)
-    return encoder
+        torch.manual_seed(0)
+        module = nn.Sequential(nn.Flatten(), *(layer() for layer in layers))
+    return plain(module.double(), image_size=2)
 
 
 def linear():
-    return plain(lambda: nn.Linear(12, 4, bias=False))
+    return stack(lambda: nn.Linear(12, 4, bias=False))
 
 
 def curved():
-    return plain(lambda: nn.Linear(12, 5), nn.Tanh, lambda: nn.Linear(5, 3, bias=False))
-
-
-def images(count, seed):
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(count, 3, 2, 2, generator=generator, dtype=torch.float64)
+    return stack(lambda: nn.Linear(12, 5), nn.Tanh, lambda: nn.Linear(5, 3, bias=False))
 
 
 def vectors_of(encoder):
-    draw = torch.Generator().manual_seed(7)
-
-    def vector():
-        shapes = {name: x.shape for name, x in encoder.params.items()}
-        return {n: torch.randn(s, generator=draw, dtype=torch.float64) for n, s in shapes.items()}
-
-    return {task: TaskVector(vector()) for task in TASKS}
+    return {task: noise(encoder.params, 7 + i, 1.0) for i, task in enumerate(TASKS)}
 
 
-def data(count, seed=1):
-    return {task: images(count + i, seed + i) for i, task in enumerate(TASKS)}
+def data(count):
+    return {task: pictures(count + i, 1 + i, side=2) for i, task in enumerate(TASKS)}
 
 
 def flat(vector, encoder):
@@ -209,7 +196,7 @@ def test_half_the_logits_metric_is_the_divergence_of_probabilities_nearby():
 
 @pytest.mark.parametrize("name", best.METRICS)
 def test_conjugate_gradients_reach_the_dense_minimum_from_any_start(name):
-    encoder = plain(lambda: nn.Linear(12, 3), nn.Tanh, lambda: nn.Linear(3, 3, bias=False))
+    encoder = stack(lambda: nn.Linear(12, 3), nn.Tanh, lambda: nn.Linear(3, 3, bias=False))
     vectors, x = vectors_of(encoder), data(24)  # more equations than weights: one minimum
     own, by, G = weighed(encoder, vectors, x, name)
     parts = [*map(minimum.Part, x.values(), (o.jtau for o in own), by)]
@@ -233,7 +220,7 @@ def test_conjugate_gradients_reach_the_dense_minimum_from_any_start(name):
 
 
 def test_preconditioned_steps_come_nearer_than_plain_ones(monkeypatch):
-    encoder = plain(
+    encoder = stack(
         lambda: nn.Linear(12, 6), nn.Tanh, lambda: nn.LayerNorm(6), lambda: nn.Linear(6, 3)
     )  # fmt: skip
     scales = torch.logspace(-0.7, 0.7, 12).double().reshape(3, 2, 2)

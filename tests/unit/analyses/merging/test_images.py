@@ -9,28 +9,16 @@ from torch import nn
 from tasklab.analyses import merging
 from tasklab.analyses.merging import fisher_diagonals, grams, regmean
 from tasklab.analyses.projections import second_moments
-from tasklab.models.encoder import Encoder
 from tasklab.models.heads import Head
 from tasklab.taskvector import TaskVector
 from tests.helpers import refuses
-from tests.vectors import noise
+from tests.vectors import noise, pictures, plain
 
 assert_close = torch.testing.assert_close
 
 
-def plain(module):
-    encoder = Encoder.of(module, image_size=8)
-    object.__setattr__(encoder, "preprocess", lambda x: x)
-    return encoder
-
-
-def images(count, seed=1):
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(count, 3, 8, 8, dtype=torch.float64, generator=generator)
-
-
 def test_grams_are_the_second_moments_of_what_the_blocks_read(encoder):
-    x = images(5)
+    x = pictures(5)
     found, expected = grams(encoder, x, batch_size=2), second_moments(encoder, x)
     scales = {name for name in encoder.params if re.search(r"ln_\w+\.weight$", name)}
     assert found.keys() - scales == expected.keys() and len(scales) == 6
@@ -54,19 +42,19 @@ def test_grams_are_the_second_moments_of_what_the_blocks_read(encoder):
 
 
 def test_fisher_and_grams_of_a_transformers_parameters(encoder):
-    x, every = images(3), grams(encoder, images(3))
+    x, every = pictures(3), grams(encoder, pictures(3))
     names = [n for n in every if ".mlp." in n][:2]
     names.append(next(name for name in encoder.params if name.endswith("bias")))
     some = grams(encoder, x, names=names)  # a bias reads nothing
     assert list(some) == names[:2]
     assert all(torch.equal(some[name], every[name]) for name in some)
-    width = encoder({}, images(1)).shape[1]
+    width = encoder({}, pictures(1)).shape[1]
     head = Head(torch.eye(width).double()[:3])
     chosen = ["proj", "transformer.resblocks.0.attn.in_proj_weight"]
-    found = fisher_diagonals(encoder, head, images(2), names=chosen)
+    found = fisher_diagonals(encoder, head, pictures(2), names=chosen)
     assert {n: x.shape for n, x in found.items()} == {n: encoder.params[n].shape for n in chosen}
     assert all((x >= 0).all() and x.any() for x in found.values())
-    assert fisher_diagonals(encoder, head, images(1)).keys() == encoder.params.keys()
+    assert fisher_diagonals(encoder, head, pictures(1)).keys() == encoder.params.keys()
     assert not any(p.requires_grad for p in encoder.params.values())
 
 
@@ -76,7 +64,7 @@ def test_regmean_of_a_linear_model_fits_the_outputs_of_the_tasks_models():
     (name,) = encoder.params
     generator = torch.Generator().manual_seed(0)
     tau = [torch.randn(3, 192, generator=generator, dtype=torch.float64) for _ in range(2)]
-    x = [images(300, seed) for seed in (1, 2)]
+    x = [pictures(300, seed) for seed in (1, 2)]
     G = [grams(encoder, one) for one in x]
     found = regmean([TaskVector({name: t}) for t in tau], G, ratio=1)[name]
     reads = torch.cat([one.flatten(1) for one in x])
@@ -88,7 +76,7 @@ def test_fisher_information_is_the_mean_square_of_the_slopes():
     encoder = plain(nn.Sequential(nn.Flatten(), nn.Linear(192, 2, bias=False)).double())
     (name,) = encoder.params
     head = Head(torch.tensor([[1.0, 0], [0, 1], [1, -1]]).double(), normalise=False)
-    x, theta = images(3), encoder.params[name].detach() * 0.1
+    x, theta = pictures(3), encoder.params[name].detach() * 0.1
     exact = torch.zeros_like(theta)
     for one in x:
         logits = lambda W, one=one: head.weight @ W @ one.flatten()  # noqa: E731
@@ -105,7 +93,7 @@ def test_fisher_information_is_the_mean_square_of_the_slopes():
 
 
 def test_statistics_of_a_task_are_those_at_its_own_model(encoder):
-    tau, x = noise(encoder.params), images(3)
+    tau, x = noise(encoder.params), pictures(3)
     head = Head(torch.eye(encoder({}, x).shape[1]).double()[:3])
     name = "transformer.resblocks.0.mlp.c_fc.weight"
     for linear, params in ((False, tau.apply(encoder.params)), (True, None)):
@@ -116,29 +104,13 @@ def test_statistics_of_a_task_are_those_at_its_own_model(encoder):
         assert_close(of("diagonals"), fisher_diagonals(encoder, head, x, params=params))
 
 
-def test_both_serve_the_merges_that_ask_for_them(encoder):
-    zero = TaskVector.zeros_like(encoder.params)
-    vectors = [TaskVector({n: torch.full_like(x, c) for n, x in zero.items()}) for c in (0.1, 0.3)]
-    width = encoder({}, images(1)).shape[1]
-    head = Head(torch.eye(width).double()[:3])
-    for name, found in (
-        ("regmean", {"grams": [grams(encoder, images(40, seed)) for seed in (1, 2)]}),
-        ("fisher", {"diagonals": [fisher_diagonals(encoder, head, images(3, s)) for s in (1, 2)]}),
-    ):
-        merged = merging.merge(name, vectors, **found)
-        for parameter, x in merged.items():
-            assert x.shape == zero[parameter].shape
-            if name == "fisher":  # a weighted mean
-                assert (x >= 0.1 - 1e-12).all() and (x <= 0.3 + 1e-12).all()
-
-
 def test_what_cannot_be_read_is_refused(encoder):
     head = Head(torch.eye(2).double())
-    refuses("at least one image", lambda: grams(encoder, images(0)))
-    refuses("at least one image", lambda: fisher_diagonals(encoder, head, images(0)))
-    refuses("no parameter 'x'", lambda: fisher_diagonals(encoder, head, images(1), names=["x"]))
-    refuses("no parameter 'x'", lambda: grams(encoder, images(1), names=["x"]))
-    refuses("draws", lambda: fisher_diagonals(encoder, head, images(1), draws=0))
+    refuses("at least one image", lambda: grams(encoder, pictures(0)))
+    refuses("at least one image", lambda: fisher_diagonals(encoder, head, pictures(0)))
+    refuses("no parameter 'x'", lambda: fisher_diagonals(encoder, head, pictures(1), names=["x"]))
+    refuses("no parameter 'x'", lambda: grams(encoder, pictures(1), names=["x"]))
+    refuses("draws", lambda: fisher_diagonals(encoder, head, pictures(1), draws=0))
     bare = plain(nn.Sequential(nn.Conv2d(3, 2, 8), nn.Flatten()).double())
-    refuses("no linear layer", lambda: grams(bare, images(2)))
-    refuses("not all finite", lambda: grams(encoder, images(1) * float("nan")))
+    refuses("no linear layer", lambda: grams(bare, pictures(2)))
+    refuses("not all finite", lambda: grams(encoder, pictures(1) * float("nan")))

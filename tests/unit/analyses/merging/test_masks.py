@@ -158,23 +158,6 @@ def test_pcb_is_what_sorting_finds(cases, dtype):
     torch.testing.assert_close(found, expected.to(dtype))
 
 
-def test_pcb_by_hand(cases):
-    # |tau| clamped to [1, 2] and [1, 3]; each task keeps its 3 largest scores, the least with w = 0
-    vectors = cases.single([1, 2, -1, 4], [3, -1, -1, 5])
-    e = math.exp(2)
-    one = [math.tanh(4), e * math.tanh(2), math.tanh(2), e * math.tanh(36)]
-    two = [e * math.tanh(12), math.tanh(-1), math.tanh(2), e * math.tanh(45)]
-    w1, w2 = (
-        [(max(x, floor) - floor) / (max(row) - floor) for x in row]
-        for row, floor in ((one, sorted(one)[1]), (two, sorted(two)[1]))
-    )
-    sizes = [1, 2, -1, 2], [3, -1, -1, 3]
-    expected = [
-        (a * x + b * y) / (a + b) if a + b else 0 for a, b, x, y in zip(w1, w2, *sizes, strict=True)
-    ]
-    assert cases.numbers(pcb(vectors, keep=0.75)) == pytest.approx(expected)
-
-
 def test_zero_vectors_merge_to_zero_and_one_alone_is_refused(cases):
     zeros = [TaskVector.zeros_like(cases.vector(0))] * 2
     for rule in (ties, dare, breadcrumbs, breadcrumbs_tensor, consensus, pcb):

@@ -129,7 +129,7 @@ def test_regmean_plusplus_averages_and_recommends(cases):
 def test_boosting_is_the_published_algorithm(cases, beta):
     vectors = cases.vectors(3)
     found = merging.boosting(vectors, beta=beta)
-    for name, shape in cases.SHAPES.items():
+    for name in cases.SHAPES:
         S = sum(array(v[name]) for v in vectors)
         if name not in cases.MATRICES:
             np.testing.assert_allclose(array(found[name]), S)
@@ -139,11 +139,27 @@ def test_boosting_is_the_published_algorithm(cases, beta):
             u, s, vh = svd(part, full_matrices=False)
             k = min(int((np.cumsum(s) < beta * s.sum()).sum()), len(s) - 1)
             parts.append((u * np.maximum(s, s[k])) @ vh)
-        np.testing.assert_allclose(array(found[name]), np.concatenate(parts), atol=1e-9), shape
+        np.testing.assert_allclose(array(found[name]), np.concatenate(parts), atol=1e-9)
+
+
+# --- Essential Subspace Merging: what `test_oracle.py` does not see ----------------------------
+def blocks(many, inputs):
+    draw = np.random.default_rng(5)
+    shapes = {FC.format(i): (12, inputs) for i in range(2)} | {
+        "blocks.0.attn.out_proj.weight": (6, 6)
+    }
+    each = [
+        TaskVector({n: torch.tensor(draw.normal(size=s)) for n, s in shapes.items()})
+        for _ in range(many)
+    ]
+    return each, [
+        {n: gram(features(10 * t + i, 40, s[1])) for i, (n, s) in enumerate(shapes.items())}
+        for t in range(many)
+    ]
 
 
 def test_essential_merges_have_one_size_and_directions_that_images_show():
-    each, _, grams = blocks(2, 14)
+    each, grams = blocks(2, 14)
     s = svd(array(merging.essential(each, grams)[FC.format(0)]))[1]
     np.testing.assert_allclose(s, s[0])
     zeros = [TaskVector.zeros_like(each[0])] * 2
@@ -155,53 +171,8 @@ def test_essential_merges_have_one_size_and_directions_that_images_show():
     first = array(one[0][name][:, 0])
     assert abs(P[:, 0].numpy() @ first) / np.linalg.norm(P[:, 0]) / np.linalg.norm(first) > 1 - 1e-9
     refuses("5 .* 6 tasks", merging.essential, *[one_layer(6)[i] for i in (1, 3)])
-
-
-# --- Essential Subspace Merging ------------------------------------------------------------------
-def dense(each, X, name):
-    many, U, V, norms = len(each), [], [], []
-    for vector, x in zip(each, X, strict=True):
-        tau = array(vector[name])
-        k = len(tau) // many
-        _, s, vh = svd(x @ tau.T, full_matrices=False)
-        scale = (s[:k] ** 2 / (s[:k] ** 2).mean()) ** 0.15
-        scale /= scale.mean()
-        norms.append(np.linalg.norm(tau))
-        U.append(vh.T[:, :k] * scale)
-        V.append((vh @ tau)[:k] * scale[:, None] * norms[-1] ** 2)
-    U, V = np.concatenate(U, 1), np.concatenate(V) / np.mean(norms) ** 2
-    columns = np.linalg.norm(V, axis=0)
-    V = V * (columns / columns.mean()) ** 2
-    (a, s, b), (c, t, d) = (svd(one, full_matrices=False) for one in (U, V))
-    return 2 * (a @ b * s.mean()) @ (c @ d * t.mean())
-
-
-def blocks(many, inputs):
-    draw = np.random.default_rng(5)
-    shapes = {FC.format(i): (12, inputs) for i in range(2)} | {
-        "blocks.0.attn.out_proj.weight": (6, 6)
-    }
-    each = [
-        TaskVector({n: torch.tensor(draw.normal(size=s)) for n, s in shapes.items()})
-        for _ in range(many)
-    ]
-    X = [
-        {n: features(10 * t + i, 40, s[1]) for i, (n, s) in enumerate(shapes.items())}
-        for t in range(many)
-    ]
-    return each, X, [{n: gram(x) for n, x in one.items()} for one in X]
-
-
-@pytest.mark.parametrize(("many", "inputs"), [(2, 14), (3, 8)])
-def test_essential_is_the_published_algorithm(many, inputs):
-    each, X, grams = blocks(many, inputs)
+    each, grams = blocks(3, 8)
     found = merging.essential(each, iter(grams), alpha=0.5)
-    names = [FC.format(i) for i in range(2)]
-    merged = {name: dense(each, [x[name] for x in X], name) for name in names}
-    norms = {name: np.linalg.norm(x) for name, x in merged.items()}
-    for name, x in merged.items():
-        scaled = x * (norms[name] / np.mean([*norms.values()])) ** 2
-        np.testing.assert_allclose(array(found[name]), 0.5 * scaled, atol=1e-8)
     output = "blocks.0.attn.out_proj.weight"  # alone of its kind: as TSV-M has it
     torch.testing.assert_close(found[output], 0.5 * merging.tsv_m(each)[output])
     again = merging.essential(each, merging.pooled_directions(each, grams), alpha=0.5)

@@ -9,8 +9,8 @@ from torch import nn
 
 from tasklab.analyses import merging
 from tasklab.analyses.merging import images
-from tasklab.models.encoder import Encoder
 from tasklab.taskvector import TaskVector
+from tests.vectors import plain
 
 FROZEN = {}
 for name in ("fusion_bench.json", "public.json"):
@@ -40,9 +40,8 @@ def block_by_block(cases):
         TaskVector({n.replace("n_proj_w", "n_proj.w"): x for n, x in v.items() if n != "proj"})
         for v in cases.vectors(4)
     ]
-    encoder = Encoder.of(Blocks(cases.Block).double())
+    encoder = plain(Blocks(cases.Block).double())
     encoder.params.update(start)
-    object.__setattr__(encoder, "preprocess", lambda x: x)
     readers = [
         images.of_images("readers", encoder, None, x, v, linear=False)
         for x, v in zip(cases.tokens(3), each, strict=True)

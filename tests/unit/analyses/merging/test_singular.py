@@ -55,22 +55,12 @@ def test_flattened_matrices_have_equal_singular_values(sizes):
         torch.testing.assert_close(svd(flattened(A)).S, s.mean().expand(4))
 
 
-def test_tsv_m_is_the_published_algorithm(cases):
-    vectors, many = cases.vectors(3), 3
-    found = tsv_m(vectors)
-    for name in cases.MATRICES:
-        parts = [svd(v[name], full_matrices=False) for v in vectors]
-        k = len(parts[0].S) // many
-        U = torch.cat([p.U[:, :k] for p in parts], 1)
-        V = torch.cat([p.Vh[:k] for p in parts])
-        S = torch.cat([p.S[:k] for p in parts])
-        (a, _, b), (c, _, d) = (svd(x, full_matrices=False) for x in (U, V))
-        torch.testing.assert_close(found[name], a @ b @ torch.diag(S) @ c @ d)
+def test_tsv_m_leaves_one_task_as_it_is_and_averages_what_is_no_matrix(cases):
+    vectors = cases.vectors(3)
     for name in cases.SHAPES.keys() - set(cases.MATRICES):
-        torch.testing.assert_close(found[name], average(vectors)[name])
-    (vector,) = cases.vectors(1)
-    cases.assert_close(tsv_m([vector]), vector, rtol=1e-9, atol=1e-9)
-    cases.assert_close(tsv_m([vector], alpha=0.5), vector / 2, rtol=1e-9, atol=1e-9)
+        torch.testing.assert_close(tsv_m(vectors)[name], average(vectors)[name])
+    cases.assert_close(tsv_m(vectors[:1]), vectors[0], rtol=1e-9, atol=1e-9)
+    cases.assert_close(tsv_m(vectors[:1], alpha=0.5), vectors[0] / 2, rtol=1e-9, atol=1e-9)
 
 
 def test_tsv_m_of_orthogonal_and_equal_tasks():
@@ -85,18 +75,7 @@ def test_tsv_m_of_orthogonal_and_equal_tasks():
     torch.testing.assert_close(merged["w"], (u[:, :2] * s[:2]) @ vh[:2])
 
 
-def test_iso_c_has_equal_singular_values(cases):
-    vectors = cases.vectors(3)
-    found, total = iso_c(vectors), TaskVector.sum(vectors)
-    for name in cases.MATRICES:
-        u, s, vh = svd(total[name], full_matrices=False)
-        torch.testing.assert_close(svd(found[name]).S, s.mean().expand(len(s)))
-        torch.testing.assert_close(found[name], s.mean() * u @ vh)
-    vectors = cases.vectors(2)
-    cases.assert_close(iso_cts(vectors, common=1), iso_c(vectors))
-
-
-@pytest.mark.parametrize("common", [0.0, 0.5, 0.8])
+@pytest.mark.parametrize("common", [0.0, 0.5, 0.8, 1.0])
 def test_iso_cts_is_the_published_algorithm(cases, common):
     many, vectors = 2, cases.vectors(2)
     found = iso_cts(vectors, common=common)
