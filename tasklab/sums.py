@@ -152,6 +152,14 @@ def add_into(
         torch._foreach_add_(list(total.values()), [vector[name] for name in total], alpha=weight)
 
 
+def add_to(sums: dict[str, Tensor], name: str, x: Tensor) -> None:
+    """Add a tensor to what there is by that name, in place; the first one is kept as it is."""
+    if name in sums:
+        sums[name].add_(x)
+    else:
+        sums[name] = x
+
+
 def check_finite(tensors: Mapping[str, Tensor], subject: str) -> None:
     """Raise if a number is not finite, which a sum shows in one pass; only then look closer."""
     on_gpus: dict[torch.device, list[str]] = {}

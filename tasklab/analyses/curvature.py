@@ -245,8 +245,6 @@ def explained_variance(df: pd.DataFrame) -> pd.DataFrame:
         slope, intercept, rank (Spearman's correlation, which no single large pair decides),
         n_pairs, n_models, n_groups. All but the counts are NaN for a predictor that is constant.
     """
-    group = df["group"] if "group" in df else pd.Series("", index=df.index)
-    df = df.assign(group=group).reset_index(drop=True)
     models = models_of(df)
     if len(models) < 4:
         raise TasklabError("an R^2 needs at least four models.")

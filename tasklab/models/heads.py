@@ -138,10 +138,9 @@ def start(kind: str, clip: Clip, task: Task, seed: int = 0) -> Head:
         if key not in known:
             with torch.inference_mode(False):  # it serves training, whoever asks first
                 known[key] = zero_shot(clip, task).to(device)
-        head = known[key]
-        return (
-            head if kind == "zero_shot" else dataclasses.replace(head, weight=head.weight.clone())
-        )
+        made = known[key]
+        trains = kind == "zero_shot_trained"
+        return dataclasses.replace(made, weight=made.weight.clone()) if trains else made
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(seed)
         layer = torch.nn.Linear(_width(clip.encoder), len(task.classes))
@@ -174,9 +173,8 @@ def minimise(
 
     It stops where no entry of the gradient is larger than `gradient`.
     """
-    options |= {"max_iter": iterations}
-    ends: dict[str, Any] = {"tolerance_grad": gradient, "tolerance_change": 1e-12}
-    solver = torch.optim.LBFGS([x], line_search_fn="strong_wolfe", **ends, **options)
+    ends: dict[str, Any] = {"tolerance_grad": gradient, "tolerance_change": 1e-12, **options}
+    solver = torch.optim.LBFGS([x], max_iter=iterations, line_search_fn="strong_wolfe", **ends)
 
     def closure() -> Tensor:
         solver.zero_grad()

@@ -172,12 +172,11 @@ def train(
     own = runs.of_head(head) if config.head in runs.TRAINED else {}
     taught = TABLE[config.method].teacher > 0
     teacher = {PREFIX + name: torch.zeros_like(x) for name, x in theta0.items() if taught}
-    adamw = optimiser(config, delta | own | teacher)
-    session = Session(
-        config, config.task, len(task.classes), delta | own | teacher, adamw, checkpoint, show
-    )  # fmt: skip
+    moving, classes = delta | own | teacher, len(task.classes)
+    session = Session(config, config.task, classes, moving, checkpoint, show)
     known = penalties.known(config.method, encoder, config.others, data) if config.penalty else None
-    given = Problem(config, head, theta0, delta, own), encoder, known
+    problem = Problem(config, head, theta0, delta, own)
+    given = problem, encoder, known
     gradient = Distilled(*given, teacher, session.left.start) if taught else Step(*given)
     images, others = _images(config, data, session.left, encoder.device)
 
@@ -186,7 +185,7 @@ def train(
         (x, y), z = next(images), next(others)
         return gradient(session.what, x, y, z)
 
-    descend(given[0], session, next_gradient, adamw, teacher)
+    descend(problem, session, next_gradient, teacher)
     return delta | own, {
         **session.record(),
         "lr": config.lr,
@@ -201,7 +200,6 @@ def descend(
     problem: Problem,
     session: Session,
     gradient: Callable[[int], tuple[Tensor, Gradients]],
-    adamw: torch.optim.Optimizer,
     teacher: Mapping[str, Tensor] = MappingProxyType({}),
 ) -> None:
     """Train for the steps that are left; delta, a head that trains and a teacher change in place.
@@ -211,15 +209,15 @@ def descend(
         teacher: Its change, with the names of `distillation`.
     """
     config, _, theta0, delta, own = problem
-    moving = {**delta, **own, **teacher}
+    adamw, student = session.optimiser, delta | own
     decaying = [*delta.values(), *teacher.values()]
     origins = [*theta0.values()] * (2 if teacher else 1)
     with session:
         for step in session:
             loss, gradients = gradient(step)
-            for name, tensor in moving.items():
+            for name, tensor in {**student, **teacher}.items():
                 tensor.grad = laid_out(gradients.pop(name), tensor)
-            norm = torch.nn.utils.clip_grad_norm_((delta | own).values(), config.clip)
+            norm = torch.nn.utils.clip_grad_norm_(student.values(), config.clip)
             torch.nn.utils.clip_grad_norm_(teacher.values(), config.clip)
             session.add(loss, norm)  # raises if the run diverges
 
@@ -229,17 +227,6 @@ def descend(
             decay = rate * config.weight_decay  # of theta_0, which AdamW on delta does not know of
             torch._foreach_sub_(decaying, origins, alpha=decay)
             adamw.zero_grad()  # no gradients in memory beside those of the next step
-
-
-def optimiser(config: FineTune, moving: dict[str, Tensor]) -> torch.optim.Optimizer:
-    """Return the AdamW of a run."""
-    return torch.optim.AdamW(
-        moving.values(),
-        lr=config.peak,
-        betas=(config.beta1, config.beta2),
-        weight_decay=config.weight_decay,
-        fused=True,  # in place: PyTorch's usual one holds copies of delta, and is slower
-    )
 
 
 def batch(config: FineTune, step: int, count: int) -> Tensor:

@@ -42,6 +42,7 @@ from torch.overrides import TorchFunctionMode
 
 from tasklab.models import training
 from tasklab.models.encoder import Encoder
+from tasklab.sums import add_to
 
 IMAGES = 128  # of each other task: more change nothing, by the paper
 _PART = 32  # images in one pass
@@ -220,18 +221,18 @@ class _Read(TorchFunctionMode):
                 rows = x.flatten(0, -2)
                 if bias:
                     rows = torch.cat([rows, rows.new_ones(len(rows), 1)], 1)
-                _add(self.inputs, weight, rows.T @ rows)
+                add_to(self.inputs, weight, rows.T @ rows)
                 self.rows[weight] = self.rows.get(weight, 0) + len(rows)
 
     def _gradient(self, weight: str, bias: str, x: Tensor, g: Tensor, draws: int) -> None:
         if self._params[weight].dim() == 2:
             rows = g.flatten(0, -2)
-            _add(self.outputs, weight, rows.T @ rows / draws)
+            add_to(self.outputs, weight, rows.T @ rows / draws)
             return
         for name, slope in ((weight, g * x), (bias, g)):
             if name:
                 own = slope.flatten(1, -2).sum(1) if slope.dim() > 2 else slope  # of each image
-                _add(self.blocks, name, own.T @ own / draws)
+                add_to(self.blocks, name, own.T @ own / draws)
 
 
 class _Along(_Read):
@@ -255,11 +256,7 @@ class _Along(_Read):
             if x.dim() > 2
             else ((g @ V).unsqueeze(2) * (x @ U).unsqueeze(1))
         )
-        _add(self.scales, weight, along.square().sum(0) / draws)
+        add_to(self.scales, weight, along.square().sum(0) / draws)
 
 
 R = TypeVar("R", bound=_Read)
-
-
-def _add(table: dict[str, Tensor], name: str, x: Tensor) -> None:
-    table[name] = table[name] + x if name in table else x

@@ -76,8 +76,8 @@ def _train(
     names = trainable(encoder.params, first.method, encoder.name)
     theta0 = {name: encoder.params[name].detach() for name in names}
     delta = {name: torch.zeros_like(tensor) for name, tensor in theta0.items()}
-    adamw, classes = finetune.optimiser(whole, delta), max(len(tasks[r.task].classes) for r in runs)
-    session = Session(whole, f"{count} tasks", classes, delta, adamw, checkpoint, show)
+    classes = max(len(tasks[run.task].classes) for run in runs)
+    session = Session(whole, f"{count} tasks", classes, delta, checkpoint, show)
     start = session.left.start
     batches = [_images(run, turn, count, start, clip, tasks) for turn, run in enumerate(runs)]
     own = [Problem(run, _head(run, clip, store, tasks), theta0, delta, {}) for run in runs]
@@ -87,7 +87,7 @@ def _train(
         images = next(batches[step % count])
         return each[step % count](session.what, images.x, images.y, None)
 
-    finetune.descend(own[0]._replace(config=whole), session, gradient, adamw)
+    finetune.descend(own[0]._replace(config=whole), session, gradient)
     parameters = sum(tensor.numel() for tensor in delta.values())
     return delta, {**session.record(), "parameters": parameters, "lr": first.lr}
 

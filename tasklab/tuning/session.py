@@ -150,6 +150,7 @@ class Session(contextlib.ExitStack):
         moving: What trains, by name; a checkpoint's numbers are written into it.
 
     Attributes:
+        optimiser: AdamW of what trains.
         left: The steps that are left.
         losses: Of all steps, at the end.
         what: The present step, for messages.
@@ -161,13 +162,19 @@ class Session(contextlib.ExitStack):
         title: str,
         classes: int,
         moving: dict[str, Tensor],
-        optimiser: torch.optim.Optimizer,
         checkpoint: Path,
         show: bool,
     ) -> None:
         super().__init__()
         self.device = next(iter(moving.values())).device
-        self._saver = Saver(checkpoint, moving, optimiser, config.checkpoint_every)
+        self.optimiser = torch.optim.AdamW(
+            moving.values(),
+            lr=config.peak,
+            betas=(config.beta1, config.beta2),
+            weight_decay=config.weight_decay,
+            fused=True,  # in place: PyTorch's usual one holds copies of delta, and is slower
+        )
+        self._saver = Saver(checkpoint, moving, self.optimiser, config.checkpoint_every)
         self.losses, self._before, self.threads = self._saver.resume()
         self.left, self._began = range(len(self.losses), config.steps), time.perf_counter()
         self._journal = Journal(config, self.losses, classes, self.device)
@@ -232,5 +239,4 @@ def _with_threads(count: int) -> Iterator[None]:
     try:
         yield
     finally:
-        if count != usual:
-            torch.set_num_threads(usual)
+        torch.set_num_threads(usual)

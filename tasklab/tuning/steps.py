@@ -19,7 +19,6 @@ from typing import Any, NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
 from tasklab.models import heads, training
 from tasklab.models.encoder import Encoder
@@ -139,7 +138,7 @@ def _part(problem: Problem, model: Model, x: Tensor, y: Tensor) -> tuple[Tensor,
     def loss(features: Tensor) -> Tensor:
         last["features"] = features.detach()
         with torch.autocast(features.device.type, enabled=False):  # logits need the digits
-            return cross_entropy(head(features), y)
+            return F.cross_entropy(head(features), y)
 
     with precision(config, x):
         value, gradients = how(model, theta0, delta, x, loss)
@@ -173,7 +172,7 @@ def head_gradient(
     weight, *bias = leaves.values()  # no `Head`: it reads whether its numbers are finite
     features = features.to(weight.dtype)
     scores = (F.normalize(features, dim=-1) if normalise else features) @ weight.T
-    value = cross_entropy(scores + bias[0] if bias else scores, y)
+    value = F.cross_entropy(scores + bias[0] if bias else scores, y)
     return dict(zip(leaves, torch.autograd.grad(value, list(leaves.values())), strict=True))
 
 

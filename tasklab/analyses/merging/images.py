@@ -19,7 +19,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from tasklab.analyses.finite import finite
-from tasklab.analyses.merging.pooled import add_to, packed, unpacked
+from tasklab.analyses.merging.pooled import packed, unpacked
 from tasklab.analyses.merging.vectors import is_matrix
 from tasklab.analyses.projections import Inputs
 from tasklab.errors import TasklabError, whole
@@ -27,6 +27,7 @@ from tasklab.errors import seed as checked_seed
 from tasklab.models.encoder import Encoder, math_attention
 from tasklab.models.heads import Head
 from tasklab.placement import placed
+from tasklab.sums import add_to
 from tasklab.taskvector import TaskVector
 from tasklab.tuning import memory
 

@@ -35,6 +35,7 @@ from tasklab.errors import TasklabError, whole
 from tasklab.models.encoder import Encoder
 from tasklab.placement import placed
 from tasklab.progress import bar
+from tasklab.sums import add_to
 from tasklab.taskvector import TaskVector
 from tasklab.tuning import memory, tangent
 
@@ -152,8 +153,7 @@ class _Problem:
             for e, gradient in self.goes(of_batch, torch.as_tensor(taken)):
                 rows.append(finite(e, "tangents"))
                 for name, x in gradient.items():
-                    x = x / len(taken)
-                    sums[name] = sums[name] + x if name in sums else x
+                    add_to(sums, name, x / len(taken))
             each.append(torch.cat(rows))
         return each, sums
 

@@ -26,6 +26,7 @@ from torch import Tensor
 from tasklab.analyses.merging.vectors import Vectors, is_matrix, listed, turned
 from tasklab.errors import TasklabError, abridged, shown
 from tasklab.placement import placed
+from tasklab.sums import add_to
 from tasklab.taskvector import TaskVector
 
 Tensors = Mapping[str, Tensor]
@@ -142,14 +143,6 @@ def unpacked(triangle: Float[Tensor, " P"]) -> Float[Tensor, "I I"]:
     G[i, j] = triangle
     G[j, i] = triangle
     return G
-
-
-def add_to(sums: dict[str, Tensor], name: str, x: Tensor) -> None:
-    """Add a tensor to what there is by that name, in place; the first one is kept as it is."""
-    if name in sums:
-        sums[name].add_(x)
-    else:
-        sums[name] = x
 
 
 def matched(

@@ -108,10 +108,10 @@ def test_reading_the_inputs_changes_nothing_for_other_parameters(encoder):
     x, seen = pictures(5, 3), []
     names = {n: p for n, p in encoder.params.items() if "attn.out_proj.weight" in n}
     with torch.no_grad():
-        plain = encoder(encoder.params, x)
+        usual = encoder(encoder.params, x)
         with Inputs(names, lambda name, _: seen.append(name)):
             watched = encoder(encoder.params, x)
-    torch.testing.assert_close(watched, plain)
+    torch.testing.assert_close(watched, usual)
     assert seen == list(names)
     theta = {name: 1.1 * x + 0.1 for name, x in encoder.params.items()}
     found = second_moments(encoder, pictures(5, 0), params=theta)
