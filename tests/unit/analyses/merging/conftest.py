@@ -18,6 +18,7 @@ SHAPES = {
     "transformer.resblocks.1.mlp.c_proj.bias": (6,),
     "proj": (6, 8),
 }
+assert_close = torch.testing.assert_close
 MATRICES = [name for name in SHAPES if name.endswith("weight") or name == "proj"]
 
 
@@ -63,14 +64,6 @@ def shown(vector, x):
 
 def single(*rows, name="w"):
     return [TaskVector({name: torch.tensor(row, dtype=torch.float64)}) for row in rows]
-
-
-def assert_close(one, two, **tolerances):
-    assert one.keys() == two.keys()
-    for name in one:
-        torch.testing.assert_close(
-            one[name], two[name], msg=lambda m, n=name: f"{n}: {m}", **tolerances
-        )
 
 
 def numbers(vector):
