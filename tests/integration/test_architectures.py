@@ -7,7 +7,6 @@ import time
 
 import open_clip
 import pytest
-import timm
 import torch
 import torch.nn.functional as F
 from PIL import Image
@@ -141,37 +140,6 @@ def test_a_linearized_step(clip, x):
     torch.testing.assert_close(here, f0, rtol=1e-3, atol=1e-4)
     slope = (ahead - here) / h
     assert F.cosine_similarity(slope, jtau).item() > 0.9999
-
-
-def test_an_attention_step(clip, x):
-    encoder = clip.encoder
-    if encoder.name == "convnext":
-        refuses("attention", trainable, encoder.params, "attention", encoder.name)
-        return
-    names = trainable(encoder.params, "attention", encoder.name)
-    assert len(names) == 2 * len(encoder.blocks)  # q, k, v are one matrix; the output is another
-    leaves = {name: encoder.params[name].clone().requires_grad_() for name in names}
-    loss = encoder({**encoder.params, **leaves}, x).square().mean()
-    for grad in torch.autograd.grad(loss, leaves.values()):
-        assert grad.isfinite().all() and grad.any()
-
-
-def test_a_tower_from_timm_has_its_librarys_features_and_preprocessing():
-    clip = loading.load("vitb16_in1k", init="random", seed=1)
-    encoder, image = clip.encoder, PHOTOGRAPHS[0]
-    assert clip.text is None and len(encoder.blocks) == 12 and encoder.blocks[-1] == "blocks.11"
-    config = timm.data.resolve_data_config({}, model=encoder.module)
-    assert (encoder.image_size, encoder.mean, encoder.std) == (
-        config["input_size"][1], config["mean"], config["std"],
-    )  # fmt: skip
-    x = encoder.preprocess(image[None])
-    with torch.no_grad():
-        own = encoder.module.forward_head(encoder.module.forward_features(x), pre_logits=True)
-        torch.testing.assert_close(encoder(encoder.params, x), own, rtol=1e-4, atol=1e-5)
-    head = heads.start("trained", clip, suite("mini")["Signs"], seed=3)
-    assert head.weight.shape == (18, 768) and not head.normalise
-    refuses("no text tower", lambda: heads.zero_shot(clip, suite("mini")["Signs"]))
-    assert len(trainable(encoder.params, "attention", encoder.name)) == 24
 
 
 def test_t5_base_scores_the_first_word_as_its_library_does(monkeypatch):

@@ -128,7 +128,8 @@ def test_what_is_no_real_number_scales_nothing(other):
 def test_sums_may_start_with_any_zero_and_coefficients_be_arrays():
     for start in (0.0, np.float64(0), torch.tensor(0)):
         assert sum([A, B], start) == A + B
-    for alphas in (np.linspace(0, 1, 3), torch.linspace(0, 1, 3, dtype=torch.float64)):
+    thirds = np.linspace(0, 1, 3)
+    for alphas in (thirds.tolist(), thirds, torch.from_numpy(thirds)):
         for model, alpha in zip(A.apply(THETA0, alphas), (0, 0.5, 1), strict=True):
             assert_same(model, A.apply(THETA0, alpha))
 
@@ -173,9 +174,6 @@ def test_models_and_vectors_are_merged_by_coefficients():
     refuses("different parameters", lambda: merged([THETA0, A, {"scale": A["scale"]}], [1, 1, 1]))
     refuses("nothing to merge", merged, [], [])
     refuses("2 terms cannot have 1 weights", merged, [A, B], [1.0], THETA0)
-    models = list(A.apply(THETA0, [0.0, 0.5, 1.0]))
-    for model, alpha in zip(models, (0.0, 0.5, 1.0), strict=True):
-        assert_same(model, A.apply(THETA0, alpha))
 
 
 @pytest.mark.parametrize("alpha", [math.nan, math.inf, -math.inf, 1e300, 10**400, "much", None])

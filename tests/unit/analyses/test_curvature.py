@@ -173,15 +173,12 @@ def test_a_network_against_its_dense_hessian_and_a_block_of_it(network):
     found = sharpness.largest_curvature(f, params, tol=1e-8)
     values = torch.linalg.eigvalsh(H)
     assert found.value == pytest.approx(float(values[values.abs().argmax()]), rel=1e-7)
-    call, head, x, y, params = network
-    f, names = sharpness.loss(call, head, x, y), ["out.weight", "out.bias"]
+    names = ["out.weight", "out.bias"]
     H = dense(lambda p: f({**params, **p}), {name: params[name] for name in names})
     values = torch.linalg.eigvalsh(H)
     found = sharpness.largest_curvature(f, params, names=names)
     assert found.value == pytest.approx(float(values[values.abs().argmax()]))
     assert set(sharpness.hessian_product(f, params, names)({})) == set(names)
-    call, head, x, y, params = network
-    f = sharpness.loss(call, head, x, y)
     single = sharpness.loss(call, Head(head.weight.float()), x.float(), y)
     found = sharpness.largest_curvature(single, {n: x.float() for n, x in params.items()})
     assert found.value == pytest.approx(sharpness.largest_curvature(f, params).value, rel=1e-4)

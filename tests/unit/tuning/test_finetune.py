@@ -231,17 +231,6 @@ def test_sigterm_leaves_a_checkpoint_of_the_present_step(tmp_path, monkeypatch, 
     assert resumed.vector == in_one(RUN, tiny(Curved)).vector
 
 
-def test_a_damaged_checkpoint_means_starting_again(tmp_path, monkeypatch, caplog, in_one):
-    clip, store, steps = tiny(Curved), Store(tmp_path / "cut"), kill_at(monkeypatch, 3)
-    with pytest.raises(KilledError):
-        train(RUN, clip, store)
-    (file,) = store.root.rglob("checkpoint.safetensors")
-    file.write_bytes(file.read_bytes()[:-7])
-    resumed = train(RUN, clip, store)
-    assert len(steps) == 4 + RUN.steps and "ignored" in caplog.text
-    assert resumed.vector == in_one(RUN, tiny(Curved)).vector
-
-
 def test_a_finished_run_is_not_run_again(store, monkeypatch):
     first = train(RUN, tiny(Curved), store)
     monkeypatch.setattr(finetune, "train", None)
