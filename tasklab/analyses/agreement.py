@@ -26,7 +26,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import cosine_similarity
@@ -36,7 +35,7 @@ from tasklab.analyses.evaluation import Evaluator, Vectors
 from tasklab.analyses.finite import check_vectors, finite_rows
 from tasklab.errors import TasklabError, whole
 from tasklab.taskvector import TaskVector
-from tasklab.tuning import memory, tangent
+from tasklab.tuning import tangent
 
 METRICS = ("xi_classifier", "xi_representation", "distance", "coef")
 
@@ -92,30 +91,21 @@ def singles(
         raise TasklabError("a merge is compared with the models of at least two tasks.")
     count, encoder = whole("count", count, 1), evaluator.clip.encoder
     own = {t: features(evaluator, v, t, split, linear=linear) for t, v in vectors.items()}
-    parts = memory.Parts(evaluator.parts.size)
-    average = TaskVector.sum(vectors.values()) / len(vectors)
-    mean = {}
-    for task in vectors if linear else ():
-        x = evaluator.images(task, split).x[:count]
-        mean[task] = tangent.features(encoder, encoder.params, average, x, parts.size).at(1.0)
     if linear:
+        average, mean = TaskVector.sum(vectors.values()) / len(vectors), {}
+        for task in vectors:
+            x = evaluator.images(task, split).x[:count]
+            size = evaluator.parts.size
+            mean[task] = tangent.features(encoder, encoder.params, average, x, size).at(1.0)
         return Singles(linear, split, own, mean)
     totals = {task: own[task][:count].clone() for task in vectors}
     for other, vector in vectors.items():
         theta = vector.apply(encoder.params)
         for task in vectors.keys() - {other}:  # each has a total of its own
             x = evaluator.images(task, split).x[:count]
-            totals[task] += _passed(evaluator, theta, x, parts)
+            totals[task] += evaluator.passed(theta, x)
         del theta  # before the next model is made
     return Singles(linear, split, own, {t: total / len(vectors) for t, total in totals.items()})
-
-
-@torch.inference_mode()
-def _passed(
-    evaluator: Evaluator, theta: Mapping[str, Tensor], x: Tensor, parts: memory.Parts
-) -> Tensor:
-    passes, prepare = evaluator.passes, evaluator.clip.encoder.preprocess
-    return torch.cat(list(parts(lambda few: passes(theta, prepare(few)), x)))
 
 
 def agreement(

@@ -156,10 +156,14 @@ class Evaluator:
         logits = self.head(task)(finite_rows(features, f"features ({place})"))
         return finite(logits, f"logits ({place})")
 
-    @torch.inference_mode()
     def features(self, params: Mapping[str, Tensor], task: str, split: str) -> Float[Tensor, "N D"]:
         """Return the features of all images of a split."""
-        encoder, images = self.passes, self.images(task, split).x
+        return self.passed(params, self.images(task, split).x)
+
+    @torch.inference_mode()
+    def passed(self, params: Mapping[str, Tensor], images: Tensor) -> Float[Tensor, "N D"]:
+        """Return the features of images (N, 3, h, w)."""
+        encoder = self.passes
         return torch.cat(list(self.parts(lambda x: encoder(params, encoder.preprocess(x)), images)))
 
     @property

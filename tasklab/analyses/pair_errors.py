@@ -12,6 +12,7 @@ from torch import Tensor
 from tasklab.analyses.edited import Edited
 from tasklab.analyses.evaluation import Evaluator, Vectors
 from tasklab.analyses.finite import as_coefficients, check_vectors
+from tasklab.analyses.statistics import by_pair
 from tasklab.errors import TasklabError
 from tasklab.models import inference
 from tasklab.taskvector import merged
@@ -118,9 +119,5 @@ def foretold(linearity: pd.DataFrame, errors: pd.DataFrame, alpha: float = 0.5) 
         & linearity["metric"].isin(["distance", "base"])
     ]
     right = errors[(errors["alpha"] - alpha).abs().lt(1e-9)]
-    table = pd.concat([left, right]).pivot_table(
-        index=["method", "task"], columns="metric", values="value", sort=False
-    )
-    table = table.dropna().reset_index().rename_axis(None, axis=1)
-    ends = table.pop("task").str.split("+", expand=True)
-    return table.assign(one=ends[0], other=ends[1], group=table["method"])
+    table = by_pair(pd.concat([left, right]), ["method", "task"]).dropna(ignore_index=True)
+    return table.assign(group=table["method"])

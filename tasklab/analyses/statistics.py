@@ -8,6 +8,7 @@ row counts as often as what it belongs to was drawn: of a pair, as often as both
 from __future__ import annotations
 
 import base64
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -98,6 +99,18 @@ def _interval(df: pd.DataFrame, x: str, y: str, weights: np.ndarray) -> Correlat
     finite = np.isfinite(draws).any()
     low, high = np.nanquantile(draws, (0.025, 0.975)) if finite else (np.nan, np.nan)
     return Correlation(float(rank_correlation(*columns)), float(low), float(high))
+
+
+def by_pair(records: pd.DataFrame, index: Sequence[str]) -> pd.DataFrame:
+    """Return records of pairs, task `"T1+T2"`, with a column for each metric, and one and other.
+
+    Args:
+        index: Columns that tell rows apart, the task among them.
+    """
+    table = records.pivot_table(index=list(index), columns="metric", values="value", sort=False)
+    table = table.reset_index().rename_axis(None, axis=1)
+    ends = table.pop("task").str.split("+", expand=True)
+    return table.assign(one=ends[0], other=ends[1])
 
 
 def models_of(df: pd.DataFrame) -> pd.DataFrame:

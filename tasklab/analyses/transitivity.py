@@ -16,7 +16,7 @@ import pandas as pd
 import scipy  # its parts load where they are used, for that takes a second
 
 from tasklab.analyses.finite import as_coefficients, finite_array
-from tasklab.analyses.statistics import rank_correlation
+from tasklab.analyses.statistics import by_pair, rank_correlation
 from tasklab.errors import TasklabError
 
 
@@ -160,9 +160,5 @@ def pairs_in(records: pd.DataFrame, alpha: float = 0.5, block: int | None = None
     chosen &= (
         records["block"].isna() if block is None else (records["block"] == block).fillna(False)
     )
-    table = records[chosen].pivot_table(
-        index=["method", "seed", "task"], columns="metric", values="value", sort=False
-    )
-    table = table.reset_index().rename(columns={"distance": "value"}).rename_axis(None, axis=1)
-    ends = table.pop("task").str.split("+", expand=True)
-    return table.assign(one=ends[0], other=ends[1])
+    pairs = by_pair(records[chosen], ["method", "seed", "task"])
+    return pairs.rename(columns={"distance": "value"})

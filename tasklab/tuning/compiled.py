@@ -107,15 +107,10 @@ class Replayed:
     Args:
         compute: Images and labels -> the loss and its gradients. It reads all else from tensors
             that stay where they are, and reads no number from the device.
-        record: Runs a function and returns what repeats it, and what it returned.
     """
 
-    def __init__(
-        self,
-        compute: Compute,
-        record: Callable[[Callable[[], Results]], tuple[Callable[[], Any], Results]] | None = None,
-    ) -> None:
-        self.compute, self.record = compute, record or _cuda_graph
+    def __init__(self, compute: Compute) -> None:
+        self.compute = compute
         self._again: Callable[[], Any] | None = None
 
     def __call__(self, x: Tensor, y: Tensor) -> Results:
@@ -127,7 +122,7 @@ class Replayed:
         if self._again is None:
             self._inputs = x.clone(), y.clone()
             loss = float(self.compute(*self._inputs)[0])
-            self._again, self._results = self.record(lambda: self.compute(*self._inputs))
+            self._again, self._results = _cuda_graph(lambda: self.compute(*self._inputs))
             self._again()
             found = float(self._results[0])
             if not math.isclose(found, loss, rel_tol=1e-2, abs_tol=1e-3) and math.isfinite(loss):
@@ -141,6 +136,7 @@ class Replayed:
 
 
 def _cuda_graph(run: Callable[[], Results]) -> tuple[Callable[[], None], Results]:
+    """Run a function; return what repeats it, and what it returned."""
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):

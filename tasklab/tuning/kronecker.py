@@ -32,8 +32,8 @@ Letters: B images, L tokens, I inputs and O outputs of a layer, D features.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Self
 
 import torch
 import torch.nn.functional as F
@@ -102,8 +102,8 @@ def corrected(encoder: Encoder, images: Tensor, *, draws: int | None = 1, seed: 
         for table in (plain.inputs, plain.outputs)
     ]
     numbers = torch.Generator().manual_seed(seed)
-    seen, read = _of_task(encoder, images, draws, numbers, _Along(encoder.params, *bases))
-    scales = {name: total / seen for name, total in read.scales.items()}
+    read = _Along(encoder.params, *bases).through(encoder, images, draws, numbers)
+    scales = {name: total / read.seen for name, total in read.scales.items()}
     return dataclasses.replace(plain, inputs=bases[0], outputs=bases[1], scales=scales)
 
 
@@ -118,34 +118,15 @@ def factors(
             a backward pass a feature.
     """
     numbers = torch.Generator().manual_seed(seed)
-    each = [_of_task(encoder, x, draws, numbers, _Read(encoder.params)) for x in images]
-    first, many = each[0], sum(seen for seen, _ in each)
-    shares = [seen / many for seen, _ in each]
+    each = [_Read(encoder.params).through(encoder, x, draws, numbers) for x in images]
+    first, many = each[0], sum(read.seen for read in each)
 
-    def total(table: str, weights: list[float]) -> dict[str, Tensor]:
-        pairs = [
-            (weight, getattr(read, table)) for weight, (_, read) in zip(weights, each, strict=True)
-        ]
-        return {name: sum(weight * t[name] for weight, t in pairs) for name in pairs[0][1]}
+    def total(tables: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
+        return {name: sum(table[name] for table in tables) for name in tables[0]}
 
-    ones = [1.0] * len(each)
-    inputs = total("inputs", shares)
-    outputs, blocks = total("outputs", ones), total("blocks", ones)
-    return Factors(inputs, outputs, blocks, first[1].biases, frozenset(first[1].turned))
-
-
-def _of_task(
-    encoder: Encoder, images: Tensor, draws: int | None, numbers: torch.Generator, read: R
-) -> tuple[int, R]:
-    plain = training.written_out(encoder)
-    for part in images.split(_PART):
-        read.part(plain, encoder.preprocess(part), draws, numbers)
-    for name in read.inputs:
-        read.inputs[name] /= read.rows[name]
-    for table in (read.outputs, read.blocks):
-        for name in table:
-            table[name] /= len(images)
-    return len(images), read
+    inputs = total([{n: read.seen / many * A for n, A in read.inputs.items()} for read in each])
+    outputs, blocks = total([read.outputs for read in each]), total([read.blocks for read in each])
+    return Factors(inputs, outputs, blocks, first.biases, frozenset(first.turned))
 
 
 class _Read(TorchFunctionMode):
@@ -159,6 +140,7 @@ class _Read(TorchFunctionMode):
         self.rows: dict[str, int] = {}
         self.biases: dict[str, str] = {}
         self.turned: set[str] = set()
+        self.seen = 0  # images
         self._params = params
         self._names: dict[int, str] = {}
         self._passed: list[tuple[str, str, Tensor, Tensor]] = []  # weight, bias, input, output
@@ -195,10 +177,23 @@ class _Read(TorchFunctionMode):
             if bias:
                 self.biases[weight] = bias
 
-    def part(
+    def through(
+        self, encoder: Encoder, images: Tensor, draws: int | None, numbers: torch.Generator
+    ) -> Self:
+        """Return the reader with the means over a task's images."""
+        plain, self.seen = training.written_out(encoder), len(images)
+        for part in images.split(_PART):
+            self._part(plain, encoder.preprocess(part), draws, numbers)
+        for name in self.inputs:
+            self.inputs[name] /= self.rows[name]
+        for table in (self.outputs, self.blocks):
+            for name in table:
+                table[name] /= self.seen
+        return self
+
+    def _part(
         self, encoder: Encoder, x: Tensor, draws: int | None, numbers: torch.Generator
     ) -> None:
-        """Add what some preprocessed images tell."""
         leaves = {name: x.detach().requires_grad_() for name, x in self._params.items()}
         self._names, self._passed = {id(x): name for name, x in leaves.items()}, []
         with torch.enable_grad():
@@ -257,6 +252,3 @@ class _Along(_Read):
             else ((g @ V).unsqueeze(2) * (x @ U).unsqueeze(1))
         )
         add_to(self.scales, weight, along.square().sum(0) / draws)
-
-
-R = TypeVar("R", bound=_Read)
