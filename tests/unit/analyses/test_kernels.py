@@ -113,17 +113,6 @@ def test_parts_and_square_kernels():
     refuses("needs images", lambda: gram(case, case.params, case.head, case.x[:0]))
 
 
-def test_linear_model_without_bias_has_the_kernel_of_its_inputs():
-    """The encoder's kernel is X X' (x) I, so that of class c is |w_c|² X X'."""
-    torch.manual_seed(1)
-    x, weight = torch.randn(4, 6).double(), torch.randn(3, 6).double()
-    head = Head(torch.randn(2, 3).double())
-    kernels = gram(lambda p, x: x @ p["w"].T, {"w": weight}, head, x)
-    agree(kernels, head.weight.square().sum(1)[:, None, None] * (x @ x.T))
-    identity = Head(torch.eye(3).double(), normalise=False)
-    agree(gram(lambda p, x: x @ p["w"].T, {"w": weight}, identity, x), (x @ x.T).expand(3, 4, 4))
-
-
 @pytest.mark.parametrize("chunk", [1, 2])
 def test_gradients_in_memory_stay_within_the_bound(monkeypatch, chunk):
     """Rows of one group and a chunk: never more than allowed, unless one parameter alone is."""

@@ -113,7 +113,7 @@ def test_wudi_divides_by_the_norm_and_leaves_the_rest_where_it_was(cases):
 
 
 @pytest.mark.parametrize("many", [2, 5])
-def test_wudi_descends_to_the_closed_form(cases, many):
+def test_the_closed_form_of_wudi_is_a_minimum(cases, many):
     vectors = cases.vectors(many)
     found = wudi_exact(vectors)
     for name in cases.MATRICES:
@@ -125,17 +125,6 @@ def test_wudi_descends_to_the_closed_form(cases, many):
         assert float(loss.detach()) == pytest.approx(interference(W.detach(), matrices))
     for name in ("positional_embedding", "transformer.resblocks.0.mlp.c_proj.bias"):
         torch.testing.assert_close(found[name], average(vectors)[name])
-    name = "transformer.resblocks.0.mlp.c_proj.weight"
-    vectors = [TaskVector({name: v[name]}) for v in cases.vectors(many)]
-    matrices = [v[name] for v in vectors]
-    target = interference(wudi_exact(vectors)[name], matrices)
-    start = interference(sum(matrices), matrices)
-    few = interference(wudi_descent(vectors, steps=20, lr=0.02)[name], matrices)
-    assert target < few < start
-    end = wudi_descent(vectors, steps=6000, lr=0.005)
-    assert abs(interference(end[name], matrices) - target) < 1e-6 * (start - target)
-    if many == 5:  # with two tasks the minimum is not one point, and Adam leaves the span
-        torch.testing.assert_close(end[name], wudi_exact(vectors)[name], rtol=0, atol=0.05)
 
 
 def test_plain_descent_from_the_sum_goes_to_the_closed_form_where_the_minimum_is_no_point(cases):

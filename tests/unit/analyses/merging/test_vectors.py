@@ -38,8 +38,6 @@ def test_rules_see_outputs_by_inputs_and_the_rest_is_averaged(cases):
 
 
 def test_nothing_given_is_changed_and_half_is_merged_in_single_precision(cases):
-    from tasklab.analyses import merging
-
     vectors = cases.vectors(3)
     for name, method in merging.METHODS.items():
         if not method.needs:
@@ -76,8 +74,6 @@ def test_what_is_no_list_of_vectors_of_one_model_is_refused(cases):
 
 def test_a_parameter_that_a_vector_does_not_name_is_0_in_it(cases):
     """An attention-only run beside full ones: every merge takes what is absent as unchanged."""
-    from tasklab.analyses import merging
-
     one, two = cases.vector(0), cases.vector(1)
     attention = TaskVector({n: x for n, x in cases.vector(2).items() if ".attn." in n})
     zeros = {n: torch.zeros_like(x) for n, x in one.items()}
