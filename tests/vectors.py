@@ -19,6 +19,12 @@ def noise(
     return TaskVector({name: size * x for name, x in drawn.items()}, base)
 
 
+def moved(params: Mapping[str, Tensor], seed: int = 0, share: float = 0.1) -> dict[str, Tensor]:
+    """Return parameters with noise of a share of each one's standard deviation."""
+    drawn = noise(params, seed, 1.0)
+    return {n: x + share * x.std(correction=0) * drawn[n] for n, x in params.items()}
+
+
 def pictures(count: int, seed: int = 1, side: int = 8) -> Tensor:
     """Return preprocessed images (N, 3, H, W) in float64."""
     draw = torch.Generator().manual_seed(seed)

@@ -19,6 +19,7 @@ from tasklab.models.encoder import Encoder, TextEncoder
 from tasklab.tasks import drawn
 from tasklab.tasks.suites import suite
 from tasklab.tuning import scratch
+from tests.vectors import moved
 
 
 def plain(module, blocks, size=8):
@@ -70,12 +71,8 @@ def case(kind):
     return encoder, {name: torch.randn(6, 3, 8, 8) for name in ("one", "two")}
 
 
-def near(params, seed, size=0.3):
-    g = torch.Generator().manual_seed(seed)
-    return {
-        name: x + size * x.std(unbiased=False) * torch.randn(x.shape, generator=g)
-        for name, x in params.items()
-    }
+def near(params, seed, share=0.3):
+    return moved(params, seed, share)
 
 
 def outputs(encoder, params, x):

@@ -8,6 +8,7 @@ from tasklab.models import inference, loading, products
 from tasklab.models.blocks import Layers
 from tasklab.models.encoder import Encoder
 from tasklab.models.intercept import back, front
+from tests.vectors import moved
 
 
 def openai():
@@ -25,14 +26,6 @@ def timm():
     return loading.load("mini_few", init="random").encoder
 
 
-def edited(encoder):
-    draw = torch.Generator().manual_seed(0)
-    return {
-        name: value + 0.1 * value.abs().mean() * torch.randn(value.shape, generator=draw)
-        for name, value in encoder.params.items()
-    }
-
-
 def images(encoder, count):
     side = encoder.image_size
     return torch.randn(count, 3, side, side, generator=torch.Generator().manual_seed(1))
@@ -47,7 +40,7 @@ def near(one, two):
 def test_features_and_blocks_are_those_of_the_encoder(monkeypatch, make, convolved):
     monkeypatch.setattr(products, "by_convolution", lambda: convolved)
     encoder = make()
-    x, params = images(encoder, 17), edited(encoder)
+    x, params = images(encoder, 17), moved(encoder.params)
     alone, whole = inference.passes(encoder), inference.passes(encoder, tokens=True)
     usual = encoder(params, x)
     assert type(alone) is inference.Passes
@@ -63,7 +56,7 @@ def test_features_and_blocks_are_those_of_the_encoder(monkeypatch, make, convolv
 @pytest.mark.parametrize("make", [openai, shipped])
 def test_embedded_patches_stand_in_for_images(make):
     encoder = make()
-    x, params = images(encoder, 2), edited(encoder)
+    x, params = images(encoder, 2), moved(encoder.params)
     after, name, embed = inference.from_patches(inference.passes(encoder))
     near(after(params, embed(params[name], x)), encoder(params, x))
     change = params[name] - encoder.params[name]

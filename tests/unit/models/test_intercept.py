@@ -5,6 +5,7 @@ import torch
 
 from tasklab.models import intercept, loading
 from tests.helpers import refuses
+from tests.vectors import moved
 
 
 @pytest.fixture(scope="module", params=["mini_xs", "mini_sup_few"])
@@ -17,12 +18,6 @@ def x(encoder):
     g = torch.Generator().manual_seed(0)
     images = torch.randint(0, 256, (3, 3, 32, 32), generator=g, dtype=torch.uint8)
     return encoder.preprocess(images)
-
-
-def moved(params, seed):
-    g = torch.Generator().manual_seed(seed)
-    return {n: t + 0.1 * t.std(unbiased=False) * torch.randn(t.shape, generator=g)
-            for n, t in params.items()}  # fmt: skip
 
 
 def test_front_and_back_of_one_model_are_the_model(encoder, x):

@@ -7,18 +7,14 @@ import torch.nn.functional as F
 from tasklab.models import inference, loading, training
 from tasklab.models.intercept import back, front
 from tasklab.tuning import memory, tangent
+from tests.vectors import moved, pictures
 
 NAMES = ["mini_xs", "mini_few"]  # of open_clip, of timm
 
 
 def drawn(name):
     encoder = loading.load(name, init="random").encoder
-    draw = torch.Generator().manual_seed(0)
-    params = {
-        key: value + 0.1 * value.abs().mean() * torch.randn(value.shape, generator=draw)
-        for key, value in encoder.params.items()
-    }
-    return encoder, params, torch.randn(3, 3, 32, 32, generator=draw)
+    return encoder, moved(encoder.params), pictures(3, side=32).float()
 
 
 def derived(encoder, params, x):
