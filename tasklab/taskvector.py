@@ -21,6 +21,7 @@ from torch import Tensor
 
 from tasklab.errors import Advised, TasklabError, shown
 from tasklab.errors import path as checked_path
+from tasklab.placement import device_of
 from tasklab.storage import checksums
 from tasklab.storage.atomic import check_suffix
 from tasklab.storage.tensors import OnDisk, load_checkpoint, read_tensors, save_checkpoint
@@ -222,8 +223,7 @@ class TaskVector(Advised, Mapping[str, Tensor]):
     @property
     def device(self) -> torch.device:
         """Where its tensors are; the CPU for the empty vector."""
-        first = next(iter(self), None)
-        return torch.device("cpu") if first is None else self[first].device
+        return device_of(self)
 
     def __getitem__(self, name: str) -> Tensor:
         return self._tensors[name]

@@ -189,8 +189,6 @@ def _descended(
     step: Callable[[int], object],
 ) -> Weights:
     """Return tau after preconditioned steps with momentum on random images of every task."""
-    if not steps:
-        return tau
     p, largest = inverse(problem.product(tau, left=True, count=_BATCH)[1]), 0.0
     for _ in range(_POWER):  # the largest eigenvalue of what a step multiplies the error by
         size = _dot(p, p) ** 0.5
