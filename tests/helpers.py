@@ -1,9 +1,13 @@
 """What tests of many rooms use."""
 
-from collections.abc import Callable
+import contextlib
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
 import pytest
 
+from tasklab.__main__ import main
 from tasklab.errors import TasklabError
 
 
@@ -12,3 +16,31 @@ def refuses(match: str, call: Callable, /, *args: object, **named: object) -> st
     with pytest.raises(TasklabError, match=match or None) as caught:
         call(*args, **named)
     return str(caught.value)
+
+
+def mistaken(words: Sequence[str], capsys: pytest.CaptureFixture) -> str:
+    """Check that a command ends with one line on the standard error alone; return it."""
+    assert main(words) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.startswith("tasklab: ") and err.count("\n") == 1, err
+    return err
+
+
+def flip(file: Path, at: int, bits: int = 4) -> None:
+    """Change bits of one byte of a file."""
+    content = bytearray(file.read_bytes())
+    content[at] ^= bits
+    file.write_bytes(content)
+
+
+@contextlib.contextmanager
+def unprivileged() -> Iterator[None]:
+    """Take the rights of root away in a block, where the tests have them."""
+    root = os.geteuid() == 0
+    if root:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        if root:
+            os.seteuid(0)

@@ -20,6 +20,7 @@ from tasklab.storage import termination
 from tasklab.study import recording, results
 from tasklab.tasks import suites
 from tasklab.tuning import methods
+from tests.helpers import mistaken
 
 
 @pytest.mark.parametrize(
@@ -43,11 +44,17 @@ from tasklab.tuning import methods
         (["evaluate", "mini", "--add", "a", "b"], "repeat it, --add 'b'"),
         (["evaluate", "--model", "mini"], "evaluate takes its MODEL without --model"),
         (["--completion", "bsh"], "did you mean 'bash'"),
+        (["import"], "import takes a FILE"),
+        (["import", "x.pt"], "import takes --model"),
+        (["import", "x.pt", "--model", "mini"], "import takes --task"),
+        (["import", "no/such/x.pt", "--model", "mini", "--task", "Cars"], "no checkpoint"),
+        (["export", "--chapter", "tangnet"], "did you mean 'tangent'"),
+        (["export", "--model", "mini_xs", "--task", "Sings"], "did you mean 'Signs'"),
+        (["export", "--model", "mini_xs", "--method", "attention"], "none of 8 runs is in"),
     ],
 )
 def test_a_mistake_is_one_line(words, expected, capsys):
-    assert main(words) == 2
-    assert expected in one_line(capsys)
+    assert expected in mistaken(words, capsys)
 
 
 def test_an_end_while_words_are_read_is_no_wrong_word(monkeypatch, capsys):
@@ -136,12 +143,6 @@ def checkpoint(tmp_path):
     return str(tmp_path / "x.safetensors")
 
 
-def one_line(capsys):
-    out, err = capsys.readouterr()
-    assert out == "" and err.startswith("tasklab: ") and err.count("\n") == 1
-    return err
-
-
 def words_of(command, checkpoint):
     return {
         "report": ["report"],
@@ -161,8 +162,7 @@ def test_a_store_that_is_a_file(command, below, given, clone, checkpoint, monkey
         monkeypatch.setenv(given, store)
     else:
         words += [given, store]
-    assert main(words) == 2
-    assert str(clone / "file") in one_line(capsys)
+    assert str(clone / "file") in mistaken(words, capsys)
     assert (clone / "file").read_text() == "x"
 
 
@@ -179,16 +179,16 @@ def test_a_store_that_cannot_be_written(command, number, clone, checkpoint, monk
         mkdir(self, *args, **more)
 
     monkeypatch.setattr(Path, "mkdir", refuse)
-    assert main([*words_of(command, checkpoint), "--store-root", str(store)]) == 2
-    told = one_line(capsys)
+    words = [*words_of(command, checkpoint), "--store-root", str(store)]
+    told = mistaken(words, capsys)
     assert f"cannot write to the store {store}: {os.strerror(number)}" in told
     assert ("Free some space" in told) == (number == errno.ENOSPC)
 
 
 def test_a_site_that_cannot_be_written(clone, capsys):
     (clone / "book" / "_build").write_text("x")
-    assert main(["report"]) == 2
-    assert one_line(capsys) == f"tasklab: {clone}/book/_build/executed: Not a directory\n"
+    told = mistaken(["report"], capsys)
+    assert told == f"tasklab: {clone}/book/_build/executed: Not a directory\n"
 
 
 def test_records_that_cannot_be_written(clone, monkeypatch, capsys):
@@ -200,11 +200,11 @@ def test_records_that_cannot_be_written(clone, monkeypatch, capsys):
         (".", "records are written as .csv or .csv.xz"),
         ("x.txt", "records are written as .csv or .csv.xz, not 'x.txt'"),
     ):
-        assert main([*words_of("record", ""), "--out", str(clone / out)]) == 2
-        assert message in one_line(capsys)
+        words = [*words_of("record", ""), "--out", str(clone / out)]
+        assert message in mistaken(words, capsys)
     monkeypatch.setattr(results, "RECORDED", clone / "lib" / "site-packages" / "tasklab")
-    assert main(words_of("record", "")) == 2
-    assert "belongs to the installed package: say by --out" in one_line(capsys)
+    told = mistaken(words_of("record", ""), capsys)
+    assert "belongs to the installed package: say by --out" in told
 
 
 @pytest.mark.parametrize(
@@ -225,8 +225,7 @@ def test_what_nothing_else_looked_after_is_one_line(error, expected, monkeypatch
         raise error
 
     monkeypatch.setattr(names, "rows", fails)
-    assert main(["list", "models"]) == 2
-    assert one_line(capsys) == f"tasklab: {expected}\n"
+    assert mistaken(["list", "models"], capsys) == f"tasklab: {expected}\n"
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no full device")

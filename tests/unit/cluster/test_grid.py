@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import sys
 import types
 
 import pytest
@@ -141,8 +140,3 @@ def test_memory_is_that_of_the_machines_which_fine_tune(small, monkeypatch):
     monkeypatch.setattr(ray_cluster, "join", lambda address, gpus: join)
     (job, _) = grid.plan(small, "auto")
     assert "fine-tuning mini takes" in grid._work(job, None)[1]
-
-
-def test_without_ray_the_message_says_what_to_install(small, monkeypatch):
-    monkeypatch.setitem(sys.modules, "ray", None)
-    refuses(r"pip install 'tasklab\[cluster\]'", grid.run, small, "auto", progress=False)

@@ -34,7 +34,7 @@ from tasklab.storage import fetching
 from tasklab.storage.pickles import Inert
 from tasklab.taskvector import TaskVector
 from tasklab.tuning import tangent
-from tests.helpers import refuses
+from tests.helpers import flip, refuses
 
 WIDTH, LAYERS, HEADS, EMBED, IMAGE, PATCH = 64, 2, 2, 16, 32, 8
 X = torch.randn(3, 3, IMAGE, IMAGE, generator=torch.Generator().manual_seed(0))
@@ -346,11 +346,6 @@ def test_open_clips_present_classes(tmp_path, as_module):
     assert all(torch.equal(theta[name], x) for name, x in again.items())
 
 
-def test_our_own_names(tmp_path):
-    theta = importing.read(saved(tmp_path, own := dict(theta0())), "tiny")
-    assert all(torch.equal(own[name], x) for name, x in theta.items())
-
-
 # Linearized encoders.
 def list_file(model, start, path, *, as_module=False):
     linear = LinearizedImageEncoder(model, start)
@@ -449,10 +444,6 @@ def test_a_large_file_of_something_else_is_refused_at_once(tmp_path, begin):
     assert time.monotonic() - began < 2 and str(path) in told
 
 
-def test_a_path_of_a_million_characters_is_a_short_message():
-    assert len(refuses("File name too long", importing.read, "x" * 10**6, "tiny")) < 600
-
-
 def test_text_models_and_folders_without_weights(tmp_path):
     torch.save({"a": X}, tmp_path / "x.pt")
     refuses("for image encoders", lambda: importing.read(tmp_path / "x.pt", "mini_t5"))
@@ -488,7 +479,8 @@ def test_weights_that_are_not_here_can_be_given_as_base(tmp_path, monkeypatch):
     monkeypatch.setenv(weights.FOLDER, str(tmp_path / "empty"))
     start = old_encoder(1)
     paths = save_old(start, tmp_path / "zeroshot.pt"), save_old(tuned(start), tmp_path / "x.pt")
-    refuses("as base", lambda: importing.vector_of(paths[1], "tiny"))
+    caught = refuses("as base", importing.vector_of, paths[1], "tiny")
+    assert "init=" not in caught and "weights=" not in caught  # which an import cannot do
     vector = importing.vector_of(paths[1], "tiny", base=paths[0])
     expected = tuned(start).model.visual.proj - start.model.visual.proj
     assert torch.equal(vector["proj"], expected.detach())
@@ -600,7 +592,7 @@ def test_what_cannot_be_read_is_one_line(tmp_path, where, monkeypatch):
 @pytest.mark.parametrize(
     ("path", "message"),
     [
-        ("a" * 5000, "File name too long"),
+        ("a" * 10**6, "File name too long"),
         (f"a/{'b' * 300}", "there is no checkpoint|too long"),
         (f"a/{'b' * 200}", "there is no checkpoint"),
         ("~nosuchuser/x.pt", "cannot be read: Could not determine home"),
@@ -620,7 +612,7 @@ def test_a_path_that_is_none_is_one_line(path, message, tmp_path, monkeypatch):
     own = moved(tmp_path / "x.safetensors")
     for file, base in ((path, None), (own, path)):
         caught = refuses(message, importing.vector_of, file, "tiny", base=base)
-        assert caught.isprintable()
+        assert caught.isprintable() and len(caught) < 600
 
 
 @pytest.mark.parametrize("page", ["own/er", "own/er/", "own/er/tree/main"])
@@ -761,13 +753,6 @@ def test_the_papers_names_of_models_are_understood(tmp_path, model, near):
     assert "as base" not in caught
 
 
-def test_what_an_import_cannot_do_is_not_advised(tmp_path, monkeypatch):
-    path = moved(tmp_path / "x.safetensors")
-    monkeypatch.setenv(weights.FOLDER, str(tmp_path / "empty"))
-    caught = refuses("as base", importing.vector_of, path, "tiny")
-    assert "init=" not in caught and "weights=" not in caught
-
-
 # The store.
 def moved(path, names=None):
     own = {n: x + 0.01 if names is None or n in names else x for n, x in theta0().items()}
@@ -887,9 +872,8 @@ def test_a_flipped_bit_in_an_export_is_refused(store, run_of, tmp_path):
     }
     whole, about = vector.read_bytes(), config.read_text()
     for at in (-1, -1000, -(len(whole) // 2)):
-        damaged = bytearray(whole)
-        damaged[at] ^= 4
-        vector.write_bytes(damaged)
+        vector.write_bytes(whole)
+        flip(vector, at)
         for use in (
             lambda: importing.load(folder, encoder),
             lambda: importing.load(vector, encoder),
@@ -950,27 +934,6 @@ def test_a_head_that_was_trained_along_is_a_file_of_its_own(store, run_of, tmp_p
     assert exporting.HEAD_FILE in (folder / "README.md").read_text()
 
 
-def test_accuracies_are_those_of_the_very_run(store, run_of):
-    run, _ = run_of("nonlinear")
-    longer = {**run.config, "steps": 4}
-
-    def keep(method, config, value):
-        row = {"method": method, "task": "Signs", "value": value, "n": 9, "split": "test"}
-        about = {"experiment": "single", "method": method, "suite": "mini", "value": value}
-        runs = {} if method == "pretrained" else {"Signs": config}
-        about |= {"weights": run.config["weights"], "runs": runs}
-        store.get("records", about, lambda _: ({}, {"rows": [row, {**row, "task": "Scenes"}]}))
-
-    keep("nonlinear", run.config, 80.0)
-    keep("posthoc", run.config, 70.0)
-    keep("nonlinear", longer, 90.0)
-    keep("pretrained", {}, 40.0)
-    found = exporting.accuracies_of(store, [run])[run.key]
-    assert {row["method"]: row["value"] for row in found} == {
-        "nonlinear": 80.0, "posthoc": 70.0, "pretrained": 40.0,
-    }  # fmt: skip
-
-
 # The command line.
 def test_import_and_list(store, tmp_path, capsys):
     path = moved(tmp_path / "finetuned.safetensors")
@@ -983,46 +946,6 @@ def test_import_and_list(store, tmp_path, capsys):
         assert part in shown
     assert main(["import", "--list", *here]) == 0
     assert capsys.readouterr().out.startswith("tiny  Cars_nonlinear  nonlinear  Cars")
-
-
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        (["import"], "import takes a FILE"),
-        (["import", "x.pt"], "import takes --model"),
-        (["import", "x.pt", "--model", "tiny"], "import takes --task"),
-        (["import", "gone/for/good.pt", "--model", "tiny", "--task", "Cars"], "no checkpoint"),
-        (["import", "own/er", "--model", "tiny", "--task", "Cars"], "no network in tests"),
-        (["export", "--chapter", "tangnet"], "did you mean 'tangent'"),
-        (["export", "--model", "mini_xs", "--task", "Sings"], "did you mean 'Signs'"),
-        (["export", "--model", "mini_xs", "--method", "attention"], "none of 8 runs is in"),
-    ],
-)
-def test_a_mistake_is_one_line(words, expected, capsys):
-    assert main(words) == 2
-    out, err = capsys.readouterr()
-    assert out == "" and err.count("\n") == 1 and expected in err
-
-
-def test_export_from_the_store(store, tmp_path, capsys):
-    from tasklab.experiments import Lab
-    from tasklab.experiments.parameters import Parameters
-    from tasklab.tuning import finetune
-
-    lab = Lab(Parameters(model="mini_xs", preset="full", store_root=store.root), progress=False)
-    tau = {name: torch.full_like(x, 0.01) for name, x in lab.clip.encoder.params.items()}
-    for method in ("nonlinear", "linearized"):
-        config = finetune.identity(lab.run("Signs", method, 0), lab.clip)
-        store.get("finetune", config, lambda _: (tau, {"losses": [1.0]}))
-    out = tmp_path / "out"
-    words = ["export", "--model", "mini_xs", "--store-root", str(store.root), "--out", str(out)]
-    more = ["--preset", "full", "--chapter", "tangent", "--task", "Signs", "--seeds", "2"]
-    assert main([*words, *more]) == 0
-    shown = capsys.readouterr().out
-    assert "2 of 4 runs are not in the store" in shown
-    names = {f"mini_xs-Signs-{method}-seed0" for method in ("nonlinear", "linearized")}
-    assert {path.name for path in out.iterdir()} == names
-    assert all(str(out / name) in shown for name in names)
 
 
 def test_letters_that_the_terminal_does_not_have_are_escaped(store, tmp_path, monkeypatch):

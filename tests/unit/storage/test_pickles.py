@@ -23,7 +23,7 @@ from tasklab.storage import pickles
 from tasklab.storage.pickles import Inert
 from tasklab.storage.state_dicts import averaged, beside, modules, place, tensors, vector
 from tasklab.storage.torch_files import read
-from tests.helpers import refuses
+from tests.helpers import flip, refuses
 
 
 class Net(nn.Module):
@@ -717,10 +717,7 @@ def test_files_cut_off_anywhere_are_one_error(tmp_path):
 
 def test_a_changed_number_is_noticed(tmp_path):
     path = save({"model": Net(), "x": torch.full((1000,), 7.0)}, tmp_path / "x.pt")
-    content = bytearray(path.read_bytes())
-    at = content.index(struct.pack("<f", 7.0) * 500)
-    content[at] ^= 1
-    path.write_bytes(content)
+    flip(path, path.read_bytes().index(struct.pack("<f", 7.0) * 500))
     refuses("CRC", read, path)
 
 

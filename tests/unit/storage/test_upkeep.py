@@ -11,17 +11,12 @@ import torch
 
 from tasklab.__main__ import main
 from tasklab.storage import upkeep
+from tests.helpers import flip, mistaken
 
 
 def made(store, kind, number):
     tensors = {"w": torch.full((50,), float(number))}
     return store.get(kind, {"number": number}, lambda _: (tensors, {"loss": 0.5}))
-
-
-def flip(file):
-    content = bytearray(file.read_bytes())
-    content[len(content) // 2] ^= 1
-    file.write_bytes(content)
 
 
 def edit(file, old, new):
@@ -34,10 +29,13 @@ def replace(path, make):
 
 
 DAMAGES = {
-    "a bit of a tensor": lambda path: flip(path / "tensors.safetensors"),
+    "a bit of a tensor": lambda path: flip(path / "tensors.safetensors", -3),
     "half a file": lambda path: os.truncate(path / "tensors.safetensors", 100),
+    "an empty file": lambda path: os.truncate(path / "tensors.safetensors", 0),
     "no tensors": lambda path: (path / "tensors.safetensors").unlink(),
     "a bit of the record": lambda path: edit(path / "record.json", "0.5", "0.6"),
+    "no record": lambda path: (path / "record.json").unlink(),
+    "half a record": lambda path: os.truncate(path / "record.json", 60),
     "an empty record": lambda path: (path / "record.json").write_text(""),
     "a record of something else": lambda path: (path / "record.json").write_text("[]"),
     "a record that is nested": lambda path: (path / "record.json").write_text("[" * 100_000),
@@ -52,7 +50,7 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_damage_is_found(store, damage):
+def test_what_is_damaged_is_found_set_aside_and_made_again(store, damage, caplog):
     paths = [made(store, kind, number).path for kind in ("a", "b") for number in range(3)]
     assert upkeep.verify(store, progress=False) == (6, {})
     DAMAGES[damage](paths[4])
@@ -61,6 +59,12 @@ def test_damage_is_found(store, damage):
     assert {path.parent.name for path in damaged} == {"b"}
     assert all(what.partition(" ")[0] in os.listdir(paths[0]) for what in damaged.values())
     assert paths[3].exists() and not (store.root / "damaged").exists()
+    if paths[4].is_dir():
+        assert made(store, "b", 1).tensors()["w"].tolist() == [1] * 50
+        (aside,) = (store.root / "damaged").iterdir()
+        assert aside.name.startswith(f"b-{paths[4].name}")
+        (warning,) = caplog.messages
+        assert f"{paths[4]} was damaged" in warning and str(aside) in warning
 
 
 def old(path, days):
@@ -120,7 +124,7 @@ def test_the_commands(store, capsys, monkeypatch):
     path = made(store, "a", 1).path
     assert main(["store", "verify"]) == 0
     assert "1 results in" in capsys.readouterr().out
-    flip(path / "tensors.safetensors")
+    flip(path / "tensors.safetensors", -3)
     assert main(["store", "verify"]) == 1
     assert f"{path}: tensors.safetensors is not what was written" in capsys.readouterr().out
     assert main(["store", "size"]) == 0
@@ -136,9 +140,7 @@ def test_the_commands(store, capsys, monkeypatch):
         (["size", "--store-root", "~nosuchuser"], "a user who is not here"),
         (["verify", "--store-root", str(store.root / "file")], "in the way of a folder"),
     ):
-        assert main(["store", *words]) == 2
-        error = capsys.readouterr().err
-        assert expected in error and error.count("\n") == 1
+        assert expected in mistaken(["store", *words], capsys)
     (path.parent / "x").mkdir(parents=True)
     (path.parent / "x" / "config.json").write_text(json.dumps({"number": 1}))
     assert main(["store", "verify"]) == 1  # the key is not that of its configuration

@@ -12,7 +12,7 @@ from tasklab.storage.tensors import write_tensors
 from tasklab.tasks import drawn
 from tasklab.tasks.drawn import DrawnImages, Images
 from tasklab.tasks.suites import suite
-from tests.helpers import refuses
+from tests.helpers import flip, refuses
 
 SMALL = {"train": 60, "val": 20, "test": 40}
 
@@ -67,12 +67,6 @@ def test_writing_to_the_tensors_does_not_change_the_cache(tmp_path):
     first.x.zero_()
     assert torch.equal(world.load("Signs", "val").x, before)
     assert torch.equal(images(tmp_path).load("Signs", "val").x, before)
-
-
-def flip(file, at):
-    data = bytearray(file.read_bytes())
-    data[at] ^= 4
-    file.write_bytes(data)
 
 
 DAMAGES = {
@@ -140,26 +134,8 @@ def test_the_environment_names_the_cache(tmp_path, monkeypatch):
     assert list((tmp_path / "images" / mini.VERSION).glob("Signs-val-*.safetensors"))
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("Sings", "val"), "did you mean 'Signs'"),
-        (("Signs", "valid"), "did you mean 'val'"),
-        (("Signs", None), "unknown split"),
-        (("", "val"), "unknown task"),
-    ],
-)
-def test_unknown_names(arguments, message, tmp_path):
-    refuses(message, lambda: images(tmp_path).load(*arguments))
-
-
 def test_a_suite_without_images():
     refuses("suite 'paper' has no images yet", lambda: drawn.images_of(suite("paper")))
-
-
-@pytest.mark.parametrize("n", [0, -1, 21, 10**30])
-def test_too_many_or_no_images(n, tmp_path):
-    refuses("from 1 to 20", lambda: images(tmp_path).load("Signs", "val", n=n))
 
 
 def test_results_are_keyed_by_the_pixels_that_are_read(tmp_path, monkeypatch, caplog):

@@ -99,7 +99,7 @@ def test_suites_and_their_tasks(value):
     refused(lambda: suite("mini")[value], "unknown task")
     refused(lambda: Suite.from_tasks(value), "a suite is made of tasks")
     refused(lambda: drawn.images_of(value), "images are those of a suite")
-    refused(lambda: drawn.DrawnImages(suite("mini")).size("Signs", value), "unknown split")
+    refused(lambda: drawn.DrawnImages(suite("mini")).load("Signs", value), "unknown split")
     if value is not None:
         refused(lambda: Suite.from_tasks(suite("mini").tasks[0], control=value), "made of tasks")
         for name in ("jobs", "side"):
@@ -109,7 +109,7 @@ def test_suites_and_their_tasks(value):
         refused(lambda: small.classes(value), "index")
 
 
-@odd([*NOTHING[2:3], *NOTHING[4:], 0, -1, 21, "7"])
+@odd([*NOTHING[2:3], *NOTHING[4:], 0, -1, 501, "7"])
 def test_numbers_of_images(value):
-    told = "Signs/val has 20 images: n must be from 1 to 20"
-    refused(lambda: drawn.count_of(value, 20, "Signs/val"), told)
+    told = "Signs/val has 500 images: n must be from 1 to 500"
+    refused(lambda: drawn.DrawnImages(suite("mini")).load("Signs", "val", n=value), told)

@@ -263,23 +263,6 @@ def test_one_configuration(names, tmp_path):
     assert layouts.splits_in(tmp_path, config="default").keys() == {"train", "test"}
 
 
-@pytest.mark.parametrize(
-    ("words", "splits"),
-    [
-        (("Training", "Testing"), {"train", "test"}),
-        (("TRAIN", "Test", "Valid"), {"train", "test", "val"}),
-        (("train", "dev"), {"train", "val"}),
-    ],
-)
-def test_splits_by_other_names(words, splits, tmp_path):
-    for word in words:
-        for name in NAMES:
-            images(tmp_path / word / name)
-    found = layouts.splits_in(tmp_path)
-    assert found.keys() == splits
-    assert all(split.names == tuple(NAMES) for split in found.values())
-
-
 def test_splits_do_not_become_classes(tmp_path):
     for name in ("car", "train"):  # both of them classes
         images(tmp_path / "vehicles" / name)

@@ -13,7 +13,7 @@ from tasklab.errors import TasklabError
 from tasklab.tasks import own, suites
 from tasklab.tasks.images import decoding, pixels
 from tasklab.tasks.images.loader import DecodedImages
-from tests.helpers import refuses
+from tests.helpers import flip, refuses
 
 SPLITS = ("train", "val", "test")
 
@@ -82,9 +82,7 @@ def test_a_bit_of_the_decoded_images(seed, root, caplog, monkeypatch):
     data = images(root)
     before, random = served(data), np.random.default_rng(seed)
     file = arrays(root)[seed % 3].with_name(["x", "x", "y", "sizes"][seed // 3] + ".npy")
-    content = bytearray(file.read_bytes())
-    content[random.integers(128, len(content))] ^= 1 << random.integers(8)
-    file.write_bytes(content)
+    flip(file, random.integers(128, file.stat().st_size), 1 << random.integers(8))
     with caplog.at_level(logging.WARNING):
         after = served(images(root))
     assert all(torch.equal(a, b) for s in SPLITS for a, b in zip(before[s], after[s], strict=True))
@@ -110,9 +108,7 @@ def test_a_bit_while_the_originals_are_gone(root):
     kept = DecodedImages(suite=suites.Suite.from_tasks(task), side=32, cache=data.cache)
     assert len(kept.load("pets", "train").y) == 18
     for file in arrays(root):
-        content = bytearray(file.read_bytes())
-        content[-5] ^= 16
-        file.write_bytes(content)
+        flip(file, -5)
     assert len(kept.damaged()) == 3
     refuses("has no images in folders", kept.load, "pets", "train")
     with pytest.raises(TasklabError, match="has no images in folders"):
@@ -126,7 +122,5 @@ def test_a_damaged_split_is_not_trained_on(root):
 
     before = first(images(root))
     for file in arrays(root):
-        content = bytearray(file.read_bytes())
-        content[-4000] ^= 128
-        file.write_bytes(content)
+        flip(file, -4000, 128)
     assert torch.equal(first(images(root)), before)

@@ -19,7 +19,7 @@ from tasklab.errors import TasklabError
 from tasklab.tasks.images import decoding, formats, pixels
 from tasklab.tasks.images.decoding import Transform
 from tests.decoded import CENTRE, SIDE, expected, images, rows_of
-from tests.helpers import refuses
+from tests.helpers import flip, refuses
 
 
 @pytest.fixture
@@ -117,12 +117,6 @@ DAMAGES = {
     "a bit of a label": ("y.npy", -8), "no labels": ("y.npy", None),
     "other labels": ("y.npy", b"\1"),
 }  # fmt: skip
-
-
-def flip(file, at):
-    data = bytearray(file.read_bytes())
-    data[at] ^= 4
-    file.write_bytes(data)
 
 
 def damage(folder, how):

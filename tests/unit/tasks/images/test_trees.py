@@ -40,25 +40,23 @@ PETS = {"cat": 2, "dog": 2}
 
 
 @pytest.mark.parametrize(
-    ("first", "second"),
+    ("first", "second", "split"),
     [
-        ("train", "test_set"), ("Training Set", "Test"),
-        ("seg_train/seg_train", "seg_test/seg_test"), ("birds_train", "birds_test"),
-        ("trainset", "test-images"), ("train2017", "TESTING"),
+        ("train", "test_set", "test"), ("Training Set", "Test", "test"),
+        ("seg_train/seg_train", "seg_test/seg_test", "test"), ("birds_train", "birds_test", "test"),
+        ("trainset", "test-images", "test"), ("train2017", "TESTING", "test"),
+        ("TRAIN", "Valid", "val"), ("train", "dev", "val"),
     ],
 )  # fmt: skip
-def test_splits_by_words_in_names(first, second, tmp_path):
-    images(*(tmp_path / split / name for split in (first, second) for name in PETS))
-    assert found(tmp_path) == {"train": PETS, "test": PETS}
+def test_splits_by_words_in_names(first, second, split, tmp_path):
+    images(*(tmp_path / word / name for word in (first, second) for name in PETS))
+    assert found(tmp_path) == {"train": PETS, split: PETS}
 
 
 def test_splits_that_are_not_read_are_told(tmp_path, caplog):
-    images(tmp_path / "all" / "cat", tmp_path / "all" / "dog")
-    (tmp_path / "all" / "test_list.txt").write_text("cat/0.png 0")
-    assert found(tmp_path / "all") == {"all": PETS} and "test_list.txt" in caplog.text
-    images(*(tmp_path / "two" / split / name for split in ("train", "val") for name in PETS))
-    (tmp_path / "two" / "test" / "cat").mkdir(parents=True)
-    assert found(tmp_path / "two") == {"train": PETS, "val": PETS}
+    images(*(tmp_path / split / name for split in ("train", "val") for name in PETS))
+    (tmp_path / "test" / "cat").mkdir(parents=True)
+    assert found(tmp_path) == {"train": PETS, "val": PETS}
     assert "test has no images" in caplog.text
 
 
@@ -217,7 +215,7 @@ def test_names_that_begin_with_numbers_are_told(tmp_path, caplog):
     assert "prompts call the classes n01440764, n01443537" in caplog.text
 
 
-@pytest.mark.parametrize("name", ["split_zhou_Pets.json", "test.txt"])
+@pytest.mark.parametrize("name", ["split_zhou_Pets.json", "test.txt", "test_list.txt"])
 def test_lists_of_splits_that_are_not_read_are_told(name, tmp_path, caplog):
     images(*(tmp_path / pet for pet in PETS))
     (tmp_path / name).write_text("{}")
