@@ -177,6 +177,17 @@ def store(tmp_path):
 
 
 @pytest.fixture
+def bare(tmp_path, monkeypatch):
+    """Have a machine without weights, images and a hub's cache, on which no hub is asked."""
+    from huggingface_hub import constants  # here: most tests need none
+
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setenv("TASKLAB_DATA", str(tmp_path / "decoded"))
+    monkeypatch.delenv("TASKLAB_WEIGHTS", raising=False)
+
+
+@pytest.fixture
 def script(monkeypatch):
     """Return a function that imports a script of `benchmarks/`; after the test they are unknown."""
     import torch  # here: most tests of records need none

@@ -6,7 +6,6 @@ import subprocess
 import sys
 
 import pytest
-from huggingface_hub import constants as hub
 
 from tasklab.__main__ import main
 from tasklab.chapters import CHAPTERS
@@ -18,11 +17,7 @@ HEAVY = ("open_clip", "transformers", "timm", "torchvision", "pandas", "matplotl
 
 
 @pytest.fixture(autouse=True)
-def bare(tmp_path, monkeypatch):
-    monkeypatch.setattr(hub, "HF_HUB_CACHE", str(tmp_path / "hub"))
-    monkeypatch.setattr(hub, "HF_HUB_OFFLINE", True)
-    monkeypatch.delenv(weights.FOLDER, raising=False)
-    monkeypatch.setenv("TASKLAB_DATA", str(tmp_path / "decoded"))
+def usual(bare, monkeypatch):
     monkeypatch.setattr(readiness, "LITTLE", 0)  # this machine's disk may be full
     monkeypatch.setattr(readiness.machine, "accelerated", lambda: False)
 

@@ -24,6 +24,7 @@ from tasklab.storage.store import Store
 from tasklab.storage.tensors import save_checkpoint
 from tasklab.tasks import drawn
 from tasklab.taskvector import TaskVector
+from tests.helpers import mistaken
 from tests.vectors import noise
 
 MODEL = "mini_xs"
@@ -102,8 +103,8 @@ def test_evaluate_adds_and_subtracts(files, encoder, capsys):
     assert about["mean"]["after"] == pytest.approx(sum(row["after"] for row in own) / len(own))
 
     for number in ("0,3", "50%", "1/3", "\N{MINUS SIGN}0.5"):
-        assert main([*words[:3], f"a.safetensors:{number}"]) == 2
-        assert f"such as 0.3, not {number!r}" in capsys.readouterr().err
+        told_of = mistaken([*words[:3], f"a.safetensors:{number}"], capsys)
+        assert f"such as 0.3, not {number!r}" in told_of
     few = ["--task", "Signs", "--task", "Places", "--task", "Signs"]
     once = json.loads(told([*words, *FEW, *few, "--json"], capsys))
     assert [row["task"] for row in once["tasks"]] == ["Signs", "Places"]
@@ -173,8 +174,8 @@ def test_a_saved_vector_is_imported_as_it_is(files, encoder, capsys):
     assert "a.safetensors: task vector of TaskVector.save\n" in text
     assert checkpoints.imported(Store(), MODEL, "Signs_nonlinear") == vector(encoder, 0)
     assert checkpoints.vector_of("a.safetensors", MODEL) == vector(encoder, 0)
-    assert main(["import", "c.safetensors", "--model", MODEL, "--task", "Signs"]) == 2
-    assert f"c.safetensors does not fit model '{MODEL}'" in capsys.readouterr().err
+    words = ["import", "c.safetensors", "--model", MODEL, "--task", "Signs"]
+    assert f"c.safetensors does not fit model '{MODEL}'" in mistaken(words, capsys)
 
 
 def test_vectors_of_another_start_keep_it(files, capsys):
@@ -190,8 +191,8 @@ def test_vectors_of_another_start_keep_it(files, capsys):
     words = ["evaluate", MODEL, "--add", "again.safetensors", "--task", "Signs", *FEW]
     told([*words, "--init", "random"], capsys)
     words = ["merge", "r.safetensors", "m.safetensors", "--model", MODEL]  # r does not tell
-    assert main(words) == 2
-    assert "pretrained weights, and m.safetensors from random" in capsys.readouterr().err
+    told_of = mistaken(words, capsys)
+    assert "pretrained weights, and m.safetensors from random" in told_of
 
 
 def test_a_name_is_found_without_reading_the_other_imports(files, encoder, capsys, monkeypatch):
@@ -286,10 +287,9 @@ def test_a_singular_gram_matrix_is_one_line_and_a_ridge_mends_it(files, encoder,
         run_of(encoder, task, "nonlinear")
     words = ["merge", "Signs@nonlinear", "Places@nonlinear", "--model", MODEL, *FEW]
     words += ["--method", "regmean", "--images", "1", "--option", "ratio=1", "--option", "ridge=0"]
-    assert main([*words, "--out", "m.safetensors"]) == 2
-    out, err = capsys.readouterr()
-    assert "sum up to a singular one: give more images, or a ridge" in err
-    assert err.count("\n") == 1 and out == "" and not (files / "m.safetensors").exists()
+    told_of = mistaken([*words, "--out", "m.safetensors"], capsys)
+    assert "sum up to a singular one: give more images, or a ridge" in told_of
+    assert not (files / "m.safetensors").exists()
     told([*words[:-2], "--option", "ridge=1e-3", "--out", "m.safetensors"], capsys)
 
 
@@ -302,8 +302,7 @@ def test_tangent_vectors_stay_in_the_linearized_model(files, encoder, capsys):
     assert "for the linearized model: written" in text
     evaluate = ["evaluate", MODEL, "--add", "m.safetensors:0.3", "--task", "Signs", *FEW, "--json"]
     assert json.loads(told(evaluate, capsys))["linear"] is True
-    assert main(["merge", "Signs@linearized", "Signs@nonlinear", *words]) == 2
-    told_of = capsys.readouterr().err
+    told_of = mistaken(["merge", "Signs@linearized", "Signs@nonlinear", *words], capsys)
     assert "Signs@linearized belongs in the linearized model, and Signs@nonlinear" in told_of
 
 
@@ -375,10 +374,7 @@ SHORT |= {"FEW": " ".join(FEW), "PAPER": " ".join(PAPER), ".st": ".safetensors"}
         ("EV PAPER --task Carz", "'Carz': did you mean 'Cars'"),
         ("EV PAPER --task ImageNet", "tasklab: ImageNet: not on this"),
         ("EV PAPER --task Cars", "tasklab: Cars: not on this machine"),
-        (
-            "EV PAPER --task SVHN --task ImageNet",
-            "SVHN, ImageNet are missing",
-        ),
+        ("EV PAPER --task SVHN --task ImageNet", "SVHN, ImageNet are missing"),
         ("EV PAPER", "images of Cars, DTD, EuroSAT, GTSRB, MNIST, RESISC45"),
         ("EV --split tset", "did you mean 'test'"),
         ("merge r1.pt r2.pt ON", "nearly in the same direction (cosine 1.00)"),
@@ -410,10 +406,7 @@ def test_a_mistake_is_one_line(files, encoder, words, expected, capsys, monkeypa
     before = {file: file.read_bytes() for file in files.rglob("*") if file.is_file()}
     for short, long in SHORT.items():
         words = words.replace(short, long)
-    assert main(words.split()) == 2
-    out, err = capsys.readouterr()
-    assert expected in err and err.count("\n") == 1, err
-    assert out == ""
+    assert expected in mistaken(words.split(), capsys)
     assert {file: file.read_bytes() for file in files.rglob("*") if file.is_file()} == before
 
 
@@ -432,9 +425,7 @@ def test_too_little_memory_is_one_line(files, capsys, monkeypatch, error, readin
     monkeypatch.setattr(place, mock.Mock(side_effect=error))
     words = ["evaluate", MODEL, "--add", "a.safetensors", "--task", "Signs", *FEW]
     for one in ([*AB, "--model-out", "m.pt"], words):
-        assert main(one) == 2
-        out, err = capsys.readouterr()
-        assert "there is not enough memory" in err and err.count("\n") == 1 and out == ""
+        assert "there is not enough memory" in mistaken(one, capsys)
     assert not {"m.pt", "merged.safetensors"} & {one.name for one in files.iterdir()}
     assert not list(files.glob(".*"))
 
@@ -446,11 +437,10 @@ def test_a_model_too_large_for_memory_is_told_first(files, capsys, monkeypatch, 
     monkeypatch.setattr(merged, "find", None)  # nothing is read
     before = sorted(files.iterdir())
     monkeypatch.setattr(machine, "memory", lambda: machine.Memory(2**40, needed - 2**20))
-    assert main(command) == 2
-    out, err = capsys.readouterr()
+    err = mistaken(command, capsys)
     takes, free = machine.too_large(needed, needed - 2**20)
     assert f"takes {takes} of memory" in err and f"{free} are free" in err, err
-    assert err.count("\n") == 1 and out == "" and sorted(files.iterdir()) == before
+    assert sorted(files.iterdir()) == before
     monkeypatch.setattr(machine, "memory", lambda: machine.Memory(2**40, needed))
     with pytest.raises(TypeError, match="not callable"):  # as much as it takes is enough
         main(command)

@@ -1,20 +1,13 @@
 """What the command `paper` says of a machine that is too slow."""
 
 import pytest
-from huggingface_hub import constants
 
 from tasklab.__main__ import main
 from tasklab.doctor import needs, readiness, speed
 from tasklab.models.zoo import spec
 
 
-@pytest.fixture(autouse=True)
-def bare(tmp_path, monkeypatch):
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
-    monkeypatch.setenv("TASKLAB_DATA", str(tmp_path / "data"))
-    monkeypatch.delenv("TASKLAB_WEIGHTS", raising=False)
-
-
+@pytest.mark.usefixtures("bare")
 def test_a_processor_that_takes_days_is_told_what_a_gpu_takes(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(readiness, "hub_answer", lambda *model: "no network")
     slow = needs.Pace(0.05, times=speed.PROCESSOR)

@@ -4,7 +4,6 @@ import itertools
 import json
 
 import pytest
-from huggingface_hub import constants
 
 from tasklab.__main__ import main
 from tasklab.doctor import needs, readiness, speed
@@ -15,13 +14,7 @@ from tasklab.progress import duration
 from tasklab.tasks.suites import paper_data_sets
 
 PACE = needs.Pace(100.0)
-
-
-@pytest.fixture(autouse=True)
-def bare(tmp_path, monkeypatch):
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
-    monkeypatch.setenv("TASKLAB_DATA", str(tmp_path / "data"))
-    monkeypatch.delenv("TASKLAB_WEIGHTS", raising=False)
+pytestmark = pytest.mark.usefixtures("bare")
 
 
 def full(tmp_path, **more):
@@ -57,7 +50,7 @@ def test_a_bare_and_a_full_machine(tmp_path):
     assert found["weights"][0].done and found["chapters"][0].done
     kept = {"Cars": 224, "MNIST": 28}  # small images are kept at their size
     for name, split in itertools.product(kept, ("train", "val", "test")):
-        folder = tmp_path / "data" / "pictures" / name / f"{split}-0"
+        folder = tmp_path / "decoded" / "pictures" / name / f"{split}-0"
         folder.mkdir(parents=True)
         note = {"split": split, "transform": {"side": kept[name]}}
         (folder / "manifest.json").write_text(json.dumps(note))

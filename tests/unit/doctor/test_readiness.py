@@ -36,11 +36,7 @@ FULL_SIZE = [name for name, entry in REGISTRY.items() if not entry.shipped]
 
 
 @pytest.fixture(autouse=True)
-def bare(tmp_path, monkeypatch):
-    monkeypatch.setattr(hub, "HF_HUB_CACHE", str(tmp_path / "hub"))
-    monkeypatch.setattr(hub, "HF_HUB_OFFLINE", True)
-    monkeypatch.delenv(weights.FOLDER, raising=False)
-    monkeypatch.setenv("TASKLAB_DATA", str(tmp_path / "decoded"))
+def without_a_device(bare, monkeypatch):
     monkeypatch.setattr(machine, "accelerated", lambda: False)
 
 
@@ -414,7 +410,6 @@ def test_cells_tell_the_first_reason():
     assert cells["mae_b16"]["closed_vocab"].why == "quick only"  # full takes a ViT-L
 
 
-# What doctor repeats, because its source imports torch
 # All of it
 def test_jobs_run_at_once_and_none_is_waited_for_too_long():
     never, both = threading.Event(), threading.Barrier(2)
