@@ -299,9 +299,9 @@ def reduce(file: Path) -> None:
 def write_images(file: Path, count: int, names: list[str], side: int | None) -> None:
     """Write a file of parquet: the class decides the grey of an image."""
     import numpy as np
-    import pyarrow as pa
     from PIL import Image
-    from pyarrow import parquet
+
+    from tests import layouts
 
     random, images = np.random.default_rng(len(names)), []
     labels = [i % CLASSES for i in range(count)]
@@ -311,12 +311,7 @@ def write_images(file: Path, count: int, names: list[str], side: int | None) -> 
         stream = io.BytesIO()
         Image.fromarray(grey.astype(np.uint8)).save(stream, "PNG")
         images.append({"bytes": stream.getvalue(), "path": f"{i}.png"})
-    struct = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
-    table = pa.table({"image": pa.array(images, struct), "label": pa.array(labels, pa.int64())})
-    info = {"info": {"features": {"label": {"names": list(names), "_type": "ClassLabel"}}}}
-    file.parent.mkdir(parents=True, exist_ok=True)
-    table = table.replace_schema_metadata({"huggingface": json.dumps(info)})
-    parquet.write_table(table, file, row_group_size=10)
+    layouts.parquet(file, images, labels, names, rows=10)
 
 
 if __name__ == "__main__":

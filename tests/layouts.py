@@ -2,11 +2,16 @@
 
 import gzip
 import io
+import json
 import struct
 
 import numpy as np
+import pyarrow as pa
 from PIL import Image
+from pyarrow import parquet as pq
 from scipy.io import savemat
+
+BYTES = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
 
 
 def picture(label, kind="PNG", size=(9, 7)):
@@ -19,6 +24,18 @@ def picture(label, kind="PNG", size=(9, 7)):
 def write(file, label, kind="PNG"):
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(picture(label, kind))
+    return file
+
+
+def parquet(file, cells, labels, names=None, *, image="image", label="label", rows=8):
+    """Write a parquet file as the library `datasets` does, of encoded images or other cells."""
+    kind = BYTES if not cells or isinstance(cells[0], dict) else None
+    table = pa.table({image: pa.array(cells, kind), label: pa.array(labels)})
+    if names is not None:
+        info = {"info": {"features": {label: {"names": list(names), "_type": "ClassLabel"}}}}
+        table = table.replace_schema_metadata({"huggingface": json.dumps(info)})
+    file.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(table, file, row_group_size=rows)
     return file
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
 from tasklab import doctor
-from tasklab.cli.parsing import settings
+from tasklab.cli.parsing import Given, settings
 from tasklab.errors import TasklabError, path, whole
 from tasklab.exchange import catalogue
 from tasklab.experiments.parameters import Parameters
@@ -21,16 +21,12 @@ from tasklab.progress import duration
 if TYPE_CHECKING:
     from tasklab.doctor.needs import Need
 
-    Given = dict[str, Any]
-else:
-    Given = settings("model", preset="full")
-
 SOURCE = "orthoreg"  # of the vectors, where it has the model
 
 
 def paper(
     model: tyro.conf.Positional[str],
-    given: Given,
+    given: Annotated[Given, settings("model", preset="full")],
     *,
     train: bool = False,
     source: Path | str | None = None,

@@ -132,9 +132,13 @@ def sweep(folder: Path) -> None:
     """Remove the drafts in a folder of killed writers, or that grew for the last hour no more."""
     for draft in folder.glob(f".*{PARTIAL}"):
         with contextlib.suppress(OSError):  # another process has just removed it
-            times = [path.lstat().st_mtime for path in (draft, *draft.rglob("*"))]
-            if is_left(draft) or time.time() - max(times) > 3600:
+            if is_left(draft) or age(draft) > 3600:
                 remove(draft)
+
+
+def age(path: Path) -> float:
+    """Return the seconds since a file, or anything in a folder, was last written."""
+    return time.time() - max(one.lstat().st_mtime for one in (path, *path.rglob("*")))
 
 
 def is_left(draft: Path) -> bool:

@@ -7,11 +7,12 @@ compared: with that in the hub's answer, and with one that is known beforehand.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import re
 import time
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from http.client import responses
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -75,19 +76,25 @@ def listing(repository: str, revision: str | None = None, kind: str = "model") -
     from huggingface_hub import HfApi, constants
 
     request = urllib.request.Request(f"{constants.ENDPOINT}/api/{kind}s/{repository}")
-    problem = hub.unreachable(request, PATIENCE)
-    if problem is not None and "HTTP Error" not in problem:  # the client has its own way to ask
-        raise UnreachableError(repository, problem)
-    hub.guard()
-    try:
+    with _explained(repository, hub.unreachable(request, PATIENCE)):
         about = {"repo_type": kind, "revision": revision, "files_metadata": True}
         found = HfApi(endpoint=constants.ENDPOINT).repo_info(repository, **about)
         files = found.siblings or ()
         return {x.rfilename: Remote(x.size or 0, x.lfs.sha256 if x.lfs else None) for x in files}
+
+
+@contextlib.contextmanager
+def _explained(what: str, problem: str | None) -> Iterator[None]:
+    """Raise an `UnreachableError` where the hub does not answer, or its client fails in a block."""
+    if problem is not None and "HTTP Error" not in problem:  # the client has its own way to ask
+        raise UnreachableError(what, problem)
+    hub.guard()
+    try:
+        yield
     except TasklabError:
         raise
     except Exception as error:  # the client's errors have no common base
-        raise UnreachableError(repository, error) from error
+        raise UnreachableError(what, error) from error
 
 
 def cached(
@@ -140,12 +147,8 @@ def fetch(
         found.resolve().unlink()  # it was damaged since
     place: dict[str, Any] = {"revision": revision, "repo_type": kind}
     url, what = hf_hub_url(repository, file, **place), f"{repository}/{file}"
-    problem = unreachable(repository, file, kind)
-    if problem is not None and "HTTP Error" not in problem:  # the client has its own way to ask
-        raise UnreachableError(what, problem)
-    hub.guard()
     cache, name = Path(constants.HF_HUB_CACHE), repo_folder_name(repo_id=repository, repo_type=kind)
-    try:
+    with _explained(what, unreachable(repository, file, kind)):
         about = _patiently(lambda: get_hf_file_metadata(url))
         if not (about.etag and about.size and about.commit_hash):
             raise TasklabError(
@@ -172,10 +175,6 @@ def fetch(
                         "does not help, the mirror or the file is damaged."
                     )
         return Path(hf_hub_download(repository, file, **place))
-    except TasklabError:
-        raise
-    except Exception as error:  # the client's errors have no common base
-        raise UnreachableError(what, error) from error
 
 
 def _patiently(ask: Callable[[], T]) -> T:

@@ -208,20 +208,13 @@ def interpret(
             case "STACK_GLOBAL":
                 attribute, module = stack.pop(), stack.pop()
                 stack.append(_named(module, attribute, budget))
-            case "INST":
-                module, attribute = str(arg).split(" ", 1)
-                stack.append(_named(module, attribute, budget))
-                stack[-1].args = tuple(marked())
             case "OBJ":
                 first, *args = marked()
                 stack.append(_record(first, tuple(args), budget, embedded))
-            case "NEWOBJ":
-                args, what = stack.pop(), stack.pop()
-                stack.append(_record(what, args, budget, embedded))
             case "NEWOBJ_EX":
                 _, args, what = stack.pop(), stack.pop(), stack.pop()
                 stack.append(_record(what, args, budget, embedded))
-            case "REDUCE":
+            case "NEWOBJ" | "REDUCE":
                 args, what = stack.pop(), stack.pop()
                 stack.append(_record(what, args, budget, embedded))
             case "BUILD":

@@ -30,7 +30,9 @@ def content(file: Path) -> bytes:
         raise TasklabError(
             f"{file} cannot be read ({error.strerror}): reinstall tasklab."
         ) from error
-    if file.is_relative_to(ROOT) and _sums().get(_name(file)) != _sha256(data):
+    if not file.is_relative_to(ROOT):
+        return data
+    if _sums().get(file.relative_to(ROOT).as_posix()) != _sha256(data):
         raise TasklabError(
             f"{file} is damaged: its checksum does not match. Reinstall tasklab. After an edit of "
             f"your own: {LOCK}"
@@ -43,10 +45,6 @@ def lock() -> None:
     sums = {name: _sha256((ROOT / name).read_bytes()) for name in _sums()}
     atomic.write(SUMS, json.dumps(sums, indent=1) + "\n")
     _sums.cache_clear()
-
-
-def _name(file: Path) -> str:
-    return file.relative_to(ROOT).as_posix()
 
 
 def _sha256(data: bytes) -> str:

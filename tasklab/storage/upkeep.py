@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from tasklab.storage import atomic, folders
 from tasklab.storage.store import RESERVED, Store
 from tasklab.storage.tensors import explained
 
-_WRITTEN = 1 / 24  # days after which a draft of one file is of a process that was killed
+_WRITTEN = 3600  # seconds after which a draft of one file is of a process that was killed
 DAYS = 7.0  # after which a computation that was not gone on with counts as given up
 
 
@@ -61,14 +60,14 @@ def leftovers(store: Store, *, days: float = DAYS) -> Iterator[Leftover]:
         with _held(_lock(store, f"{kind}-{key}")) as free:
             if free and (store.root / kind / key).is_dir():
                 yield _leftover(path, "checkpoints of what is finished")
-            elif free and _age(path) > days:
+            elif free and atomic.age(path) > 86_400 * days:
                 yield _leftover(path, f"not gone on with for {days:g} days")
     for path in _drafts(folders.data()):
         # A draft is written in seconds; a folder of decoded images is gone on with.
-        limit = _WRITTEN if path.name.startswith(".") else days
+        limit = _WRITTEN if path.name.startswith(".") else 86_400 * days
         with _held(path.with_suffix(".lock")) as free:
-            if free and (atomic.is_left(path) or _age(path) > limit):
-                yield _leftover(path, f"a draft, not gone on with for {limit * 24:g} hours")
+            if free and (atomic.is_left(path) or atomic.age(path) > limit):
+                yield _leftover(path, f"a draft, not gone on with for {limit / 3600:g} hours")
     for path in _entries(store.root / "locks"):
         with _held(path.with_suffix(".lock")) as free:
             if free:
@@ -132,8 +131,3 @@ def _held(file: Path) -> Iterator[bool]:
 
 def _leftover(path: Path, why: str) -> Leftover:
     return Leftover(path=path, why=why, size=_size(path))
-
-
-def _age(folder: Path) -> float:
-    times = [path.lstat().st_mtime for path in (folder, *folder.rglob("*"))]
-    return (time.time() - max(times)) / 86_400

@@ -117,6 +117,7 @@ def by_products(
     edges = edges.to(x.device)
     across = resampling(edges[:, 0] * width, edges[:, 2] * width, width, side)
     down = resampling(edges[:, 1] * height, edges[:, 3] * height, height, side)
+    across, down = across.float(), down.float()
     with torch.autocast(x.device.type, enabled=False):
         rows = torch.einsum("bchw,bsw->bchs", x.float(), across).add_(0.5).floor_().clamp_(0, 255)
         whole = torch.einsum("bchs,brh->bcrs", rows, down).add_(0.5).floor_().clamp_(0, 255)
@@ -147,24 +148,18 @@ def _levels(sums: Float[Tensor, "*S"]) -> Float[Tensor, "*S"]:
 @functools.lru_cache(maxsize=32)
 def _weights(count: int, side: int, device: torch.device) -> Float[Tensor, "S N"]:
     """Return the weights of `resampling` for a whole line, as whole numbers of `1 / _ONE`."""
-    exact = _exact(torch.zeros(1), torch.full((1,), float(count)), count, side)[0] * _ONE
+    exact = resampling(torch.zeros(1), torch.full((1,), float(count)), count, side)[0] * _ONE
     return (exact.sign() * (exact.abs() + 0.5).floor()).to(device)
 
 
 def resampling(
     low: Float[Tensor, " B"], high: Float[Tensor, " B"], count: int, side: int
 ) -> Float[Tensor, "B S N"]:
-    """Return the weights by which pixels from `low` to `high` make `side` new ones.
+    """Return the weights by which pixels from `low` to `high` make `side` new ones, in float64.
 
     Pillow's bicubic resampling: the cubic of Keys with a = -1/2, widened where the image shrinks,
     cut off at the rectangle, and normalised.
     """
-    return _exact(low, high, count, side).float()
-
-
-def _exact(
-    low: Float[Tensor, " B"], high: Float[Tensor, " B"], count: int, side: int
-) -> Float[Tensor, "B S N"]:
     low, high = low.double()[:, None], high.double()[:, None]
     scale = (high - low) / side
     wide = scale.clamp_min(1)[..., None]

@@ -41,9 +41,13 @@ X = torch.randn(3, 3, IMAGE, IMAGE, generator=torch.Generator().manual_seed(0))
 
 
 # The old classes. In open_clip 2.0 a block made its attention first, then the normalisation.
+OLD = []
+
+
 def of(module):
     def place(one):
         one.__module__, one.__qualname__ = module, one.__name__
+        OLD.append(one)
         return one
 
     return place
@@ -156,12 +160,6 @@ class LinearizedImageEncoder(nn.Module):
     def __init__(self, model, start):
         super().__init__()
         self.model = LinearizedModel(model, start)
-
-
-OLD = (
-    QuickGELU, ResidualAttentionBlock, Transformer, VisualTransformer, CLIP, Compose,
-    ImageEncoder, ImageClassifier, LinearizedModel, LinearizedImageEncoder,
-)  # fmt: skip
 
 
 def save_old(thing, path, **options):

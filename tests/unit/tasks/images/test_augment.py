@@ -113,12 +113,6 @@ def test_halves_are_rounded_as_pillow_rounds_them(side, target, way):
     assert torch.equal((Encoder.preprocess(encoder, x) * 255).round().to(torch.uint8), theirs)
 
 
-@pytest.mark.parametrize("way", [augment.by_pillow, augment.by_products])
-def test_the_whole_of_an_image_is_itself(way):
-    x = noise(2, 3, 32, 32)
-    assert torch.equal(way(x, torch.tensor([[0.0, 0, 1, 1]] * 2), 32), x)
-
-
 def test_interpolating_twice_changes_photographs_little():
     """Against the transform for each image, in grey levels from 0 to 255."""
     kept, differences, moved = augment.kept_side(224), [], []

@@ -10,9 +10,7 @@ from pathlib import Path
 import huggingface_hub
 import huggingface_hub.constants
 import numpy as np
-import pyarrow as pa
 import pytest
-from pyarrow import parquet as pq
 
 from tasklab.__main__ import main
 from tasklab.storage import fetching
@@ -69,19 +67,9 @@ def some(count, classes=CLASSES):
     return made_by.some(count, classes)
 
 
-def hub_file(file, labels, names, *, grey=int, rows=8):
-    """Write a parquet file as the library `datasets` does."""
+def hub_file(file, labels, names, *, grey=int):
     images = [{"bytes": picture(grey(label)), "path": None} for label in labels]
-    struct_type = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
-    table = pa.table(
-        {"image": pa.array(images, struct_type), "label": pa.array(labels, pa.int64())}
-    )
-    if names is not None:
-        features = {"label": {"names": list(names), "_type": "ClassLabel"}}
-        info = json.dumps({"info": {"features": features}})
-        table = table.replace_schema_metadata({"huggingface": info})
-    file.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(table, file, row_group_size=rows)
+    made_by.parquet(file, images, labels, names)
 
 
 def hub_copy(root, names, sizes, **more):

@@ -1,16 +1,13 @@
 """Data sets that are damaged, incomplete, or lie in a folder in a way that can be misread."""
 
-import json
 import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from PIL import Image
-from pyarrow import parquet as pq
 from scipy.io import savemat
 
 from tasklab.errors import TasklabError
@@ -22,7 +19,6 @@ from tests.layouts import picture
 NAMES = ["ant", "bee", "cow"]
 COUNT = 6  # images of a split
 LABELS = [i % 3 for i in range(COUNT)]
-BYTES = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
 
 
 def write(*files):
@@ -37,16 +33,8 @@ def images(folder, count=2):
 
 
 def table(file, labels=LABELS, names=NAMES, *, cells=None, **columns):
-    given = cells or [{"bytes": picture(3), "path": None} for _ in labels]
-    shape = BYTES if not given or isinstance(given[0], dict) else None
-    image, label = columns.get("image", "image"), columns.get("label", "label")
-    made = pa.table({image: pa.array(given, shape), label: pa.array(labels)})
-    if names is not None:
-        info = json.dumps({"info": {"features": {label: {"names": list(names)}}}})
-        made = made.replace_schema_metadata({"huggingface": info})
-    file.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(made, file, row_group_size=2)
-    return file
+    cells = cells or [{"bytes": picture(3), "path": None} for _ in labels]
+    return made_by.parquet(file, cells, labels, names, rows=2, **columns)
 
 
 def sizes(found):
