@@ -53,6 +53,8 @@ class Hub:
     #: By path: wrong, stall, break, slow, long, ignore (the range), page, portal (pages), escape;
     #: an answer such as 404, or cdn-403 of the host to which large files are redirected.
     faults: dict[str, list[str]] = dataclasses.field(default_factory=dict)
+    headers: dict[str, str] = dataclasses.field(default_factory=dict)  #: Of answers about files
+    told: dict[str, str] = dataclasses.field(default_factory=dict)  #: Other `sha`, `oid` of lists
     sent: dict[str, list[int]] = dataclasses.field(default_factory=dict)  #: First bytes asked for
     slow: float = 0.0  #: Seconds between two parts of a transfer with the fault `slow`
     over: threading.Event = dataclasses.field(default_factory=threading.Event)
@@ -100,10 +102,12 @@ def handler(hub: Hub) -> type[http.server.BaseHTTPRequestHandler]:
             return self.small(404)
 
         def small(self, code: int, content: bytes = b"", **headers: str) -> None:
+            about = {name.replace("_", "-"): value for name, value in headers.items()}
+            about |= hub.headers if "/resolve/" in self.path else {}
             self.send_response(code)
-            for name, value in headers.items():
-                self.send_header(name.replace("_", "-"), value)
-            self.send_header("Content-Length", headers.get("Size") or str(len(content)))
+            for name, value in about.items():
+                self.send_header(name, value)
+            self.send_header("Content-Length", about.get("Size") or str(len(content)))
             self.end_headers()
             if self.command != "HEAD":
                 self.wfile.write(content)
@@ -112,8 +116,10 @@ def handler(hub: Hub) -> type[http.server.BaseHTTPRequestHandler]:
             if repository not in hub.files:
                 return self.small(404, X_Error_Code="RepoNotFound")
             if tree:
+                large = {"oid": hub.told.get("oid"), "size": 7, "pointerSize": 100}
                 entries = [
                     {"type": "file", "path": path, "size": len(content), "oid": "0" * 40}
+                    | ({"lfs": large} if large["oid"] else {})
                     for path, content in hub.files[repository].items()
                 ]
                 return self.small(200, json.dumps(entries).encode())
@@ -123,7 +129,12 @@ def handler(hub: Hub) -> type[http.server.BaseHTTPRequestHandler]:
                    if len(content) > SMALL else {})
                 for path, content in hub.files[repository].items()
             ]  # fmt: skip
-            told = {"id": repository, "sha": COMMIT, "siblings": files, "private": False}
+            told = {
+                "id": repository,
+                "sha": hub.told.get("sha", COMMIT),
+                "siblings": files,
+                "private": False,
+            }
             return self.small(200, json.dumps(told).encode(), Content_Type="application/json")
 
         def resolve(self, repository: str, path: str) -> None:

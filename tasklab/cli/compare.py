@@ -146,7 +146,6 @@ def _answer(found: Contest, lab: Lab, targets: Mapping[str, Path]) -> dict[str, 
 def _by_task(
     sources: Sequence[Source], own: Mapping[str, Task], given: dict[str, Any]
 ) -> dict[str, Source]:
-    """Return the vectors by the task whose images belong to them."""
     found: dict[str, Source] = {}
     asked = {**given, "model": sources[0].model}
     by_words.check_tasks({one.task: one.name for one in sources}, own, asked)

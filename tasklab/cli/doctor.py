@@ -95,7 +95,6 @@ def text(report: Report) -> Iterator[str]:
 
 
 def _sections(report: Report) -> Iterator[tuple[str, list[tuple[str, ...]], list[str]]]:
-    """Yield the title, the table and the notes of each section."""
     yield "This machine", [*_machine(report)], []
     yield "Which chapters run with which models", [*_chapters(report)], ["", _LEGEND]
     if report.speed is not None:

@@ -174,7 +174,6 @@ def _merged(
     lab: Lab | None,
     count: int,
 ) -> tuple[TaskVector, dict[str, Any], str]:
-    """Return the merge, its options, and where they come from."""
     usual = chosen.usual(len(sources), options)
     plain = {**usual, **options}
     own = ", ".join(options)
@@ -212,7 +211,6 @@ def _by_task(sources: Sequence[Source], asks: str) -> dict[str, TaskVector]:
 
 
 def _encoder(lab: Lab | None, first: Source, base: str | None) -> Encoder:
-    """Return the encoder that the vectors start from."""
     if lab is not None:
         return lab.clip.encoder
     if base is not None:

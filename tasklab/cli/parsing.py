@@ -113,7 +113,6 @@ def _hints(function: Callable[..., Any]) -> dict[str, Any]:
 
 @_REGISTRY.primitive_rule
 def _text(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec | None:
-    """Take what may be text as it was written."""
     members = typing.get_args(info.type) if info.type_origin is not None else (info.type,)
     union = info.type_origin in (typing.Union, types.UnionType)
     if str not in members or not (union or info.type is str):

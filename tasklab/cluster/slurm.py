@@ -140,7 +140,6 @@ def last_words(made: Scripts, number: int) -> str:
 
 
 def _words(grid: Grid) -> list[str]:
-    """Return the options of `tasklab train` that make the grid."""
     listed = {"model": grid.models, "method": grid.methods, "task": grid.tasks or ()}
     words = [f"--{name}={one}" for name, those in listed.items() for one in those]
     for name, value in grid.settings("").items():

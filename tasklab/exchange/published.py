@@ -119,7 +119,6 @@ def fetch(
 
 
 def _import(one: Published, store: Store, folder: Path | None, progress: bool) -> None:
-    """Fetch and import one vector, which must be of its task and its method."""
     files = [_fetched(one, file, folder, progress) for file in one.files]
     sha256, source = file_sha256(files[0]), f"{one.repository}/{one.files[0]}"
     for other in places.listed(store) if len(files) == 1 else ():  # else it holds all tasks'

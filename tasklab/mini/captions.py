@@ -87,7 +87,6 @@ def _other(rng: Rng, index: Tensor) -> Tensor:
 
 
 def _background(rng: Rng, colour: Tensor, plain: Tensor) -> Tensor:
-    """Return images of a colour where `plain`, and of a texture elsewhere."""
     images = flat(palette(rng, colour, 0.05)), textured_background(rng, len(colour), 0.2)
     return torch.where(plain[:, None, None, None], *images)
 

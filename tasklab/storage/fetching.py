@@ -193,7 +193,6 @@ def _patiently(ask: Callable[[], T]) -> T:
 
 
 def _wait(headers: Mapping[str, str]) -> float:
-    """Return the seconds that an answer asks to wait, or the usual pause."""
     told = headers.get("Retry-After", "")
     return max(_PAUSE, float(told)) if told.isdecimal() else _PAUSE
 
@@ -229,7 +228,6 @@ def _transfer(url: str, part: Path, size: int, progress: bool) -> None:
 
 
 def _go_on(url: str, part: Path, have: int, size: int, shown: Any) -> None:
-    """Append what one connection brings."""
     from huggingface_hub import constants, get_session
     from huggingface_hub.utils import build_hf_headers
 

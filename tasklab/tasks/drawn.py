@@ -111,14 +111,13 @@ class DrawnImages:
 
     def size(self, task: str, split: str) -> int:
         """Return the number of images of a split."""
-        sizes = SIZES | (CONTROL_SIZES if self.suite[task].control else {})
+        sizes = self._sizes(task)
         choose("split", split, sizes)
         return sizes[split]
 
     def version(self, task: str, split: str) -> str:
         """Return the identity of a split's images, drawing them if need be."""
-        name, (_, sha256) = self._name(task, split), self._checked(task, split)
-        version = name if sha256 == _checksums().get(name) else f"{name}/{sha256[:12]}"
+        version = self._version(task, split)
         return version if self.side in (None, SIDE) else f"{version}/enlarged{ENLARGED}"
 
     def identity(self, task: str) -> dict[str, Any]:
@@ -140,6 +139,13 @@ class DrawnImages:
     @property
     def _world(self) -> str:
         return mini.VERSION if self.suite.name == "mini" else mini.TEXT_VERSION
+
+    def _sizes(self, task: str) -> dict[str, int]:
+        return SIZES | (CONTROL_SIZES if self.suite[task].control else {})
+
+    def _version(self, task: str, split: str) -> str:
+        name, (_, sha256) = self._name(task, split), self._checked(task, split)
+        return name if sha256 == _checksums().get(name) else f"{name}/{sha256[:12]}"
 
     def _name(self, task: str, split: str) -> str:
         return f"{self._world}/{task}/{split}/{self.size(task, split)}"
@@ -180,16 +186,11 @@ class DrawnImages:
 class IconImages(DrawnImages):
     """The drawings of the second world, which ship. Training does not augment them."""
 
-    def size(self, task: str, split: str) -> int:
-        """Return the number of drawings of a split."""
-        sizes = icons.entry(task)["sizes"]
-        choose("split", split, sizes)
-        return sizes[split]
+    def _sizes(self, task: str) -> dict[str, int]:
+        return icons.entry(task)["sizes"]
 
-    def version(self, task: str, split: str) -> str:
-        """Return the identity of a split's drawings."""
-        version = f"{icons.VERSION}/{task}/{split}/{icons.entry(task)['sha256'][:12]}"
-        return version if self.side in (None, SIDE) else f"{version}/enlarged{ENLARGED}"
+    def _version(self, task: str, split: str) -> str:
+        return f"{icons.VERSION}/{task}/{split}/{icons.entry(task)['sha256'][:12]}"
 
     def _checked(self, task: str, split: str) -> tuple[Images, str]:
         return Images(*icons.split(task, split)), icons.entry(task)["sha256"]

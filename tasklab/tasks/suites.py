@@ -223,9 +223,8 @@ def _suite(name: str) -> Suite:
     if len(controls) != 1:
         raise TasklabError(f"suite {name!r} needs one control task, not {len(controls)}.")
     tasks = [task for task in tasks if not task.control]
-    if name != icons.NAME:
-        return Suite(name, tuple(tasks), controls[0])
-    return Suite(name, tuple(tasks), controls[0], usual=icons.usual(), sets=icons.sets())
+    more: Any = {"usual": icons.usual(), "sets": icons.sets()} if name == icons.NAME else {}
+    return Suite(name, tuple(tasks), controls[0], **more)
 
 
 def icon_task(entry: Mapping[str, Any]) -> Task:

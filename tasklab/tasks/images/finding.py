@@ -20,7 +20,6 @@ from tasklab.tasks.suites import Source, Task, paper_data_sets
 SHARE, MOST = 0.1, 5000  # of the training images, for validation: the papers' protocol
 TEST_SHARE = 0.2  # of your own images, where they are in no splits
 CONVERTED = "refs/convert/parquet"  # the hub's own copy of data sets in other formats
-PATIENCE = 2.5  # seconds to wait for an answer of the hub
 _SEED = 0
 
 
@@ -254,7 +253,7 @@ def unreachable() -> str | None:
     from huggingface_hub import constants
 
     request = urllib.request.Request(constants.ENDPOINT, method="HEAD")
-    why = hub.unreachable(request, PATIENCE)
+    why = hub.unreachable(request, fetching.PATIENCE)
     if why and ("HTTP Error 4" in why or "CERTIFICATE" in why):  # the client may have what it takes
         return None
     return f"the hub ({constants.ENDPOINT}) cannot be reached ({why})" if why else None

@@ -81,7 +81,6 @@ def _dtd(root: Path) -> Splits:
 
 
 def _eurosat(root: Path) -> Splits:
-    """`2750/<class>/`, without splits."""
     images = class_folders(root / "2750") if (root / "2750").is_dir() else None
     return {"all": images} if images else {}
 
@@ -174,7 +173,6 @@ def _sun(root: Path) -> Splits:
 
 
 def _svhn(root: Path) -> Splits:
-    """`train_32x32.mat` and `test_32x32.mat`."""
     files = {split: root / f"{split}_32x32.mat" for split in ("train", "test")}
     return {split: formats.mat(file) for split, file in files.items() if file.is_file()}
 

@@ -61,17 +61,3 @@ def test_a_name_in_a_card_is_no_markup(kind, tmp_path):
     shown = re.sub(r"</?(h\d|p|table|t[rdh]|thead|tbody|ul|li|pre|code|strong)[^>]*>", "", page)
     assert "<" not in shown
     assert html.unescape(shown).count(odd) == (5 if kind == "merged" else 4)
-
-
-@pytest.mark.parametrize("name", ["m.pt", "m.safetensors"])
-def test_the_same_model_is_the_same_file(name, tmp_path):
-    # safetensors orders its header by chance
-    encoder, contents = loading.load(MODEL).encoder, []
-    about = {"title": "", "paper": "", "options": {}, "weights": "0", "base": "", "vectors": []}
-    for turn in "abcd":
-        (tmp_path / turn).mkdir()
-        into = places.target(tmp_path / turn / name, MODEL)
-        with publishing.written(into, encoder.params, encoder, about):
-            pass
-        contents.append(into.place.read_bytes())
-    assert len({*contents}) == 1

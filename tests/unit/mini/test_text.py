@@ -9,7 +9,6 @@ import torch.nn.functional as F
 from torch.func import functional_call
 from transformers import T5ForConditionalGeneration
 
-from pretraining import loop
 from pretraining import t5 as pretrain_t5
 from tasklab import architectures
 from tasklab.mini import lexicon, t5
@@ -251,34 +250,3 @@ def test_linearized_values_and_gradients(small):
     for name, grad in zip(leaves, expected, strict=True):
         bound = 1e-10 * max(1.0, grad.abs().max().item())
         torch.testing.assert_close(grads[name], grad, rtol=0, atol=bound)
-
-
-def test_pretraining_resumes_bit_for_bit(tmp_path, monkeypatch):
-    monkeypatch.setattr(pretrain_t5, "zero_shot_accuracy", lambda model, **_: {})
-    recipe = pretrain_t5.Recipe(steps=6, batch_size=4, warmup=2, shard=8)
-
-    def weights(folder, every, recipe):
-        torch.manual_seed(99)  # the run seeds itself
-        objective = pretrain_t5.Texts(recipe)
-        model = loop.run(recipe, objective, tmp_path / folder, every=every)
-        return model.state_dict()
-
-    whole = weights("whole", 6, recipe)
-    monkeypatch.setattr(pretrain_t5.Texts, "shard", _stop_at(1))
-    with pytest.raises(KeyboardInterrupt):
-        weights("parts", 2, recipe)
-    monkeypatch.undo()
-    monkeypatch.setattr(pretrain_t5, "zero_shot_accuracy", lambda model, **_: {})
-    parts = weights("parts", 2, recipe)
-    assert all(torch.equal(whole[name], parts[name]) for name in whole)
-
-
-def _stop_at(stop):
-    usual = pretrain_t5.Texts.shard
-
-    def shard(self, index):
-        if index == stop:
-            raise KeyboardInterrupt
-        return usual(self, index)
-
-    return shard
