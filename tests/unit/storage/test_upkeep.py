@@ -134,6 +134,7 @@ def test_the_commands(store, capsys, monkeypatch):
     out = capsys.readouterr().out
     assert "set aside as damaged" in out and "2 leftovers could be removed" in out
     assert main(["store", "gc"]) == 0 and not any((store.root / "damaged").iterdir())
+    capsys.readouterr()
     (store.root / "file").touch()
     for words, expected in (
         (["gc", "--days", "nan"], "days must be a finite number"),
