@@ -1,8 +1,6 @@
 """What tests of many rooms use."""
 
-import contextlib
-import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -31,16 +29,3 @@ def flip(file: Path, at: int, bits: int = 4) -> None:
     content = bytearray(file.read_bytes())
     content[at] ^= bits
     file.write_bytes(content)
-
-
-@contextlib.contextmanager
-def unprivileged() -> Iterator[None]:
-    """Take the rights of root away in a block, where the tests have them."""
-    root = os.geteuid() == 0
-    if root:
-        os.seteuid(65534)
-    try:
-        yield
-    finally:
-        if root:
-            os.seteuid(0)
