@@ -268,6 +268,15 @@ def threads() -> int:
     return torch.get_num_threads()
 
 
+def free_on(device: str) -> int | None:
+    """Return the free memory of a device, or of this machine for `cpu`, in bytes."""
+    if device == "cpu":
+        return memory().available
+    import torch
+
+    return torch.cuda.mem_get_info(device)[0]
+
+
 def gpu_name(device: str) -> str | None:
     """Return the name of a CUDA device; `None` for the CPU."""
     if device == "cpu":

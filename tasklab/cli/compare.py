@@ -104,8 +104,7 @@ def compare(
             chosen = tuple(name for name in chosen if name != "lines")
             tell("LiNeS is left out: it needs the parameters of at least two blocks.")
         asked = {"labels": not without_labels}
-        about = experiments.contest.seconds(lab, vectors, method, chosen, **asked)
-        by_words.tell_time(count, about, kept=True)
+        by_words.tell_cost(count, lab, vectors, method, chosen, kept=True, **asked)
         found = experiments.contest.contest(lab, vectors, method, chosen, **asked)
         written = _write(targets, into, found, lab, of_task, method)
     if json:

@@ -153,12 +153,11 @@ def _searched(
     chosen: Method, method: str, sources: Sequence[Source], lab: Lab | None
 ) -> tuple[TaskVector, dict[str, Any], str]:
     """Return the best merge on validation images, its options, and where they come from."""
-    contest = experiments.contest
     assert lab is not None, "a search looks at images"
-    vectors = _by_task(sources, "--search")
-    about = contest.seconds(lab, vectors, sources[0].method, [method], search=True)
-    by_words.tell_time(f"a search of {method} on validation images", about, kept=True)
-    vector, choice = contest.searched(lab, vectors, sources[0].method, method)
+    vectors, trained = _by_task(sources, "--search"), sources[0].method
+    what = f"a search of {method} on validation images"
+    by_words.tell_cost(what, lab, vectors, trained, [method], kept=True, search=True)
+    vector, choice = experiments.contest.searched(lab, vectors, trained, method)
     found = {"alpha": choice["alpha"]}
     if choice["option"] is not None:
         found[chosen.searched] = choice["option"]
@@ -182,19 +181,17 @@ def _merged(
     if own:
         origin = f"{own} as given" + (f"; the rest {origin}" if usual.keys() - options else "")
     full = dict(plain)
-    timing = analyses.merging.timing
-    every = timing.seconds(dict(enumerate(one.vector for one in sources)), method)
-    every /= max(1, len(chosen.values))
+    what = f"merge by {method}"
     if method in registry.SOLVED:
         assert lab is not None, "it looks at images"
         contest, trained = experiments.contest, sources[0].method
         vectors = _by_task(sources, method)
-        every = contest.seconds(lab, vectors, trained, [method], search=True, labels=False)
-        by_words.tell_time(f"merge by {method}", every)
-        bench = contest.Bench(contest.Given.of(lab, vectors, trained))
-        full |= bench.statistics(method)
+        by_words.tell_cost(what, lab, vectors, trained, [method], search=True, labels=False)
+        full |= contest.Bench(contest.Given.of(lab, vectors, trained)).statistics(method)
         return analyses.merging.merge(method, vectors, **full), plain, origin
-    by_words.tell_time(f"merge by {method}", every)
+    every = analyses.merging.timing.seconds(dict(enumerate(one.vector for one in sources)), method)
+    every /= max(1, len(chosen.values))
+    by_words.tell_time(what, every)
     if chosen.needs:
         assert lab is not None, "it looks at images"
         full[chosen.needs] = _of_images(chosen.needs, sources, lab, count)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from tasklab.exchange.merged import Source
     from tasklab.exchange.places import Target
     from tasklab.experiments import Lab
+    from tasklab.taskvector import TaskVector
 
 ROOM = ".merge-"  # begins the names of working folders beside what is written
 _ALIKE = 0.8  # cosine of two vectors that mostly lead to a common start
@@ -75,6 +76,27 @@ def check_words(doing: str, words: Sequence[str], given: Given, base: str | None
             "are free: end other programs, or take a smaller model."
         )
     begin(f"{doing}.")
+
+
+def tell_cost(
+    what: str,
+    lab: Lab,
+    vectors: Mapping[str, TaskVector],
+    method: str,
+    merges: Sequence[str],
+    *,
+    kept: bool = False,
+    **asked: bool,
+) -> None:
+    """Print how long merges take, and the memory of those that are solved for; raise if too much.
+
+    `method` is how the vectors were fine-tuned.
+    """
+    contest = experiments.contest
+    needed = contest.Bench(contest.Given.of(lab, vectors, method)).memory(merges)
+    if needed > machine.GIB:
+        tell(f"solving for a merge takes about {machine.gib(needed)} of memory.")
+    tell_time(what, contest.seconds(lab, vectors, method, merges, **asked), kept=kept)
 
 
 def tell_time(what: str, seconds: float, *, kept: bool = False) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,7 @@ from tasklab.errors import texts
 from tasklab.experiments.editing import groups_of, shares
 from tasklab.experiments.estimate import TANGENT, looked_at
 from tasklab.experiments.kit import Claim, Lab, Rows, Sides, experiment, several, tidy
-from tasklab.experiments.minima import CACHE_VERSION, LEAST, effort, solved
+from tasklab.experiments.minima import CACHE_VERSION, LEAST, effort, memory, solved
 from tasklab.experiments.runner import Given, Trial, busy, grid, kept
 from tasklab.placement import device_of, placed
 from tasklab.progress import track
@@ -189,6 +189,10 @@ class Bench:
             }
         each = (self._of_images(needs, task) for task in self.tasks)  # one task's at a time
         return {needs: METHODS[name].pooled(self.vectors, each)}
+
+    def memory(self, names: Iterable[str]) -> int:
+        """Return the bytes that merges take which are solved for; raise if they do not fit."""
+        return max((memory(self, name) for name in names if name in LEAST), default=0)
 
     def read(self, needs: str) -> int:
         """Return the number of training images of each task that a method reads."""

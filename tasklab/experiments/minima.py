@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
+from tasklab import machine
 from tasklab.analyses.merging import METHODS, best, merge, minimum
+from tasklab.errors import TasklabError
 from tasklab.storage.store import Artifact
 from tasklab.tasks import drawn
 from tasklab.taskvector import TaskVector
@@ -49,13 +51,35 @@ def products(bench: Bench, name: str) -> float:
     if bench.trial.lab.store.has(KIND, _config(bench, name)):
         return 0.0
     epochs, rounds = effort(bench, name)
-    images = drawn.images_of(bench.trial.lab.suite)
-    sizes = [min(images.size(task, "train"), rounds[-1][0], MOST) for task in bench.tasks]
+    sizes = _sizes(bench, name)
     taken = float(len(sizes) * bench.read("grams") + (1 + _PRODUCT * epochs) * sum(sizes))
     for count, steps in rounds:
         few = sum(min(count, size) for size in sizes)
         taken += (1 + steps) * (_PRODUCT * few + len(sizes) * CHECKED)
     return taken + (products(bench, "least_features") if name == "least_normalised" else 0.0)
+
+
+def _sizes(bench: Bench, name: str) -> list[int]:
+    images, most = drawn.images_of(bench.trial.lab.suite), effort(bench, name)[1][-1][0]
+    return [min(images.size(task, "train"), most, MOST) for task in bench.tasks]
+
+
+def memory(bench: Bench, name: str) -> int:
+    """Return about how many bytes a solution takes, 0 if it is in the store; raise if it cannot."""
+    lab = bench.trial.lab
+    if lab.store.has(KIND, _config(bench, name)):
+        return 0
+    encoder = lab.clip.encoder
+    images = sum(_sizes(bench, name)) * 3 * encoder.image_size**2
+    needed = images + minimum.size(next(iter(bench.vectors.values())))
+    room = machine.free_on(str(encoder.device))
+    if room is not None and needed > room:
+        takes, free = machine.too_large(needed, room)
+        raise TasklabError(
+            f"{name} takes {takes} of memory to solve for, and {free} are free on "
+            f"{encoder.device}: end other programs, or choose another merge."
+        )
+    return needed
 
 
 def solved(bench: Bench, name: str) -> Artifact:
@@ -81,10 +105,11 @@ def _config(bench: Bench, name: str) -> dict[str, Any]:
 
 def _solve(bench: Bench, name: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Go to the minimum from RegMean, or from that in features, at its best coefficient."""
+    memory(bench, name)
     trial, evaluator, encoder = bench.trial, bench.trial.evaluator, bench.trial.lab.clip.encoder
     heads = [evaluator.head(task) for task in bench.tasks]
     metric, (epochs, rounds), size = LEAST[name], effort(bench, name), evaluator.parts.size
-    images = [bench.images(task, min(rounds[-1][0], MOST)) for task in bench.tasks]
+    images = [*map(bench.images, bench.tasks, _sizes(bench, name))]
     features = [
         tangent.features(encoder, encoder.params, vector, x, size)
         for vector, x in zip(trial.vectors.values(), images, strict=True)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-import torch
-
 from tasklab import machine
 from tasklab.errors import TasklabError
 from tasklab.experiments.parameters import Parameters
@@ -78,10 +76,7 @@ def lacking(pictures: DecodedImages, tasks: Sequence[str]) -> list[str]:
 
 
 def _too_small(parameters: Parameters, names: Iterable[str], *, trains: bool) -> list[str]:
-    if parameters.device == "cpu":
-        room = machine.memory().available
-    else:
-        room = torch.cuda.mem_get_info(parameters.device)[0]
+    room = machine.free_on(str(parameters.device))
     disk = machine.disk(folders.store(parameters.store_root))
     problems = []
     for name in names:

@@ -11,6 +11,7 @@ from PIL import Image
 from tasklab import checkpoints
 from tasklab.__main__ import main
 from tasklab.analyses.evaluation import Evaluator
+from tasklab.analyses.merging import minimum
 from tasklab.analyses.merging.best import tangents
 from tasklab.book import contest as report
 from tasklab.errors import TasklabError
@@ -109,7 +110,9 @@ def test_without_labels_the_merge_of_least_loss_is_written(at, capsys, monkeypat
     assert "without labels" in (at / "least.html").read_text("utf-8")
 
 
-def test_the_solved_merge_is_compared_where_it_is_named_and_merge_writes_the_same(at, capsys):
+def test_the_solved_merge_is_compared_where_it_is_named_and_merge_writes_the_same(
+    at, capsys, monkeypatch
+):
     words = [*files(), *WORDS[:2], "--methods", "tsv_m,regmean,least_features", "--without-labels"]
     found = told(capsys, *words, "--json", "--out", "solved.html")
     merges = {one["merge"]: one for one in found["merges"]}
@@ -129,6 +132,12 @@ def test_the_solved_merge_is_compared_where_it_is_named_and_merge_writes_the_sam
     card = (at / "solved_model.md").read_text("utf-8")
     assert "merged by least E over all weights (its own rule; alpha 1.0" in card
     assert lab.merge("least_features", vectors, alpha=0.5) == 0.5 * TaskVector(solution)
+    size = minimum.size(vectors["Signs"])
+    assert minima.memory(bench, "least_few") == size + len(vectors) * 256 * 3 * 32**2
+    monkeypatch.setattr(minimum, "size", lambda vector: 2**60)
+    assert minima.memory(bench, "least_features") == 0  # kept
+    assert main(["least_few" if word == "least_features" else word for word in words]) == 2
+    assert "least_few takes" in capsys.readouterr().err
     assert main(["merge", files()[0], *words[1:]]) == 2  # two of one task
     assert "one vector for each task" in capsys.readouterr().err
 

@@ -78,6 +78,18 @@ def least(vectors: Vectors, *, solution: TaskVector, alpha: float = 1.0) -> Task
     return by_tensor(listed(vectors), lambda name, _: solution[name], alpha)
 
 
+def size(vector: TaskVector) -> int:
+    """Return about how many bytes `minimum` takes for vectors of these shapes.
+
+    The preconditioner comes from two float64 matrices for every matrix of the network, with four
+    copies of the weights; steps take these matrices' bases in float32 and eight copies.
+    """
+    matrices = [x.flatten(1).shape for x in vector.values() if x.dim() > 1]
+    factors = sum(rows**2 + columns**2 for rows, columns in matrices)
+    weights = 4 * sum(x.numel() for x in vector.values())
+    return max(8 * factors + 4 * weights, 4 * factors + 8 * weights)
+
+
 def minimum(
     encoder: Encoder,
     parts: Sequence[Part],
@@ -280,7 +292,8 @@ def _inverse(
     damping = _DAMPING * size / sum(x.numel() for x in tau.values())
     scales = {name: 1 / (x + damping).to(tau[name]) for name, x in squares.items()}
     bases: dict[str, tuple[Tensor, Tensor]] = {}
-    for name, sides in factors.items():
+    while factors:  # each is freed when its bases are there
+        name, sides = factors.popitem()
         (a, U), (b, V) = map(torch.linalg.eigh, sides)
         sizes = torch.outer(a, b).clamp(min=0) / (traces[name] or 1.0)
         scales[name] = 1 / (sizes + damping).to(tau[name])

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+from tasklab.analyses import meters
 from tasklab.analyses.merging import average, best, grams, minimum, regmean
 from tasklab.models.heads import Head
 from tasklab.taskvector import TaskVector
@@ -276,3 +277,20 @@ def test_of_a_linear_model_the_least_loss_of_features_is_regmean():
     found = minimum.minimum(encoder, parts, average(vectors), rounds=[(99, 200)])
     expected = regmean(vectors, G, ratio=1)
     torch.testing.assert_close(flat(found.vector, encoder), flat(expected, encoder))
+
+
+def test_the_memory_of_the_minimum_is_known_before():
+    net = plain(lambda: nn.Linear(12, 80), *[nn.Tanh, lambda: nn.Linear(80, 80)] * 12)
+    module = net.module.float()
+    encoder = dataclasses.replace(net, module=module, params=dict(module.named_parameters()))
+    object.__setattr__(encoder, "preprocess", lambda x: x)
+    vector = TaskVector({name: x.detach() / 9 for name, x in encoder.params.items()})
+    part = minimum.Part(images(8, 0).float(), torch.ones(8, 80), best.Metric())
+    size = minimum.size(vector)
+    assert size == 4 * (25 * 80**2 + 12**2) + 32 * (80 * 13 + 12 * 80 * 81)
+    wide = minimum.size(TaskVector({"w": torch.zeros(400, 3, 2, 2), "b": torch.zeros(9)}))
+    assert wide == 8 * (400**2 + 12**2) + 16 * 4809
+    peak = meters.peak_bytes(
+        lambda: minimum.minimum(encoder, [part], vector, rounds=[(8, 3)], factors=8)
+    )
+    assert 0.8 * size < peak < 1.2 * size
