@@ -7,6 +7,7 @@ import numbers
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -43,7 +44,7 @@ def merged(
         if any(term.keys() != start.keys() for term in terms):
             raise TasklabError("models with different parameters cannot be merged.")
     vectors = hasattr(start, "held")  # have weights alone, and may be on the disk
-    fixed = set() if vectors else {name for name, x in start.items() if x.dtype not in _COMPUTED}
+    fixed = set() if vectors else {n for n, x in start.items() if _kind(x) not in _COMPUTED}
     for term in terms:
         check_fits(term, start)
         if theta0 is not None:
@@ -89,7 +90,12 @@ def coefficient(value: object) -> float:
 
 
 def number(value: object) -> numbers.Real | None:
-    """Return a real number, also out of an array or tensor without axes; `None` for all else."""
+    """Return a real number, also out of an array or tensor without axes; `None` for all else.
+
+    A masked number of numpy is none, though its item is 0.
+    """
+    if getattr(value, "is_meta", False) or np.ma.is_masked(value):
+        return None
     if getattr(value, "shape", None) == () and hasattr(value, "item"):
         value = value.item()
     return value if isinstance(value, numbers.Real) else None
@@ -97,18 +103,26 @@ def number(value: object) -> numbers.Real | None:
 
 def whole(tensor: Tensor) -> bool:
     """Return whether a tensor is of whole numbers or truth values."""
-    return not (tensor.is_floating_point() or tensor.is_complex())
+    plain = isinstance(tensor, Tensor)  # `check_types` refuses what is none
+    return plain and not (tensor.is_floating_point() or tensor.is_complex())
 
 
 def check_types(tensors: Mapping[str, Tensor]) -> None:
-    """Raise a `TasklabError` for tensors that cannot be scaled and added."""
-    kinds = {name: x.dtype for name, x in tensors.items() if x.dtype not in _COMPUTED}
+    """Raise a `TasklabError` for what cannot be scaled and added: others, or without values."""
+    kinds = {name: kind for name, x in tensors.items() if (kind := _kind(x)) not in _COMPUTED}
     if kinds:
         wrong = [f"{name} ({str(kind).removeprefix('torch.')})" for name, kind in kinds.items()]
         raise TasklabError(
             f"{listed(wrong)}: task vectors are of floating-point numbers of 16 to 64 bits. Leave "
             "counters and masks out; convert 8-bit numbers by .float()."
         )
+
+
+def _kind(x: object) -> object:
+    """Return a tensor's type, or what keeps it from being added: its device, layout or class."""
+    if not isinstance(x, Tensor):
+        return type(x).__name__
+    return x.device if x.is_meta else x.dtype if x.layout == torch.strided else x.layout
 
 
 def _fused(term: Mapping[str, Tensor], start: Mapping[str, Tensor]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ _SAME = 1e-3  # relative distance of statistics: half precision rounds by up to 
 _STATISTICS = "running statistics of batch normalisation"
 _ROUNDED = "its numbers are rounded"
 USUAL = ("names the activation", "tensors of other parts are left out")  # in notes
+_NUMBERED = re.compile(r"(model|pytorch_model)_\d+\.(safetensors|bin)")
 _COUNTER = "num_batches_tracked"  # of batch normalisation; evaluation does not read it
 
 
@@ -40,9 +42,13 @@ def around(stored: Any) -> list[str]:
 
 
 def passed_over(file: Path) -> list[str]:
-    """Describe the other files of weights in the folder of the one that is read."""
+    """Describe the other files of weights in the folder of the one that is read.
+
+    Beside the usual names, those of several models that accelerate saves: `model_1.safetensors`.
+    """
     others = [x for x in sources.FILES if x != file.name and (file.parent / x).is_file()]
     others = [name for name in others if name not in sources.ADAPTERS]
+    others += sorted(x.name for x in file.parent.iterdir() if _NUMBERED.fullmatch(x.name))
     return [f"{file.name} is read, and not {abridged(others)} beside it"] if others else []
 
 
@@ -118,9 +124,19 @@ def difference(
     half = torch.float16
     start_kinds = {n: kind for n, kind in start_kinds.items() if n in kinds or kind != half}
     notes = rounding(vector, [(theta, kinds), (start, start_kinds)])
+    alike = [n for n, x in theta.items() if n in vector and _constant(x) and vector[n].any()]
+    if alike := [name for name in alike if not _constant(start[name])]:
+        notes.append(
+            f"{abridged(alike, 2)} {'has' if len(alike) == 1 else 'have'} one number everywhere, "
+            "as before any training, and not in theta_0: was all of it loaded and saved?"
+        )
     if same:
         notes.append(f"{len(same)} parameters differ by rounding alone, and count as unchanged")
     return vector, notes
+
+
+def _constant(x: Tensor) -> bool:
+    return x.numel() > 1 and bool((x == x.flatten()[0]).all())
 
 
 def rounding(

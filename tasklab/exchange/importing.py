@@ -129,7 +129,9 @@ def compare(
         vector, notes = findings.difference(theta, checkpoint.kinds, start, other.kinds)
         checkpoint = dataclasses.replace(checkpoint, notes=(*checkpoint.notes, *notes))
     if not vector.norm():
-        raise TasklabError(f"{checkpoint.path} does not differ from {source}: it has no vector.")
+        text = f"{checkpoint.path} does not differ from {source}: it has no vector."
+        told = [one for one in checkpoint.notes if not any(word in one for word in findings.USUAL)]
+        raise TasklabError(" ".join([text, *(f"{one[0].upper()}{one[1:]}." for one in told)]))
     if weights is not None:
         method = checkpoint.method or (vector.base.method if vector.base else "")
         vector = vector.starting_from(Base(model, checkpoint.init, weights, method))

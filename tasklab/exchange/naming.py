@@ -58,6 +58,11 @@ def bare(name: str) -> str:
 def unwrapped(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return tensors under their names without wrappers' words, which must differ."""
     plain: dict[str, Tensor] = {}
+    if tensors and not any(x.numel() for x in tensors.values()):
+        raise TasklabError(
+            "its tensors are empty, as DeepSpeed's ZeRO-3 saves parameters that lie elsewhere: "
+            "make a state dict of the whole checkpoint (zero_to_fp32.py)."
+        )
     for name, tensor in tensors.items():
         for pattern, what in _OTHERS:
             if pattern.search(name):

@@ -67,7 +67,7 @@ def settings_in(file: Path) -> Any:
     if file.stat().st_size > _MOST_TEXT:
         raise ValueError(f"{file.name} is longer than {_MOST_TEXT >> 20} MB")
     try:
-        return json.loads(file.read_text("utf-8"))
+        return json.loads(file.read_text("utf-8-sig"))  # Windows' editors write a mark first
     except RecursionError:
         raise ValueError(f"{file.name} is nested too deeply") from None
 
@@ -136,6 +136,8 @@ def _in_folder(folder: Path) -> str:
         hint += f" Its folders have checkpoints: {abridged(inner)}. Give one of them."
     if (folder / ".metadata").is_file() or any(name.endswith(".distcp") for name in there):
         hint += " It is a checkpoint of torch.distributed: make one file of it (dcp_to_torch_save)."
+    if "zero_to_fp32.py" in there:
+        hint += " It is a checkpoint of DeepSpeed: its zero_to_fp32.py makes a state dict of it."
     if not hint and (inside := sorted(x.name + "/" * x.is_dir() for x in folder.iterdir())):
         hint = f" It has {abridged(inside)}: give the file of weights."
     raise TasklabError(f"the folder {folder} has none of {usual}.{hint}")

@@ -186,7 +186,7 @@ def write_tensors(
     taken: set[int] = set()
     for name, tensor in tensors.items():
         # safetensors wants each tensor alone in its memory: neither a view nor tied to another
-        tensor = tensor.detach().cpu().contiguous()
+        tensor = tensor.detach().cpu().resolve_neg().contiguous()
         memory = tensor.untyped_storage()
         if memory.nbytes() != tensor.nbytes or memory.data_ptr() in taken:
             tensor = tensor.clone()

@@ -116,6 +116,8 @@ def _task(
 ) -> Task:
     if not splits:
         raise TasklabError(f"{folder} has {finding.NO_IMAGES}{_why(folder)}.")
+    if {"train", "val"} <= splits.keys() and "test" not in splits:
+        trees.tell(f"{folder} has no test split: its validation images are the test.")
     names = {split.names for split in splits.values()}
     if len(names) > 1:
         parts = "; ".join(f"{k}: {', '.join(s.names or ('numbers',))}" for k, s in splits.items())
@@ -125,7 +127,7 @@ def _task(
         raise TasklabError(f"the files in {folder} do not name their classes: give classes=.")
     if classes is None:
         words = tuple(map(read, own_names or ()))
-        if all(re.match(r"n?\d", word) for word in words):
+        if all(re.match(r"-?n?\d", word) for word in words):
             trees.tell(
                 f"{folder}: prompts call the classes {abridged(words, 4)}: classes= names them."
             )

@@ -117,8 +117,13 @@ def test_numbers_of_numpy_and_torch_scale_from_both_sides(number):
 
 
 @pytest.mark.parametrize(
-    "other", [np.array([0.5, 2]), torch.tensor([0.5]), np.complex64(1j), np.str_("2"), "2", None]
-)
+    "other",
+    [
+        np.array([0.5, 2]), torch.tensor([0.5]), np.complex64(1j), np.str_("2"), "2", None,
+        np.ma.masked, torch.tensor(0.5, device="meta"),
+    ],
+    ids=str,
+)  # fmt: skip
 def test_what_is_no_real_number_scales_nothing(other):
     for action in (lambda: other * A, lambda: A * other, lambda: A / other, lambda: A + other):
         with pytest.raises(TypeError):
@@ -204,6 +209,13 @@ def test_values_and_names_that_are_none_are_told():
         ({"w": np.array(["a"], dtype=object)}, "'w' must be a tensor"),
     ):
         refuses(told, TaskVector, odd)
+    for odd, told in (
+        ({name: x.to("meta") for name, x in THETA0.items()}, r"\(meta\)"),
+        ({name: x.to_sparse() for name, x in THETA0.items()}, r"\(sparse_coo\)"),
+        ({name: x.numpy() for name, x in THETA0.items()}, r"\(ndarray\)"),
+    ):
+        refuses(told, A.apply, odd)
+        refuses(told, TaskVector.between, odd, THETA1)
     with pytest.raises(TasklabError, match=r"as of model.state_dict\(\), not Linear"):
         TaskVector.between(torch.nn.Linear(1, 1), THETA0)
     assert "no values" in repr(A.to("meta")) and "norm" in repr(A)
@@ -245,7 +257,12 @@ def test_a_vector_on_the_disk_is_the_same_and_holds_nothing(tmp_path):
 
 @pytest.mark.parametrize(
     "odd",
-    [np.arange(4.0)[::-1], np.array([3, 2, 1, 0], ">f4"), torch.tensor([3.0, 2, 1, 0]).to_sparse()],
+    [
+        np.arange(4.0)[::-1],
+        np.array([3, 2, 1, 0], ">f4"),
+        torch.tensor([3.0, 2, 1, 0]).to_sparse(),
+        torch.tensor([-3j, -2j, -1j, 0]).conj().imag,  # negated when it is read
+    ],
 )
 def test_numbers_in_any_order_of_memory_are_the_same(odd, tmp_path):
     made = TaskVector({"w": odd}, BASE)

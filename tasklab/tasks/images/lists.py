@@ -21,6 +21,7 @@ import csv
 import dataclasses
 import itertools
 import re
+import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -123,6 +124,9 @@ def _splits(root: Path, rows: Sequence[tuple[Path, str, str]]) -> Splits:
             f"{root}: lists have {len(names):,} different classes for {len(rows):,} images, such "
             f"as {abridged(names, 3)}: these are no classes. Name the column of classes label."
         )
+    parts = {name: re.split(r"[|;,\s]+", name) for name in names}
+    if several := [name for name in names if len(parts[name]) > 1 and {*parts[name]} <= {*names}]:
+        tell(f"{root}: {abridged(several, 3)} are read as classes, and look like several each.")
     number = {name: label for label, name in enumerate(names)}
     if len(names) < 2:
         raise TasklabError(f"{root}: lists have one class, {names[0]!r}, and a task needs two.")
@@ -167,8 +171,8 @@ def _images(root: Path) -> dict[str, list[Path]]:
             parts = path.relative_to(root).parts
             there[""].append(path)
             for start in range(len(parts)):
-                end = "/".join(parts[start:])
-                for key in (end, end.removesuffix(path.suffix)):
+                end = _composed("/".join(parts[start:]))
+                for key in (end, end.removesuffix(_composed(path.suffix))):
                     there.setdefault(key, []).append(path)
     return there
 
@@ -177,9 +181,9 @@ def _read(root: Path, file: Path, there: dict[str, list[Path]]) -> _List | None:
     split = _named(file.stem) or split_named(file.parent.name)
 
     def images_of(entry: str) -> Sequence[Path | str]:
-        name = re.sub(r"^(\./)+", "", entry.strip().replace("\\", "/"))
+        name = re.sub(r"^(\./)+", "", _composed(entry.strip().replace("\\", "/")))
         if name not in there:  # as from the folder above, or from the top of a disk
-            name = f"/{name}".rpartition(f"/{root.name}/")[2].removeprefix("/")
+            name = f"/{name}".rpartition(f"/{_composed(root.name)}/")[2].removeprefix("/")
         found = there.get(name, []) if name else []
         if len(found) > 1:
             exact = [one for one in found if one == file.parent / name]
@@ -292,6 +296,11 @@ def _column_of_classes(
             "column label, or leave only files and classes."
         )
     return meant[0], bool(called)
+
+
+def _composed(text: str) -> str:
+    """Return a text with letters and accents in one: macOS's file names have them apart."""
+    return unicodedata.normalize("NFC", text)
 
 
 def _named(name: str) -> str | None:

@@ -90,7 +90,8 @@ def by_class(root: Path, *, nested: bool = False) -> Splits:
     if None not in flat.values() and len(set(flat.values())) > 1:
         raise TasklabError(
             f"{root} has {', '.join(flat)}: they look like splits, not classes, and have no folder "
-            "for each class in them. Put the images of each into one folder per class."
+            "for each class in them. Put the images of each into one folder per class, or list "
+            "them with their classes in a .csv file."
         )
     notes = (one for one in root.iterdir() if one.suffix.lower() in _NOTES)
     if lists := [x.name for x in notes if _NAMES_SPLIT.search(x.stem) or split_named(x.stem)]:

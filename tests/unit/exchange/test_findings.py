@@ -268,7 +268,7 @@ def test_transformers_vits_have_their_features_under_timms_names(family, kind, l
 )
 def test_settings_beside_a_file_of_any_name_are_compared(tmp_path, name, config, told):
     save_file(FULL, tmp_path / name)
-    (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / "config.json").write_text(json.dumps(config), "utf-8-sig")
     refuses(told, lambda: importing.compare(tmp_path / name, MODEL))
     (tmp_path / "config.json").write_text('{"hidden_act": "gelu", "layer_norm_eps": 1e-12}')
     assert "activation" not in notes(importing.compare(tmp_path / name, MODEL))
@@ -331,6 +331,8 @@ def test_a_trainers_folder_names_its_checkpoints(tmp_path):
     (tmp_path / "x").mkdir()
     (tmp_path / "y" / "global_step5").mkdir(parents=True)  # DeepSpeed's
     refuses("It has global_step5/", lambda: importing.compare(tmp_path / "y", MODEL))
+    (tmp_path / "y" / "zero_to_fp32.py").touch()
+    refuses("of DeepSpeed: its zero_to", lambda: importing.compare(tmp_path / "y", MODEL))
     (tmp_path / "x" / "__0_0.distcp").write_bytes(b"")
     refuses(r"torch\.distributed", lambda: importing.compare(tmp_path / "x", MODEL))
 
@@ -437,9 +439,24 @@ def test_several_networks_and_copies(tmp_path):
         refuses(r"'visual\.proj' is no plain tensor but a .*(spa|me)", compared, content, tmp_path)
     save_file(FULL, tmp_path / "model.safetensors")
     saved({name: x * 2 for name, x in FULL.items()}, tmp_path / "pytorch_model.bin")
-    told = "model.safetensors is read, and not pytorch_model.bin beside it"
+    (tmp_path / "model_1.safetensors").touch()  # accelerate's, of the second model
+    told = "model.safetensors is read, and not pytorch_model.bin, model_1.safetensors beside it"
     assert told in notes(importing.compare(tmp_path, MODEL))
     assert told not in notes(importing.compare(tmp_path / "model.safetensors", MODEL))
+
+
+def test_what_was_not_trained_or_not_saved_is_told(tmp_path):
+    made = compared({"state_dict": FULL, "state_dict_ema": FULL}, tmp_path)
+    assert "everywhere" not in notes(made)
+    for value in (0.0, 1.0):  # not gathered; as a layer is made
+        reset = FULL | {"visual.ln_pre.weight": torch.full_like(THETA["ln_pre.weight"], value)}
+        made = compared(reset, tmp_path)
+        assert "ln_pre.weight has one number everywhere" in notes(made)
+        assert torch.equal(made.vector["ln_pre.weight"], value - BASE["ln_pre.weight"])
+    same = {"state_dict": dict(BASE), "state_dict_ema": FULL}
+    refuses("no vector. It has other weights in 'state_dict_ema'", compared, same, tmp_path)
+    empty = {name: torch.empty(0) for name in FULL}
+    refuses("tensors are empty, as DeepSpeed's ZeRO-3", compared, {"module": empty}, tmp_path)
 
 
 def test_a_tensor_in_two_files_is_refused(tmp_path):

@@ -598,11 +598,12 @@ def test_a_folder_with_splits_and_names_of_ones_own(tmp_path):
     refuses("different classes: .*test: -1, 0, 1, 2", own.from_folder, tmp_path)
 
 
-def test_a_task_of_the_hub(tmp_path, hub):
+def test_a_task_of_the_hub(tmp_path, hub, caplog):
     folder = tmp_path / "hub" / "datasets--me--pets" / "snapshots" / "abc"
     for split, count in (("train", 20), ("validation", 8)):  # no public test labels
         hub_file(folder / f"{split}.parquet", some(count, 2), ["a_cat", "dog"])
     pets = own.from_hub("me/pets")
+    assert "no test split: its validation images are the test" in caplog.text
     assert (pets.name, pets.classes) == ("pets", ("a cat", "dog"))
     parts = finding.plan(pets, finding.find(pets))
     assert [len(parts[k].rows) for k in ("train", "val", "test")] == [18, 2, 8]

@@ -1,5 +1,6 @@
 """Lists of images with their classes, in CSV files."""
 
+import unicodedata
 from pathlib import Path
 
 import numpy as np
@@ -114,6 +115,27 @@ def test_numbers_are_in_their_order(tmp_path, caplog):
     assert np.array_equal(split.labels, [int(Path(file).stem) % 12 for file in split.files])
     own.from_folder(tmp_path)
     assert "prompts call the classes 0, 1, 2, 3, ...: classes= names them" in caplog.text
+
+
+def test_labels_of_two_classes_and_below_zero_are_told(tmp_path, caplog):
+    images(tmp_path, *map(str, range(8)))
+    rows = [f"{n},{('cat', 'dog', 'cat|dog', 'dog cat')[n % 4]}" for n in range(8)]
+    (tmp_path / "labels.csv").write_text("\n".join(["file,tags", *rows]))
+    assert own.from_folder(tmp_path).classes == ("cat", "cat|dog", "dog", "dog cat")
+    assert "cat|dog, dog cat are read as classes, and look like several each" in caplog.text
+    (tmp_path / "labels.csv").write_text("\n".join(f"{n},{2 * (n % 2) - 1}" for n in range(8)))
+    assert own.from_folder(tmp_path).classes == ("-1", "1")
+    assert "prompts call the classes -1, 1" in caplog.text
+
+
+@pytest.mark.parametrize(("there", "listed"), [("NFD", "NFC"), ("NFC", "NFD")])
+def test_accents_are_the_same_however_they_are_written(there, listed, tmp_path):
+    word = {form: unicodedata.normalize(form, "caf\xe9") for form in (there, listed)}
+    images(tmp_path / word[there], *(f"{word[there]}{n}" for n in range(4)))
+    rows = (f"{word[listed]}/{word[listed]}{n}.png,{('cat', 'dog')[n % 2]}" for n in range(4))
+    (tmp_path / "labels.csv").write_text("\n".join(rows), "utf-8")
+    found = {Path(file).stem[-1]: word for file, word in labels(tmp_path)["all"].items()}
+    assert found == {"0": "cat", "1": "dog", "2": "cat", "3": "dog"}
 
 
 def test_images_that_no_row_names_are_told(tmp_path, caplog):
