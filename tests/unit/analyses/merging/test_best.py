@@ -280,10 +280,8 @@ def test_of_a_linear_model_the_least_loss_of_features_is_regmean():
 
 
 def test_the_memory_of_the_minimum_is_known_before():
-    net = plain(lambda: nn.Linear(12, 80), *[nn.Tanh, lambda: nn.Linear(80, 80)] * 12)
-    module = net.module.float()
-    encoder = dataclasses.replace(net, module=module, params=dict(module.named_parameters()))
-    object.__setattr__(encoder, "preprocess", lambda x: x)
+    module = stack(lambda: nn.Linear(12, 80), *[nn.Tanh, lambda: nn.Linear(80, 80)] * 12).module
+    encoder = plain(module.float(), image_size=2)
     vector = TaskVector({name: x.detach() / 9 for name, x in encoder.params.items()})
     part = minimum.Part(images(8, 0).float(), torch.ones(8, 80), best.Metric())
     size = minimum.size(vector)
