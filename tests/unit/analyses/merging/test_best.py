@@ -283,7 +283,7 @@ def test_the_memory_of_the_minimum_is_known_before():
     module = stack(lambda: nn.Linear(12, 80), *[nn.Tanh, lambda: nn.Linear(80, 80)] * 12).module
     encoder = plain(module.float(), image_size=2)
     vector = TaskVector({name: x.detach() / 9 for name, x in encoder.params.items()})
-    part = minimum.Part(images(8, 0).float(), torch.ones(8, 80), best.Metric())
+    part = minimum.Part(data(8)["a"].float(), torch.ones(8, 80), best.Metric())
     size = minimum.size(vector)
     assert size == 4 * (25 * 80**2 + 12**2) + 32 * (80 * 13 + 12 * 80 * 81)
     wide = minimum.size(TaskVector({"w": torch.zeros(400, 3, 2, 2), "b": torch.zeros(9)}))
