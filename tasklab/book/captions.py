@@ -37,7 +37,6 @@ def follow(notebook: Path, *, live: bool = False) -> None:
 
 
 def _below(result: Any) -> None:
-    """Display the caption of the cell that just ran."""
     from IPython.display import display
 
     info = result.info

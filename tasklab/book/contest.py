@@ -97,7 +97,6 @@ def _score(one: Entry) -> str:
 
 
 def _option(one: Entry) -> str:
-    """Return the chosen value of a merge's option, and those that were tried."""
     if one.option is None:
         return ""
     rule = registry.method(one.name)

@@ -113,7 +113,6 @@ class Evaluation(Advised):
         return pd.DataFrame(self.rows)
 
     def _lines(self) -> list[list[str]]:
-        """Return the cells of the table, the head first."""
         mean, lines = self.mean, []
         named = [(r["task"] + " (control)" * r["control"], r) for r in self.rows]
         for name, row in [*named, *([("mean of the tasks", mean)] if self._has_mean else [])]:
@@ -133,7 +132,6 @@ class Evaluation(Advised):
         return sum(task != self.control for task in self.after) > 1
 
     def __str__(self) -> str:
-        """Return the table as text."""
         return "\n".join([f"{self.title}, accuracy in %", *columns(self._lines(), right=True)])
 
     __repr__ = __str__

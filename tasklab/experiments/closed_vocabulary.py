@@ -20,7 +20,7 @@ import pandas as pd
 from tasklab.analyses import editing, evaluation
 from tasklab.analyses.finite import as_coefficients, check_grid
 from tasklab.chapters import SCHEMES, SORTS
-from tasklab.errors import TasklabError, texts, unknown
+from tasklab.errors import TasklabError, choose, texts
 from tasklab.experiments.editing import alone as of_each_alone
 from tasklab.experiments.editing import shares
 from tasklab.experiments.kit import Lab, Rows, combine, experiment, tidy
@@ -73,8 +73,7 @@ def schemes(
         usual = SCHEMES if lab.parameters.preset == "full" else SORTS
         roles = [role for role in usual if role in models]
     for role in roles:
-        if role not in models:
-            raise unknown("role", role, models)
+        choose("role", role, models)
     names = lab.suite.names if tasks is None else tasks
     return [lab.sibling(model=models[role], head=head, tasks=names) for role in roles]
 
@@ -103,7 +102,7 @@ def _probing(lab: Lab) -> list[dict]:
     method = "probe" if probed else "pretrained"
 
     def measure(trial: Trial) -> list[dict]:
-        own = {task: _probe(lab, task).head for task in lab.suite.names} if probed else {}
+        own = {task: probe_of(lab, task).head for task in lab.suite.names} if probed else {}
         evaluator, empty = lab.evaluator.with_heads(own), TaskVector({})
         rows = []
         for task in lab.suite.names:
@@ -211,7 +210,7 @@ def closed_cost(lab: Lab, methods: Sequence[str] = ("nonlinear",)) -> pd.DataFra
         for method in known_methods(methods)
     ]
     for task in lab.suite.names if lab.parameters.vocabulary == "closed" else ():
-        probe = _probe(lab, task)
+        probe = probe_of(lab, task)
         for part, value in (("features", probe.seconds_features), ("probe", probe.seconds_fit)):
             rows.append(_seconds(trials[0], part, value, task=task, method="probe"))
     for trial in trials:
@@ -232,7 +231,8 @@ def _with_vocabulary(lab: Lab, rows: Iterable[dict[str, Any]]) -> list[dict[str,
     return [{**row, "vocabulary": lab.parameters.vocabulary} for row in rows]
 
 
-def _probe(lab: Lab, task: str) -> probes.Fitted:
+def probe_of(lab: Lab, task: str) -> probes.Fitted:
+    """Return a task's probe."""
     probe = lab.run(task, "nonlinear", lab.seeds[0]).probe
     return probes.fit(probe, lab.clip, lab.suite, task, lab.store)
 

@@ -370,7 +370,6 @@ def _identity(lab: Lab, tasks: Sequence[str]) -> dict[str, Any]:
 
 
 def _key(bench: Bench, name: str, *, search: bool = False) -> dict[str, Any]:
-    """Return the key of a merge, or only of the search for its coefficient and option."""
     key = {**bench.key(name), "fixed": dict(rule_of(name).fixed)}
     return {**key, "of": "search"} if search else key
 

@@ -17,6 +17,7 @@ from tasklab.experiments.kit import Claim, Lab, Rows, Sides, by_seed, experiment
 from tasklab.experiments.runner import Trial, affine_methods, kept, known_methods, records, run
 from tasklab.progress import track
 from tasklab.records.images import packed
+from tasklab.records.table import most_tasks
 from tasklab.taskvector import TaskVector
 from tasklab.tuning.methods import POSTHOC
 
@@ -54,10 +55,9 @@ def _passes_of_negations(lab: Lab) -> int:
 def _gaps(claim: Claim, rows: pd.DataFrame, _: pd.DataFrame) -> Sides:
     """By how many points each method is below non-linear fine-tuning, on each task."""
     rows = where(rows, metric=claim.metric, split="test", init="pretrained")
-    if claim.experiment == "addition":
-        rows = rows[rows["n_tasks"] == rows["n_tasks"].max()]
+    rows = most_tasks(rows) if claim.experiment == "addition" else rows
     keys = ["seed", "task", "subset"]
-    usual = rows[rows["method"] == "nonlinear"].set_index(keys)["value"].rename("usual")
+    usual = where(rows, method="nonlinear").set_index(keys)["value"].rename("usual")
     sides = {}
     for method, part in rows.groupby("method"):
         both = part.join(usual, on=keys, how="inner")
@@ -75,7 +75,7 @@ def _monotone(claim: Claim, rows: pd.DataFrame, _: pd.DataFrame) -> Sides:
 
     In points, on validation images: how far it rises above its least value so far.
     """
-    rows = rows[(rows["metric"] == claim.metric) & (rows["method"] == "nonlinear")]
+    rows = where(rows, metric=claim.metric, method="nonlinear")
 
     def numbers(part: pd.DataFrame) -> dict[str, float]:
         curve = part.groupby("alpha")["value"].mean()
@@ -87,8 +87,7 @@ def _monotone(claim: Claim, rows: pd.DataFrame, _: pd.DataFrame) -> Sides:
 
 def _over_start(claim: Claim, rows: pd.DataFrame, records: pd.DataFrame) -> Sides:
     """The sum of all vectors by method, and the pre-trained model (`start`), on each task."""
-    rows = rows[(rows["metric"] == claim.metric) & (rows["split"] == "test")]
-    rows = rows[rows["n_tasks"] == rows["n_tasks"].max()]
+    rows = most_tasks(where(rows, metric=claim.metric, split="test"))
     sides = dict(iter(rows.groupby("method")))
     usual = {"method": "pretrained", "metric": "single", "model": rows["model"].iloc[0]}
     before = where(records, **usual).groupby("task")["value"].mean()

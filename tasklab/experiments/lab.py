@@ -185,7 +185,6 @@ class Lab(ByHand, FromPublished):
         return {role: own if name == own else FAMILIES[0][role] for role, name in roles.items()}
 
     def __repr__(self) -> str:
-        """Return the model, tasks, images and device in a few lines."""
         p = self.parameters
         images = ", ".join(f"{split} {count}" for split, count in self.images().items())
         kind = "rehearsal" if self.rehearsal else p.preset

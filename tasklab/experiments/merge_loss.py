@@ -98,7 +98,6 @@ def _chosen(bench: Bench, trial: Trial, name: str) -> Iterator[dict]:
 
 
 def _steps(bench: Bench, trial: Trial, name: str) -> Iterator[dict]:
-    """Yield a minimum's E on training and on validation images and its residual, step by step."""
     made = solved(bench, name)
     if made.seconds is not None:
         yield trial.row(task="all", merge=name, metric="solving", value=made.seconds)

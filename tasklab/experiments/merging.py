@@ -27,12 +27,13 @@ from tasklab.analyses.merging.registry import method
 from tasklab.errors import texts
 from tasklab.experiments.editing import groups_of, shares
 from tasklab.experiments.estimate import TANGENT, looked_at
-from tasklab.experiments.kit import Claim, Lab, Rows, Sides, experiment, several, tidy
+from tasklab.experiments.kit import Claim, Lab, Rows, Sides, experiment, several, tidy, where
 from tasklab.experiments.minima import CACHE_VERSION, LEAST, effort, memory, solved
 from tasklab.experiments.runner import Given, Trial, busy, grid, kept
 from tasklab.placement import device_of, placed
 from tasklab.progress import track
 from tasklab.records.schema import LEADING_MERGES
+from tasklab.records.table import most_tasks
 from tasklab.storage.store import free_first
 from tasklab.tasks import drawn
 from tasklab.taskvector import TaskVector
@@ -281,9 +282,8 @@ def _merges(claim: Claim, rows: pd.DataFrame, _: pd.DataFrame) -> Sides:
     """Accuracies of the vectors of all tasks, merged in each way; fine-tuned non-linearly."""
     if "merge" not in rows:
         return {}
-    rows = rows[(rows["metric"] == claim.metric) & (rows["method"] == "nonlinear")]
-    rows = rows[(rows["split"] == "test") & (rows["n_tasks"] == rows["n_tasks"].max())]
-    return dict(iter(rows.groupby("merge")))
+    rows = where(rows, metric=claim.metric, method="nonlinear", split="test")
+    return dict(iter(most_tasks(rows).groupby("merge")))
 
 
 @experiment(
@@ -343,7 +343,6 @@ def merging_of(bench: Bench, name: str) -> list[dict]:
 
 
 def _busy(bench: Bench, name: str) -> bool:
-    """Return whether another process measures a merge now: this one then takes others first."""
     return busy(_trial(bench), merging_of, **bench.key(name))
 
 

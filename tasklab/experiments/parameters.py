@@ -185,7 +185,6 @@ class Parameters:
             object.__setattr__(self, name, value)
 
     def _check_vectors(self) -> None:
-        """Raise unless published vectors fit; of other models a `LeftOutError`."""
         source = catalogue.source_of(self.vectors)
         if self.model not in catalogue.entry(source)["models"]:
             raise LeftOutError(f"{source} has no vectors of {self.model}")

@@ -116,8 +116,7 @@ def experiment(
 
 def find(name: str) -> Experiment:
     """Return the experiment of that name, or raise a `TasklabError` with the nearest one."""
-    if name not in REGISTRY:
-        choose("experiment", name, REGISTRY)
+    choose("experiment", name, REGISTRY)
     return REGISTRY[name]
 
 

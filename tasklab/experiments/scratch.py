@@ -18,9 +18,9 @@ import torch
 
 from tasklab.analyses import cross_task
 from tasklab.analyses.cross_task import Merge
-from tasklab.errors import choose, unknown
+from tasklab.errors import choose
 from tasklab.experiments.cross_task import linearity, rows_of
-from tasklab.experiments.kit import Claim, Lab, Rows, Sides, experiment, stored, tidy
+from tasklab.experiments.kit import Claim, Lab, Rows, Sides, experiment, stored, tidy, where
 from tasklab.experiments.small_networks import (
     COLUMNS,
     Setting,
@@ -59,7 +59,7 @@ def _emergence_networks(
 
 def _segment_sides(claim: Claim, rows: pd.DataFrame, _: pd.DataFrame) -> Sides:
     """Accuracy in the `middle` of a segment against that of the model whose task it is (`end`)."""
-    rows = rows[rows["metric"] == "accuracy"]
+    rows = where(rows, metric="accuracy")
     ends = rows["subset"].str.split("+", expand=True)
     own = np.where(rows["task"] == ends[0], 1.0, np.where(rows["task"] == ends[1], 0.0, np.nan))
     rows, own = rows[np.isfinite(own)], own[np.isfinite(own)]
@@ -88,9 +88,8 @@ def varied(records: pd.DataFrame, what: str, network: str = "resnet18") -> pd.Da
 
     The others are as most rows have them.
     """
-    if what not in CONDITIONS:
-        raise unknown("condition", what, CONDITIONS)
-    rows = records[(records["experiment"] == "ctl") & (records["model"] == network)]
+    choose("condition", what, CONDITIONS)
+    rows = where(records, experiment="ctl", model=network)
     rows = rows[(rows["alpha"] - 0.5).abs() < 1e-9]
     if rows.empty:
         return rows
@@ -106,26 +105,25 @@ def varied(records: pd.DataFrame, what: str, network: str = "resnet18") -> pd.Da
 
 def _ends(rows: pd.DataFrame, what: str) -> tuple[pd.DataFrame, pd.DataFrame]:
     rows = varied(rows, what)
-    rows = rows[rows["block"] == rows["block"].max()]
+    rows = where(rows, block=rows["block"].max())
     by = rows["ratio" if what.endswith("samples") else what]
     return rows[by == by.min()], rows[by == by.max()]
 
 
 def _emergence_sides(claim: Claim, rows: pd.DataFrame, _: pd.DataFrame, *, what: str) -> Sides:
     """Linearity at the deepest block with the `least` and with the `most` of a condition."""
-    sides = {}
-    for side, end in zip(("least", "most"), _ends(rows, what), strict=True):
-        distance, coef = (end[end["metric"] == metric] for metric in ("distance", "coef"))
-        error = coef.assign(value=(coef["value"] - 1).abs())
-        sides[side] = distance if claim.metric == "distance" else error
-    return sides
+    least, most = _ends(rows, what)
+    if claim.metric == "distance":
+        return {"least": where(least, metric="distance"), "most": where(most, metric="distance")}
+    coefs = {"least": where(least, metric="coef"), "most": where(most, metric="coef")}
+    return {side: end.assign(value=(end["value"] - 1).abs()) for side, end in coefs.items()}
 
 
 def _changes_of_distance(claim: Claim, rows: pd.DataFrame, _: pd.DataFrame) -> Sides:
     """How much each condition changes the distance, from its least to its most."""
     sides = {}
     for what in CONDITIONS:
-        least, most = (end[end["metric"] == "distance"] for end in _ends(rows, what))
+        least, most = (where(end, metric="distance") for end in _ends(rows, what))
         change = (most.set_index("seed")["value"] - least.set_index("seed")["value"]).abs()
         sides[what] = most.assign(value=most["seed"].map(change).astype(float))
     return sides

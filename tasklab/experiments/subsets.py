@@ -14,10 +14,10 @@ import torch
 from tasklab.analyses.editing import normalised
 from tasklab.analyses.subsets import Subset, affine, passes, search, subsets_of
 from tasklab.errors import TasklabError
-from tasklab.experiments.closed_vocabulary import probe_identity
-from tasklab.experiments.kit import Claim, Lab, Rows, Sides, experiment, tidy
+from tasklab.experiments.closed_vocabulary import probe_identity, probe_of
+from tasklab.experiments.kit import Claim, Lab, Rows, Sides, experiment, tidy, where
 from tasklab.experiments.runner import Trial, grid, kept, known_methods
-from tasklab.tuning import probes
+from tasklab.records.table import most_tasks
 from tasklab.tuning.methods import JOINT
 
 IMAGES = {"val": 500, "test": 1000}  # of each task, at most
@@ -27,20 +27,19 @@ QUICK_SUBSETS = 2  # of each size
 
 def _decay(claim: Claim, rows: pd.DataFrame, records: pd.DataFrame) -> Sides:
     """Mean normalised accuracy of sums of `two` and of `all` tasks (method `full`), and 100."""
-    sums = records[(records["experiment"] == "subsets") & (records["metric"] == "normalised")]
+    sums = where(records, experiment="subsets", metric="normalised")
     keys = ["model", "suite", "seed", "n_tasks"]
-    means = sums[sums["method"] == JOINT].groupby(keys, as_index=False)["value"].mean()
-    means = means[means["model"] == rows["model"].iloc[0]]
+    mine = where(sums, method=JOINT, model=rows["model"].iloc[0])
+    means = mine.groupby(keys, as_index=False)["value"].mean()
     means = means.assign(task="all", subset="")
     count = pd.to_numeric(sums["n"]).max()  # images of all tasks together
-    absolute = rows[(rows["metric"] == "absolute") & (rows["method"] == JOINT)]
+    absolute = where(rows, metric="absolute", method=JOINT)
     top = absolute.groupby(keys, as_index=False)["value"].mean().rename(columns={"value": "top"})
     means = means.merge(top, on=keys, how="left")
     base = (100 * means["top"] / means["value"]).clip(0.1, 100)
     odds = sum(100 / share - 1 for share in (means["top"].clip(0.1, 100), base))
     means = means.assign(error=means["value"] * np.sqrt(odds / count))  # to first order
-    sides = {"two": means[means["n_tasks"] == 2]}
-    sides["all"] = means[means["n_tasks"] == means["n_tasks"].max()]
+    sides = {"two": where(means, n_tasks=2), "all": most_tasks(means)}
     return {**sides, "one": sides["all"].assign(value=100.0, error=0.0)}
 
 
@@ -99,8 +98,7 @@ def _probes(trial: Trial, most: int | None, images: int) -> list[dict]:
     lab, tasks, encoder = trial.lab, trial.lab.suite.names, trial.lab.clip.encoder
     count, percent = min(images, *(lab.evaluator.count(t, "test") for t in tasks)), []
     for task in tasks:
-        probe = lab.run(task, "nonlinear", lab.seeds[0]).probe
-        head = probes.fit(probe, lab.clip, lab.suite, task, lab.store).head
+        head = probe_of(lab, task).head
         data = lab.evaluator.images(task, "test")
         with torch.inference_mode():
             features = encoder(encoder.params, encoder.preprocess(data.x[:count]))

@@ -52,7 +52,6 @@ class Editor:
         return self._html
 
     def __repr__(self) -> str:
-        """Return a line for front ends without HTML."""
         p = self.payload
         return f"editor of {len(p.vectors)} task vectors, {p.method} model, {p.counted}"
 
@@ -175,7 +174,6 @@ def _measured(
 
 
 def _best(accuracies: Sequence[Callable[[np.ndarray], float]], alone: np.ndarray) -> np.ndarray:
-    """Return the point of the grid with the highest mean normalised accuracy."""
     points = [np.array(one) for one in itertools.product(_GRID, repeat=len(accuracies))]
     share = [normalised(np.array([at(one) for at in accuracies]), alone).mean() for one in points]
     return points[int(np.argmax(share))]
@@ -208,7 +206,6 @@ def _shown(
 
 
 def _pictures(x: np.ndarray) -> UInt8[np.ndarray, "K S S 3"]:
-    """Return images as squares of at most `_LARGEST` pixels; text has none."""
     if x.ndim != 4:
         return np.zeros((0, 1, 1, 3), np.uint8)
     side = min(_LARGEST, max(x.shape[2:]))

@@ -69,7 +69,6 @@ class Network:
         return self.document()
 
     def __repr__(self) -> str:
-        """Return a line for front ends without HTML."""
         return f"network {self.info['model']} with {len(self.info['tasks'])} task vectors"
 
     def save(self, path: str | Path) -> None:

@@ -153,7 +153,6 @@ def parameters(encoder: Encoder, rows: Mapping[str, np.ndarray]) -> dict[str, Te
 
 
 def _rounded(x: np.ndarray, bits: int) -> tuple[list[np.ndarray], np.ndarray]:
-    """Return a matrix rounded row by row: parts of a file, and the numbers they stand for."""
     most = 2 ** (bits - 1) - 1
     scales = (np.abs(x).max(1, keepdims=True) / most).astype(np.float32)
     q = np.rint(x / np.maximum(scales, 1e-30)).clip(-most, most).astype(np.int8)

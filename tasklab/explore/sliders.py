@@ -96,11 +96,9 @@ class Coefficients:
             display(self.widget())
 
     def __repr__(self) -> str:
-        """Return a line for front ends without widgets."""
         return f"sliders for {len(self.tasks)} task vectors, {METHOD_LABEL[self.method]} model"
 
     def _table(self) -> str:
-        """Return accuracies at coefficients of 0 and at the chosen coefficient."""
         same = ", all at 0 (chosen)" if self.chosen == 0 else ""
         columns = {f"{self.start}{same}": self.before}
         if self.chosen:
@@ -201,7 +199,6 @@ def _chosen(records: pd.DataFrame, method: str) -> float | None:
 
 
 def _bar(value: float, before: float, start: str, colour: str) -> str:
-    """Return a bar in HTML with a mark at the accuracy before."""
     return (
         '<div style="display:flex;gap:.6em;align-items:center;white-space:nowrap">'
         '<div style="position:relative;width:14em;height:.9em;border:1px solid gray">'

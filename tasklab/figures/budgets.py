@@ -103,7 +103,6 @@ def rate_effects(table: pd.DataFrame) -> Figure:
 
 
 def _at_usual_rate(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the records at the rate at which most lengths were tried."""
     lengths = rows.groupby(["method", "lr"])["steps"].nunique()
     rates = {method: part.droplevel(0).idxmax() for method, part in lengths.groupby(level=0)}
     return rows[rows["lr"] == rows["method"].map(rates)]

@@ -138,7 +138,6 @@ def _maps(
 
 
 def _whole(values: pd.Series) -> np.ndarray:
-    """Return the whole coefficients of a grid; of many only the ends and 0."""
     reach = int(np.floor(np.abs(values).max() + 1e-9))
     whole = np.arange(-reach, reach + 1, 1 if reach <= 2 else reach)
     return whole[(whole >= values.min() - 1e-9) & (whole <= values.max() + 1e-9)]

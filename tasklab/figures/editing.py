@@ -217,7 +217,6 @@ def negation(df: pd.DataFrame) -> Figure:
 
 
 def _negated(df: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return records of target and control, after negation and of the unedited model."""
     rows = select(df, "negation")
     rows = pd.concat([where(rows, metric=side) for side in _TOLD])
     tuned, before = rows[rows["method"] != "pretrained"], where(rows, method="pretrained")

@@ -76,7 +76,6 @@ class _Forest(Figure):
         return {**bundle, "text/html": text}
 
     def _row(self, axes: Axes, line: int, link: str, said: str) -> str:
-        """Return a link that covers a line of the picture from edge to edge."""
         ends = axes.transData.transform([(0, line - 0.5), (0, line + 0.5)])[:, 1]
         top, bottom = 100 * (1 - ends / self.bbox.height)
         place = f"position: absolute; left: 0; width: 100%; border-radius: 0.2rem; top: {top:.3f}%"

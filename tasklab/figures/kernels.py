@@ -69,7 +69,6 @@ def _sides(axes: Axes, rows: pd.DataFrame) -> None:
 
 
 def _share(rows: pd.DataFrame) -> str:
-    """Return the task's share of the energy and its spread over classes, as text."""
     means = rows.groupby(["side", "subset"])["value"].mean().unstack("side")
     if not set(_SIDES) <= set(means):
         return ""

@@ -210,7 +210,6 @@ def penalty_strengths(df: pd.DataFrame) -> Figure:
 
 
 def _with_factors(df: pd.DataFrame) -> pd.DataFrame:
-    """Return records with strengths as multiples of their methods' own."""
     rows = where(df, experiment="penalty_strength")
     if rows.empty:
         return rows

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 import pandas as pd
 
 from tasklab.figures.style import COLOURS, NothingToDrawError
+from tasklab.records.table import most_tasks as most_tasks
 from tasklab.records.table import where as where
 
 Rows = TypeVar("Rows", pd.DataFrame, pd.Series)
@@ -53,11 +54,6 @@ def ends(df: pd.DataFrame, *by: str) -> pd.DataFrame:
     means["low"] = means[["low", "value"]].min(axis=1)
     means["high"] = means[["high", "value"]].max(axis=1)
     return pd.concat([means.assign(value=means[end]) for end in means]).reset_index()
-
-
-def most_tasks(df: pd.DataFrame) -> pd.DataFrame:
-    """Return the records with the largest number of tasks."""
-    return where(df, n_tasks=df["n_tasks"].max())
 
 
 def methods_in(df: pd.DataFrame, *, baseline: bool = False) -> list[str]:

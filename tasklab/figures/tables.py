@@ -49,7 +49,6 @@ def styled(df: pd.DataFrame, cell: Callable[[Any], str]) -> Any:
 
 
 def _number(value: Any, digits: int) -> Any:
-    """Return a rounded number with a minus sign."""
     if not isinstance(value, numbers.Real) or isinstance(value, bool):
         return value
     whole = isinstance(value, numbers.Integral)

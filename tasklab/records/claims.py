@@ -21,7 +21,7 @@ from typing import Any
 
 import pandas as pd
 
-from tasklab.errors import unknown
+from tasklab.errors import choose
 from tasklab.records.matched import BEST, ONE_RATE, PLATEAU, RATES
 from tasklab.records.schema import unit as unit_of
 from tasklab.storage import shipped
@@ -73,8 +73,7 @@ class Claim:
     band: bool = False
 
     def __post_init__(self) -> None:
-        if self.relation not in RELATIONS:
-            raise unknown("relation", self.relation, RELATIONS)
+        choose("relation", self.relation, RELATIONS)
 
     @property
     def test(self) -> str:
@@ -152,6 +151,7 @@ def _at_other_rates(claim: Claim) -> list[Claim]:
 
 
 CLAIMS = _claims()
+BY_ID = {claim.id: claim for claim in CLAIMS}
 
 
 Sides = Mapping[str, pd.DataFrame]  # by name, each with columns seed, task, subset and value

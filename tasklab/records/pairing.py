@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from tasklab.errors import unknown
+from tasklab.errors import choose
 from tasklab.models.zoo import family
 from tasklab.records import images, matched
 from tasklab.records.claims import Claim, Sides
@@ -103,8 +103,7 @@ def _found(
     )
     if rows.empty:
         return Side(method, rows, mine), rows
-    if claim.comparison not in COMPARISONS:
-        raise unknown("comparison", claim.comparison, COMPARISONS)
+    choose("comparison", claim.comparison, COMPARISONS)
     if role not in compared:
         compared[role] = COMPARISONS[claim.comparison](claim, rows, split.all)
     return Side(method, compared[role].get(method, rows.iloc[:0]), mine), rows

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from tasklab.errors import unknown
-from tasklab.records.table import one_model, select, summarise
+from tasklab.errors import choose
+from tasklab.records.table import one_model, select, summarise, where
 from tasklab.storage import shipped
 from tasklab.tuning.methods import METHODS, TABLE
 
@@ -32,14 +32,10 @@ def papers(paper: str | None = None, table: str | None = None) -> pd.DataFrame:
     text = shipped.content(Path(__file__).with_name("papers.csv"))
     df = pd.read_csv(io.BytesIO(text), dtype={"table": str})
     df = df.fillna({name: "" for name in df if name != "value"})
-    if paper is not None:
-        if paper not in set(df["paper"]):
-            raise unknown("paper", paper, dict.fromkeys(df["paper"]))
-        df = df[df["paper"] == paper]
-    if table is not None:
-        if str(table) not in set(df["table"]):
-            raise unknown("table", table, dict.fromkeys(df["table"]))
-        df = df[df["table"] == str(table)]
+    for name, wanted in (("paper", paper), ("table", table and str(table))):
+        if wanted is not None:
+            choose(name, wanted, dict.fromkeys(df[name]))
+            df = where(df, **{name: wanted})
     return df.reset_index(drop=True)
 
 
@@ -62,10 +58,9 @@ def beside(
         measurement.
     """
     printed = papers(paper, table)
-    if model not in set(printed["model"]):
-        raise unknown("model", model, dict.fromkeys(printed["model"]))
-    cells = printed[printed["model"] == model].to_dict("records")
-    rows, joint = [], ours[ours["experiment"] == "joint"]
+    choose("model", model, dict.fromkeys(printed["model"]))
+    cells = where(printed, model=model).to_dict("records")
+    rows, joint = [], where(ours, experiment="joint")
     sums = (cell for cell in cells if (cell["experiment"], cell["metric"]) == _SUM)
     trained = [c["method"] for c in sums if c["method"] in METHODS and len(joint)]
     for method in dict.fromkeys(trained):

@@ -22,7 +22,7 @@ import numpy as np
 import pandas as pd
 
 from tasklab import __version__, machine
-from tasklab.errors import TasklabError, unknown
+from tasklab.errors import TasklabError, choose, unknown
 from tasklab.records.schema import ACCURACIES, COLUMNS, EXPERIMENTS, MAKE, MEASURED, METHODS
 from tasklab.storage import atomic
 
@@ -146,15 +146,18 @@ def where(df: pd.DataFrame, **wanted: Any) -> pd.DataFrame:
     return df
 
 
+def most_tasks(df: pd.DataFrame) -> pd.DataFrame:
+    """Return the records with the largest number of tasks."""
+    return where(df, n_tasks=df["n_tasks"].max())
+
+
 def _obey(df: pd.DataFrame) -> None:
     further = [name for name in df if name not in (*COLUMNS, MAKE)]
     for name, rows in df.groupby("experiment", sort=False):
-        if name not in EXPERIMENTS:
-            raise unknown("experiment", name, EXPERIMENTS)
+        choose("experiment", name, EXPERIMENTS)
         entry = EXPERIMENTS[name]
         for metric in rows["metric"].unique():
-            if metric not in entry.metrics:
-                raise unknown(f"metric of the experiment {name!r},", metric, entry.metrics)
+            choose(f"metric of the experiment {name!r},", metric, entry.metrics)
         for column in further:
             if column not in entry.columns and rows[column].notna().any():
                 choices = (*COLUMNS, *entry.columns)
@@ -163,8 +166,8 @@ def _obey(df: pd.DataFrame) -> None:
 
 def _check(df: pd.DataFrame) -> None:
     _obey(df)
-    for method in sorted(set(df["method"]) - set(METHODS)):
-        raise unknown("method", method, METHODS)
+    for method in df["method"].unique():
+        choose("method", method, METHODS)
     bad = df.index[df["value"].isna()]
     if len(bad):
         raise TasklabError(f"record {bad[0]} has no value: leave out what was not measured.")

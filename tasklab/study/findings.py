@@ -30,7 +30,7 @@ from tasklab.records.statements import (
     plain,
     verdict_rows,
 )
-from tasklab.records.table import where
+from tasklab.records.table import most_tasks, where
 from tasklab.study.results import recorded
 
 _SENTENCES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
@@ -138,7 +138,7 @@ class _Said:
 
 
 def _numbers(model: str) -> dict[str, Any]:
-    """Return the means over recorded test images that the sentences hold; NaN is not recorded."""
+    """Return means over recorded test images; NaN is not recorded."""
     usual = _of(recorded("tangent")[0], model=model, init="pretrained")
     random = _of(recorded("tangent", "family")[0], model=model, init="random")
     layers, closed = _of(recorded("linear_layers")[0], model=model), recorded("closed_vocab")[0]
@@ -171,7 +171,6 @@ def _numbers(model: str) -> dict[str, Any]:
 
 
 def _closed(rows: pd.DataFrame) -> dict[str, Any]:
-    """Return gains of sums over probing for the encoders of the closed vocabulary."""
     rows, joint = _of(rows, init="pretrained"), recorded("closed_vocab", "together")[0]
     means = _of(rows, **_EIGHT).groupby(["method", "model"])["value"].mean()
     of_method = {name: means[means.index.get_level_values(0) == name].droplevel(0)
@@ -192,10 +191,7 @@ def _closed(rows: pd.DataFrame) -> dict[str, Any]:
 
 def _merges(model: str) -> dict[str, Any]:
     """Return the most accurate merges of all vectors, without and with training images."""
-    rows = _of(recorded("merging")[0], model=model, method="nonlinear")
-    rows = _of(rows, experiment="merging", metric="absolute")
-    rows = rows[rows["n_tasks"] == rows["n_tasks"].max()]
-    means = rows.groupby("merge")["value"].mean()
+    means = _of_merges("editing", model)
     summed, means = means.get("arithmetic", math.nan), means.drop(_NO_MERGES, errors="ignore")
     without = means.drop(_WITH_IMAGES, errors="ignore")
     read = means[means.index.isin(_WITH_IMAGES)]
@@ -213,10 +209,7 @@ def _merges(model: str) -> dict[str, Any]:
 
 def _solved(model: str) -> dict[str, Any]:
     """Return the accuracies of merges that are solved for, and the best published one beside."""
-    rows = _of(recorded("merging", "minimum")[0], model=model, method="nonlinear")
-    rows = _of(rows, experiment="merging", metric="absolute")
-    rows = rows[rows["n_tasks"] == rows["n_tasks"].max()]
-    means = rows.groupby("merge")["value"].mean() if len(rows) else pd.Series(dtype=float)
+    means = _of_merges("minimum", model)
     published = means[means.index.isin([*METHODS])]
     return {
         "few": means.get("least_few", math.nan),
@@ -226,8 +219,12 @@ def _solved(model: str) -> dict[str, Any]:
     }
 
 
+def _of_merges(part: str, model: str) -> pd.Series:
+    of_all = {"experiment": "merging", "metric": "absolute", "method": "nonlinear", "model": model}
+    return most_tasks(_of(recorded("merging", part)[0], **of_all)).groupby("merge")["value"].mean()
+
+
 def _of(records: pd.DataFrame, **chosen: object) -> pd.DataFrame:
-    """Return the records of test images that have these values."""
     return where(records, split="test", **chosen)
 
 

@@ -13,7 +13,7 @@ import pandas as pd
 from tasklab.chapters import CHAPTERS
 from tasklab.chapters import chapter as chapter_of
 from tasklab.records import judgement, statements
-from tasklab.records.claims import CLAIMS
+from tasklab.records.claims import BY_ID
 from tasklab.records.intervals import Interval
 from tasklab.records.judgement import Verdict
 from tasklab.records.schema import COMPARISONS
@@ -22,7 +22,6 @@ from tasklab.storage.store import Store, free_first
 from tasklab.study import results
 
 KIND = "verdicts"  # of artifact
-_CLAIMS = {claim.id: claim for claim in CLAIMS}
 _ROOMS = ("records", "chapters", "study", "analyses")  # whose code judges
 _INTERVALS = ("interval", "here", "pretrainings", "robust")
 _LEVELS = ("p", "p_here", "value", "bound")
@@ -114,7 +113,7 @@ def _number(value: float) -> str:
 
 
 def _verdict(note: Mapping[str, Any]) -> Verdict:
-    fields = {**note, "claim": _CLAIMS[note["claim"]], "sources": tuple(note["sources"])}
+    fields = {**note, "claim": BY_ID[note["claim"]], "sources": tuple(note["sources"])}
     for name in ("by_seed", "by_task"):
         fields[name] = {key: float.fromhex(value) for key, value in note[name]}
     for name in _INTERVALS:

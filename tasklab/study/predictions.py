@@ -30,11 +30,11 @@ from tasklab.figures.merged_models import merge_table
 from tasklab.figures.schemes import role
 from tasklab.figures.style import METHOD_LABEL
 from tasklab.models.zoo import FAMILIES
-from tasklab.records.claims import CLAIMS, Claim
+from tasklab.records.claims import BY_ID, Claim
 from tasklab.records.judgement import verdict
 from tasklab.records.matched import ONE_RATE
 from tasklab.records.papers import beside, papers
-from tasklab.records.table import combine, select
+from tasklab.records.table import combine, select, where
 from tasklab.storage import shipped
 from tasklab.study.judged import judged
 from tasklab.study.results import recorded
@@ -57,7 +57,6 @@ _MEASURES: Mapping[str, Callable[..., pd.DataFrame]] = {
     "search_box": functools.partial(search_box, n_pairs=1),
     "ctl": functools.partial(cross_task, alphas=(0.5,)),
 }
-_CLAIMS = {claim.id: claim for claim in CLAIMS}
 _WORDS = {
     "absolute": "sum of eight",
     "normalised": "sum of eight, normalised",
@@ -147,11 +146,11 @@ def printed() -> pd.DataFrame:
     """Return the effects of the predicted claims in the papers: claim, rate, model and value."""
     rows = []
     for name in dict.fromkeys(frozen()["claim"]):
-        claim = _CLAIMS[name]
-        table = papers(claim.paper)
-        table = table[(table["experiment"] == claim.experiment) & (table["metric"] == claim.metric)]
+        claim = BY_ID[name]
+        wanted = {"experiment": claim.experiment, "metric": claim.metric}
         for model in SIZES:
-            values = table[table["model"] == model].groupby("method")["value"].first()
+            table = where(papers(claim.paper), model=model, **wanted)
+            values = table.groupby("method")["value"].first()
             first, second = (values.get(side, math.nan) for side in _sides(claim))
             if not math.isnan(first - second):
                 rows.append((name, PAPERS, model, round(first - second, 2)))
@@ -176,8 +175,7 @@ def orders() -> pd.DataFrame:
         ("negations", tangent, "tangent", "2", "target"),
     ):
         for model in SIZES:
-            table = beside(ours, paper, number, model)
-            table = table[table["metric"] == metric].set_index("called")
+            table = where(beside(ours, paper, number, model), metric=metric).set_index("called")
             rows.append(_ranked(what, f"{_NAMED[paper]}, table {number}", model, table))
     for number in ("1", "3"):
         source = f"{_NAMED['closed_vocab']}, table {number}"
@@ -197,12 +195,11 @@ def _ranked(
 
 
 def _encoders(table: str) -> pd.DataFrame:
-    """Return the accuracy of sums of eight for each encoder: here, and in the paper's table."""
     part, method = {"1": ("editing", "nonlinear"), "3": ("together", "full")}[table]
     rows, cells = recorded("closed_vocab", part)[0], papers("closed_vocab", table)
     mine = select(rows, "addition", "absolute", method, 8).groupby("model")["value"].mean()
-    cells = cells[(cells["experiment"] == "addition") & (cells["metric"] == "absolute")]
-    cells = cells[cells["method"] == method].set_index("model")["value"]
+    cells = where(cells, experiment="addition", metric="absolute", method=method)
+    cells = cells.set_index("model")["value"]
     theirs = next(dict(family) for family in FAMILIES if "mini" not in family.values())
     paper = {name: cells.get(theirs.get(role(name)), math.nan) for name in mine.index}
     return pd.DataFrame({"here": mine, "paper": pd.Series(paper)})
@@ -290,7 +287,7 @@ def check(lab: Lab, *, waiting: Callable[[str], None] = print) -> pd.DataFrame:
             continue
         there = lab if given else lab.sibling(tasks=lab.suite.names, lr=rate)
         for name in wanted["claim"]:
-            claim = _CLAIMS[name]
+            claim = BY_ID[name]
             methods = _methods(claim)
             if lacks := 0 if given else missing(there, methods):
                 waiting(f"{name} at {rate:g}: {lacks} runs are missing")

@@ -103,7 +103,6 @@ _COLUMNS = {"merges": "merge", "rates": "lr"}  # options whose values records te
 
 
 def _of_all(works: Sequence[Work], parameters: Parameters) -> Parameters:
-    """Return the parameters of a part: those of its works where all have the same changes."""
     first, *others = works
     alike = all(work.changes == first.changes for work in others)
     return first.applied(parameters, _seeds(parameters)) if alike else parameters
@@ -179,7 +178,6 @@ def _writable(path: Path, *, installed: bool) -> None:
 def _records(
     parameters: Parameters, work: Work, seeds: Sequence[int], progress: bool = True
 ) -> list[pd.DataFrame]:
-    """Return the tables of some work, from the store where they are there."""
     lab = Lab(work.applied(parameters, seeds), progress=progress, tasks=work.tasks)
     methods = [work.methods] if work.methods else []
     tables = [find(name).call(lab, *methods, **more) for name, more in work.names.items()]

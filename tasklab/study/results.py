@@ -181,13 +181,13 @@ def gains(df: pd.DataFrame) -> pd.DataFrame:
         A row for time and one for memory: the listing's cost and the one here as multiples of a
         standard step's, and the gain, their ratio.
     """
-    rows = df[(df["experiment"] == "cost") & df["metric"].isin(["time_ratio", "peak_memory"])]
-    table = rows.pivot_table(index="metric", columns="variant", values="value", sort=False)
-    table = table[["listing", "ours"]].div(table["standard"], axis=0)
-    table = table.assign(gain=table["listing"] / table["ours"])
-    table = table.rename({"time_ratio": "time of a step", "peak_memory": "peak memory"})
-    table = table.rename(columns={"listing": "the paper's listing", "ours": "here"})
-    return table.rename_axis("over a standard step").reset_index().rename_axis(columns=None)
+    rows = table.where(df, experiment="cost", metric=["time_ratio", "peak_memory"])
+    costs = rows.pivot_table(index="metric", columns="variant", values="value", sort=False)
+    costs = costs[["listing", "ours"]].div(costs["standard"], axis=0)
+    costs = costs.assign(gain=costs["listing"] / costs["ours"])
+    costs = costs.rename({"time_ratio": "time of a step", "peak_memory": "peak memory"})
+    costs = costs.rename(columns={"listing": "the paper's listing", "ours": "here"})
+    return costs.rename_axis("over a standard step").reset_index().rename_axis(columns=None)
 
 
 def r_squared(fits: pd.DataFrame) -> pd.DataFrame:
@@ -200,15 +200,7 @@ def r_squared(fits: pd.DataFrame) -> pd.DataFrame:
         One row per predictor: the paper's R^2, and ours with its 95 % interval and n (pairs).
     """
     printed = papers("ctl", "C.2")["value"].tolist()
-    order = dict(zip(("bound", "curvature", "distance"), printed, strict=True))
-    fits = fits.set_index("predictor").loc[list(order)]
-    return pd.DataFrame(
-        {
-            "predictor": list(order),
-            "paper R²": printed,
-            "R² here": fits["value"].tolist(),
-            "low": fits["low"].tolist(),
-            "high": fits["high"].tolist(),
-            "n pairs": fits["n_pairs"].tolist(),
-        }
-    )
+    fits = fits.set_index("predictor").loc[["bound", "curvature", "distance"]]
+    shown = fits[["value", "low", "high", "n_pairs"]].reset_index()
+    shown.insert(1, "paper R²", printed)
+    return shown.rename(columns={"value": "R² here", "n_pairs": "n pairs"})
