@@ -1,11 +1,14 @@
 """Rows of records and verdicts that tests of several rooms make."""
 
-from tasklab.records.claims import CLAIMS
+from tasklab.records.claims import BY_ID, Claim
 from tasklab.records.intervals import Interval
 from tasklab.records.judgement import Verdict
 from tasklab.records.table import tidy
 
 TASKS = ("Signs", "Places")
+CLAIM = Claim(id="t", entry="t", paper="tangent", table="1", statement="more",
+              experiment="addition", metric="absolute", left="linearized", relation=">",
+              right="nonlinear")  # fmt: skip
 
 
 def row(experiment, metric, value, **more):
@@ -42,7 +45,7 @@ def found(name, effect, half=1.0, seeds=1, tasks=1):
     """Return a verdict on a claim by its effect and half the width of its interval."""
     outcome = "undecided" if not abs(effect) > half else "holds" if effect > 0 else "does not hold"
     return Verdict(
-        claim=next(claim for claim in CLAIMS if claim.id == name), outcome=outcome, p=0.01,
+        claim=BY_ID[name], outcome=outcome, p=0.01,
         interval=Interval(effect, effect - half, effect + half),
         by_seed=dict.fromkeys(range(seeds), effect), by_task=dict.fromkeys("xy"[:tasks], effect),
     )  # fmt: skip

@@ -10,6 +10,7 @@ from tasklab.analyses import evaluation
 from tasklab.experiments.parameters import Parameters
 from tasklab.models import heads
 from tasklab.records import table as records
+from tasklab.records.table import where as rows
 from tasklab.taskvector import TaskVector
 from tasklab.tuning import finetune, probes
 from tests.helpers import refuses
@@ -37,12 +38,6 @@ def sums(labs):
         experiments.across(labs, experiments.closed_addition, ["nonlinear", "full"]),
     ]
     return records.combine(*parts)
-
-
-def rows(df, **chosen):
-    for name, value in chosen.items():
-        df = df[df[name] == value]
-    return df
 
 
 def test_schemes_are_labs_whose_probing_is_the_probe(main, labs, sums):

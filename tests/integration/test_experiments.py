@@ -11,7 +11,7 @@ from tasklab.experiments.parameters import Parameters
 from tasklab.models import heads
 from tasklab.records import images, judgement, schema
 from tasklab.records import table as records
-from tasklab.records.claims import CLAIMS
+from tasklab.records.claims import BY_ID
 from tasklab.study import recording
 from tasklab.taskvector import TaskVector
 from tasklab.tuning import finetune, tangent
@@ -53,16 +53,11 @@ def test_records_tell_which_images_were_answered_and_claims_compare_them(tables,
     tested = together[(together["split"] == "test") & (together["experiment"] != "sweep")]
     for row in tested[tested["metric"].isin(schema.ACCURACIES)].to_dict("records"):
         assert 100 * images.unpacked(row["hits"], row["n"]).mean() == row["value"]
-
-    def never(*_):
-        raise AssertionError("the images are known: their variance needs no bound")
-
-    monkeypatch.setattr(images, "bounded", never)
+    monkeypatch.setattr(images, "bounded", None)  # the images are known: their variance is exact
     again = together.assign(seed=together["seed"] + 1)  # as if of another seed
     twice = pd.concat([together, again[again["method"] != "pretrained"]])
-    claims = {c.id: c for c in CLAIMS}
     for name in ("tangent-1-absolute", "tangent-1-normalised", "tangent-2-target"):
-        found = judgement.verdict(claims[name], twice, model="mini_xs")
+        found = judgement.verdict(BY_ID[name], twice, model="mini_xs")
         assert found.n_seeds == 2 and found.n_tasks == 8
         differ = any(found.by_task.values())  # two steps may change no answer at all
         assert (found.here.low < found.here.high) == differ
@@ -100,13 +95,9 @@ def test_the_chosen_alpha_and_both_models(tables, lab):
 def test_a_second_lab_reads_the_store(lab, tables, monkeypatch):
     """Nothing is trained or evaluated twice, and the numbers are the same."""
     again = experiments.Lab(lab.parameters, progress=False)
-
-    def never(*_, **__):
-        raise AssertionError("computed again")
-
-    monkeypatch.setattr(finetune, "train", never)
-    monkeypatch.setattr(evaluation.Evaluator, "features", never)
-    monkeypatch.setattr(evaluation.Evaluator, "tangent_features", never)
+    monkeypatch.setattr(finetune, "train", None)
+    monkeypatch.setattr(evaluation.Evaluator, "features", None)
+    monkeypatch.setattr(evaluation.Evaluator, "tangent_features", None)
     experiments.train(again, METHODS)
     for name in ("single", "addition", "negation"):
         pd.testing.assert_frame_equal(getattr(experiments, name)(again, METHODS), tables[name])

@@ -13,15 +13,18 @@ from tasklab import experiments, study
 from tasklab.analyses import merging
 from tasklab.chapters import CHAPTERS
 from tasklab.chapters.chapter import HEADLINE
+from tasklab.experiments import estimate
 from tasklab.experiments.merging import MERGES
+from tasklab.experiments.parameters import Parameters
+from tasklab.experiments.registry import find, usual_runs
 from tasklab.models import loading
 from tasklab.models.zoo import MINI_LR
-from tasklab.records import judgement, machines, schema
+from tasklab.records import machines, schema
 from tasklab.records.claims import SETTINGS
-from tasklab.records.statements import SITE, marked
+from tasklab.records.statements import SITE
 from tasklab.records.table import tidy
 from tasklab.storage.store import Store
-from tasklab.study import results, sittings
+from tasklab.study import outlook, results, sittings
 from tasklab.tuning.recipe import recipe
 
 AWAITED = {"ortho_reg"}  # its strengths: as published since the records were made
@@ -208,14 +211,24 @@ def test_findings_lead_to_their_evidence_and_numbers_bear_their_titles(monkeypat
     assert n["clip_nonlinear"] - n["clip_probe"] < 0.2 * n["clip_probe"]
 
 
-def test_verdicts_are_kept_to_the_last_bit(tmp_path, monkeypatch):
-    monkeypatch.setattr(
-        sys.modules["tasklab.study.judged"], "CHAPTERS", {"merging": CHAPTERS["merging"]}
-    )
-    made, judge = [], judgement.verdicts
-    monkeypatch.setattr(
-        judgement, "verdicts", lambda *a, **k: made.append(judge(*a, **k)) or made[-1]
-    )
-    first, again = (study.judged("merging", store=Store(tmp_path)) for _ in range(2))
-    assert len(made) == 1 and len(first) > 10
-    assert repr(first) == repr(again) == repr(marked(made[0]))  # NaN is not equal to itself
+def test_every_part_that_trains_at_several_rates_is_counted_as_it_is(tmp_path, monkeypatch):
+    monkeypatch.setattr(estimate, "pace", lambda lab: estimate.Pace(step=0.1, passed=0.1))
+    given = {"seeds": 1, "steps": 2, "store_root": tmp_path, "device": "cpu"}
+    parameters = Parameters(model="mini_xs", preset="full", **given)
+    order = [
+        (chapter, part)
+        for chapter, entry in CHAPTERS.items()
+        for part, works in entry.parts.items()
+        if any(find(name).runs is not usual_runs for work in works for name in work.names)
+    ]
+    assert {("merging", "fewer_rates"), ("tangent", "lengths")} <= {*order}
+    for one in order:
+        assert outlook.outlook(parameters, [one])["runs"].item() > 0, one
+
+
+def test_the_shipped_records_answer():
+    found = study.answers()
+    both = [
+        one for one in found if {*one.effects} == {*sys.modules["tasklab.study.answers"].WORLDS}
+    ]
+    assert len(found) >= 9 and len(both) >= 8

@@ -11,6 +11,7 @@ from tasklab.errors import TasklabError
 from tasklab.experiments import Lab, crossing
 from tasklab.records import foretelling
 from tasklab.records.schema import LEADING_MERGES
+from tasklab.records.table import where
 from tasklab.tasks.suites import suite
 from tests.helpers import refuses
 
@@ -37,9 +38,7 @@ def table(lab):
 
 
 def value(table, **of):
-    for name, wanted in of.items():
-        table = table[table[name] == wanted]
-    return table["value"].item()
+    return where(table, **of)["value"].item()
 
 
 def test_every_metric_is_there_for_every_task_and_pair(table, lab):

@@ -40,6 +40,7 @@ def test_order_signs_and_what_is_awaited():
     for given in ([nothing()], [tidy(records()), nothing()]):  # one is enough
         assert page.once_recorded(pytest.fail, *given).data == "*Not recorded yet.*"
     assert page.once_recorded(lambda *given: len(given), tidy(records()), tidy(records())) == 2
+    assert page.say("  ") is None
     text = page.say("From -0.5 (-3) to [-1, 2]: 10-20, `-1`, $10^{-5}$, mini-2.").data
     assert text == "From −0.5 (−3) to [−1, 2]: 10-20, `-1`, $10^{-5}$, mini-2."
     assert "x = -1" in page.source(with_a_negative_number).data

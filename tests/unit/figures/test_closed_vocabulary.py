@@ -11,6 +11,7 @@ from tasklab.figures.schemes import SCHEMES, looks, role
 from tasklab.models import zoo
 from tasklab.records.schema import EXPERIMENTS
 from tasklab.records.table import tidy
+from tests import rows as rows_of
 from tests.helpers import refuses
 from tests.marks import marked
 
@@ -20,12 +21,10 @@ TASKS = ("A", "B")
 GRID = (0.0, 0.05, 0.1, 0.5, 1.0)
 
 
-def row(experiment, method, metric, value, model=MODELS[0], task="A", **more):
-    more = {"seed": 0, "n": 100} | more
-    if "vocabulary" in EXPERIMENTS[experiment].columns:
-        more = {"vocabulary": "closed"} | more
-    return {"experiment": experiment, "model": model, "method": method, "task": task,
-            "metric": metric, "value": value, **more}  # fmt: skip
+def row(experiment, method, metric, value, **more):
+    closed = "vocabulary" in EXPERIMENTS[experiment].columns
+    own = {"model": MODELS[0], "task": "A"} | ({"vocabulary": "closed"} if closed else {})
+    return rows_of.row(experiment, metric, value, method=method, **own | more)
 
 
 def records(seeds=(0,)):

@@ -2,14 +2,11 @@
 
 import itertools
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
 
-from tasklab import figures as figures
-from tasklab.figures.style import WIDTH
-from tests.helpers import refuses
+from tasklab import figures
 from tests.marks import shown
 
 PAIRS = ("Signs+Places", "Signs+Scenes", "Places+Scenes")
@@ -169,19 +166,3 @@ def test_segments_and_emergence_of_small_networks(scratch):
     merged = [line for line in top.lines if len(line.get_xdata()) == 2]
     assert list(merged[0].get_xdata()) == [0, 10]
     np.testing.assert_allclose(bottom.lines[0].get_ydata()[:2], 1.0)
-
-
-def test_figures_have_the_books_width_and_nothing_stays_open(layers, stitched):
-    for figure in (
-        figures.cross_task(layers, PAIRS),
-        figures.cross_task_methods(layers),
-        figures.stitched_addition(stitched[stitched["block"] == 0]),
-    ):
-        assert figure.get_size_inches()[0] == WIDTH
-    assert not plt.get_fignums()
-
-
-@pytest.mark.parametrize("name", ["cross_task", "stitched_addition", "stitched_negation"])
-def test_nothing_to_draw_is_said(name, layers):
-    empty = layers.iloc[:0].assign(front="", subset="")
-    refuses("nothing to draw", lambda: getattr(figures, name)(empty))

@@ -63,7 +63,6 @@ def test_tables_and_correlations_have_a_column_a_way_or_an_encoder():
     at = list(table.index).index("distance from linearity")
     assert numbers[3 * at : 3 * at + 3] == ["100", "100", "−100"]
     assert [name.get_text() for name in axes.get_xticklabels()] == table.columns.tolist()
-    assert figures.once_recorded(figures.foretold_within, nothing()) is None
 
 
 def test_correlations_have_intervals_and_merges_panels():
@@ -75,7 +74,6 @@ def test_correlations_have_intervals_and_merges_panels():
     points = [float(x) for xy in lines for x, y in xy if round(float(y)) == at and x == x]
     assert points == [pytest.approx(1.0)]
     assert whole.get_xlim() == (-1.05, 1.05)
-    assert figures.once_recorded(figures.merging_foretold, nothing()) is None
     panels = figures.merging_foretold(records(), IN_MERGES).axes
     assert [axes.get_title() for axes in panels] == [
         "TIES", "TSV-M", "RegMean", "WUDI's minimum", "best on the span"]  # fmt: skip

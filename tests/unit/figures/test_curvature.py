@@ -172,13 +172,9 @@ def test_triples_without_method_baseline_or_threshold():
     assert "no premises hold" in figures.transitivity(alone, nothing, 0.5).axes[1].get_title()
 
 
-def test_wrong_tables_are_said(pairs, fits, sums):
+def test_wrong_tables_are_said(pairs, fits):
     triples, summary = triples_of(METHODS)
-    for draw in (
-        lambda: figures.gap_against_bound(pairs[:0], fits),
-        lambda: figures.sum_form(sums[:0]),
-        lambda: figures.transitivity(triples[:0], summary),
-    ):
-        refuses("nothing to draw", draw)
+    refuses("nothing to draw", figures.gap_against_bound, pairs[:0], fits)
+    refuses("nothing to draw", figures.transitivity, triples[:0], summary)
     refuses("no second_order", figures.gap_against_bound, pairs, fits, ("second_order",))
     refuses("choose a layer", lambda: figures.transitivity(triples, pd.concat([summary, summary])))

@@ -15,6 +15,7 @@ from tasklab.records.schema import METHODS
 from tasklab.records.table import tidy, wilson
 from tests.helpers import refuses
 from tests.marks import marked, texts
+from tests.rows import row
 
 TASKS = ("Signs", "Places", "Scenes", "Textures")
 WAYS = ("nonlinear", "posthoc", "linearized", "attention")
@@ -24,8 +25,7 @@ def synthetic(seeds):
     rows: list[dict[str, Any]] = []
 
     def add(experiment, method, metric, value, **other):
-        rows.append({"experiment": experiment, "model": "mini", "method": method, "metric": metric,
-                     "value": value, "n": 500, "seed": 0, **other})  # fmt: skip
+        rows.append(row(experiment, metric, value, method=method, n=500, **other))
 
     for i, task in enumerate(TASKS):
         add("single", "pretrained", "single", 50 + i, task=task)

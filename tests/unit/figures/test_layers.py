@@ -168,13 +168,3 @@ def test_scatter_has_a_dot_for_each_task_and_method(interference):
     refuses("choose alpha", figures.alignment_against_interference, both)
     axes = figures.alignment_against_interference(both, alpha=1.0).axes[0]
     assert np.max(axes.collections[0].get_offsets()[:, 0]) <= 0
-
-
-def test_nothing_to_draw_is_said(cosines, aligned, interference):
-    for draw, df in (
-        (figures.cosine_matrices, cosines),
-        (figures.cosine_by_block, cosines),
-        (figures.layer_alignment, aligned),
-        (figures.alignment_against_interference, interference),
-    ):
-        refuses("nothing to draw", draw, df[:0])

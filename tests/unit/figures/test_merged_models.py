@@ -52,8 +52,6 @@ def test_three_panels_have_both_models():
     lines = [line for line in figure.axes[0].lines if line.get_markersize() == 6]
     found = [line.get_xdata().tolist() for line in lines if len(line.get_xdata()) == len(MERGES)]
     assert found == [pytest.approx([70.0, 70.0]), pytest.approx([63.0, 63.0])]
-    for figure in (figures.merge_models, figures.merge_even, figures.penalty_strengths):
-        assert figure(nothing()) is None
 
 
 def test_rates_are_read_where_a_way_ends():

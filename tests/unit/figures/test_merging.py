@@ -9,7 +9,7 @@ from tasklab.experiments.merging import MERGES
 from tasklab.experiments.minima import LEAST
 from tasklab.figures import merging, style
 from tasklab.figures.style import NothingToDrawError
-from tasklab.records.claims import CLAIMS
+from tasklab.records.claims import BY_ID
 from tasklab.records.intervals import Interval
 from tasklab.records.judgement import Verdict, gains
 from tasklab.records.table import combine, nothing, tidy
@@ -174,7 +174,7 @@ def test_gains_and_curves_of_pre_trainings():
     dashed = [line for line in axes.lines if line.get_linestyle() == "--"]
     assert dashed[0].get_xydata().ravel().tolist() == pytest.approx([1, 91, 2, 92])
     assert [text.get_text() for text in axes.get_xticklabels()] == ["1", "2"]
-    claim = next(claim for claim in CLAIMS if claim.id == "merging-wudi-ties")
+    claim = BY_ID["merging-wudi-ties"]
     found = Verdict(claim=claim, interval=Interval(2.0, 1.0, 3.0), n_pretrainings=3,
                     pretrainings=Interval(1.5, -1.0, 4.0))  # fmt: skip
     table = figures.pretraining_table([found, Verdict(claim=claim)])
@@ -201,16 +201,7 @@ def test_published_numbers_are_in_the_table_and_in_the_figure():
     assert len(figures.published_merges(here=nothing()).axes) == 2
 
 
-def test_what_is_not_recorded_is_awaited_or_an_error():
-    for figure in (figures.merge_accuracy, figures.merge_distance, figures.merge_ways):
-        assert figure(nothing()) is None
-        awaited = nothing()
-        assert figure(awaited[awaited["n_tasks"] == 8].assign(more=1)) is None
-    empty = synthetic().iloc[:0]
-    for figure in (figures.merge_accuracy, figures.merge_distance, figures.merge_ways):
-        with pytest.raises(NothingToDrawError, match="nothing to draw"):
-            figure(empty)
-        assert figures.once_recorded(figure, empty) is None
+def test_several_tables_are_awaited_together():
     assert style._awaited([("first", nothing()), ("second", nothing())])
     assert not style._awaited([("first", nothing()), ("second", synthetic())])
     assert not any(map(style._awaited, ([], "word", None, [("first",)])))

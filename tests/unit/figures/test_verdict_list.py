@@ -6,10 +6,11 @@ import re
 import pytest
 
 from tasklab import figures, records
-from tasklab.records.claims import CLAIMS
+from tasklab.records.claims import BY_ID, CLAIMS
 from tasklab.records.intervals import Interval
 from tasklab.records.judgement import ABOUT_VERDICTS, Verdict
 from tasklab.records.statements import SITE, anchor, evidence_link
+from tests.rows import found
 
 
 @pytest.fixture(autouse=True)
@@ -85,16 +86,15 @@ def test_corrections_and_scopes_stand_beside_verdicts():
 
 
 def test_settings_of_a_comparison_stand_side_by_side():
-    chosen = {c.id: c for c in CLAIMS}
-    names = ("tangent-2-target", "tangent-2-target@accuracy", "tangent-2-target@length")
-    found = [
-        Verdict(claim=chosen[name], outcome="holds", interval=Interval(x, x - 1, x + 1), p=0.01,
-                by_seed={0: x})
-        for name, x in zip(names[:2], (5.0, 2.0), strict=True)
-    ]  # fmt: skip
-    found += [Verdict(claim=chosen[names[2]]), Verdict(claim=chosen["tangent-2-posthoc-target"])]
-    (row,) = figures.matched_table(found).to_dict("records")
-    assert row["statement"] == chosen[names[0]].short
+    rates = [c.id for c in CLAIMS if c.id.startswith("tangent-2-target@") and c.rate == c.rate]
+    assert len(rates) == 5  # of one rate each: they have no column
+    made = [found("tangent-2-target", 5.0), found("tangent-2-target@accuracy", 2.0)]
+    made += [found(name, 9.0) for name in rates]
+    made += [
+        Verdict(claim=BY_ID[f"tangent-2-{end}"]) for end in ("target@length", "posthoc-target")
+    ]
+    (row,) = figures.matched_table(made).to_dict("records")
+    assert row["statement"] == BY_ID["tangent-2-target"].short
     assert row["chosen rates"] == "confirmed: +5.0 [4.0, 6.0] points"
     assert row["equal accuracy"] == "confirmed: +2.0 [1.0, 3.0] points"
     assert row["equal norm"] == "–"

@@ -9,7 +9,7 @@ import pytest
 from tasklab.chapters import CHAPTERS, MORE
 from tasklab.models import zoo
 from tasklab.records import papers, schema
-from tasklab.records.claims import CLAIMS, SETTINGS
+from tasklab.records.claims import BY_ID, CLAIMS, SETTINGS
 from tasklab.records.statements import anchor
 
 NOTEBOOKS = Path(__file__).parents[3] / "notebooks"
@@ -39,8 +39,7 @@ def test_claims_are_well_formed():
         ("absolute", s) for s in SETTINGS
     }
     grown = {c.grows for c in CLAIMS if c.headline == 9}
-    bases = {c.id: c for c in CLAIMS}
-    assert {bases[id].headline for id in grown} == {1, 2, 3, 4, 5, 7}  # 6 is of equality
+    assert {BY_ID[id].headline for id in grown} == {1, 2, 3, 4, 5, 7}  # 6 is of equality
     cells: dict[tuple[str, str], list[str]] = {}
     for claim in CLAIMS:
         cells.setdefault((claim.entry, claim.setting), []).append(claim.cell)

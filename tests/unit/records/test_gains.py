@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tasklab.records.claims import CLAIMS
+from tasklab.records.claims import BY_ID
 from tasklab.records.judgement import gains, verdict
 from tasklab.records.table import nothing, tidy
 from tests.helpers import refuses
@@ -49,9 +49,7 @@ def test_an_interval_has_seeds_and_tasks_for_every_number_of_tasks():
 
 def test_one_number_or_seed():
     df = tidy(records())
-    claim = next(
-        c for c in CLAIMS if (c.comparison, c.left, c.right) == ("merges", "ties", "arithmetic")
-    )
+    claim = BY_ID["merging-ties"]
     found = gains(df).set_index(["n_tasks", "merge"]).loc[(4, "ties")]
     assert tuple(verdict(claim, df).interval) == tuple(found[["effect", "low", "high"]])
     others = [records(f"mini_s_seed{i}", seeds=1 + i, numbers=(4,)) for i in range(2)]

@@ -9,18 +9,15 @@ import pytest
 from scipy import stats
 
 from tasklab.records import judgement
-from tasklab.records.claims import CLAIMS, Claim
+from tasklab.records.claims import CLAIMS
 from tasklab.records.images import box_means, packed
 from tasklab.records.judgement import verdict
 from tasklab.records.pairing import pairs
 from tasklab.records.table import tidy
 from tests.helpers import refuses
-from tests.rows import TASKS, two_methods
+from tests.rows import CLAIM, TASKS, two_methods
 from tests.rows import added as row
 
-CLAIM = Claim(id="t", entry="t", paper="tangent", table="1", statement="more",
-              experiment="addition", metric="absolute", left="linearized", relation=">",
-              right="nonlinear")  # fmt: skip
 EXACT = {"n": None}  # no number of images: as if they were all there are
 
 

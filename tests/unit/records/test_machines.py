@@ -6,27 +6,17 @@ import pytest
 from scipy import stats
 
 from tasklab.records import machines
-from tasklab.records.claims import Claim
 from tasklab.records.judgement import verdict
 from tasklab.records.schema import MAKE
-from tasklab.records.table import tidy
+from tests import rows
+from tests.rows import CLAIM
 
-CLAIM = Claim(id="t", entry="t", paper="tangent", table="1", statement="more",
-              experiment="addition", metric="absolute", left="linearized", relation=">",
-              right="nonlinear")  # fmt: skip
 SD, FREEDOM = machines.SPREAD["absolute"]
 
 
 def two_methods(differences, makes=None):
-    rows = tidy(
-        {"experiment": "addition", "model": "mini", "task": task, "metric": "absolute",
-         "n_tasks": 8, "seed": seed, "method": method,
-         "value": 60 + seed + difference * (method == "linearized")}
-        for seed, difference in differences.items()
-        for method in ("nonlinear", "linearized")
-        for task in ("Signs", "Places")
-    )  # fmt: skip
-    return rows if makes is None else rows.assign(**{MAKE: rows["method"].map(makes)})
+    table = rows.two_methods(differences, n=None)
+    return table if makes is None else table.assign(**{MAKE: table["method"].map(makes)})
 
 
 def test_the_machine_widens_the_interval():

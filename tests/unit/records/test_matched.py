@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from tasklab.records import matched
-from tasklab.records.claims import CLAIMS
+from tasklab.records.claims import BY_ID
 from tasklab.records.judgement import verdict
 from tasklab.records.table import tidy
 
@@ -59,8 +59,7 @@ def test_sides_are_taken_back():
     # Alone 75 lies halfway between 70 and 80, where the non-linear vectors are 2 and 4 long.
     found = value("nonlinear", "equal accuracy", "xi_classifier_box", table)
     assert found.to_dict() == pytest.approx({"Signs+Places": 3.0})
-    claims = {c.id: c for c in CLAIMS}
-    judged = verdict(claims["tangent-fig10-linearized@accuracy"], table)
+    judged = verdict(BY_ID["tangent-fig10-linearized@accuracy"], table)
     assert judged.interval.effect == pytest.approx(3.0 - 5.0)  # linearized has the larger error
     found = value("linearized", "equal accuracy", "normalised")
     assert found.tolist() == pytest.approx([100 * 25 / 74, 100 * 26 / 75, 100 * 27 / 76])
@@ -80,38 +79,20 @@ def test_grids_turns_and_plateaus():
     assert matched.interpolated(rows, way, 49.0).empty
     flat = way.assign(x=[50.0, 70.0, 70.0, 80.0])
     assert matched.interpolated(rows, flat, 70.0)["value"].tolist() == [1]  # the smallest rate
-    alone = {1.0: (50, 50), 2.0: (69.5, 70.5), 3.0: (69, 72), 4.0: (60, 60)}
-    rows = [
-        {"metric": "single", "split": "validation", "lr": lr, "seed": seed, "value": value}
-        for lr, values in alone.items()
-        for seed, value in enumerate(values)
-    ]
-    assert matched.plateau(pd.DataFrame(rows)) == 2  # 70.5 less 1.5
 
 
-def test_merges_and_verdicts_at_equal_accuracy():
-    rows = [
-        {"experiment": "merging_rates", "split": "test", "method": method, "seed": 0, "lr": lr,
-         "metric": metric, "value": value, "n_tasks": 8, "merge": merge}
-        for method, ends in {"nonlinear": (60, 80), "linearized": (50, 70)}.items()
-        for lr, one in zip((1.0, 2.0), ends, strict=True)
-        for metric, merge, value in (("single", None, one), ("absolute", "ties", 100 - one))
-    ]  # fmt: skip
-    found = matched.merges_at_equal_accuracy(pd.DataFrame(rows)).set_index("method")
-    assert found["alone"].tolist() == [70, 70]
-    assert found["value"].to_dict() == pytest.approx({"nonlinear": 30, "linearized": 30})
+def test_no_method_adds_better_at_equal_accuracy():
     # What is added depends on the accuracy alone, and so no method adds better at equal ones.
     rng = np.random.default_rng(0)
     table = grid(ALONE, NORM, lambda method, a: 100 - a)
     noise = rng.normal(0, 0.2, len(table)) * (table["metric"] == "absolute")
     table = table.assign(value=table["value"] + noise)
-    claims = {c.id: c for c in CLAIMS}
-    equal = verdict(claims["tangent-1-absolute@accuracy"], table, model="mini")
+    equal = verdict(BY_ID["tangent-1-absolute@accuracy"], table, model="mini")
     assert equal.outcome == "undecided" and abs(equal.interval.effect) < 1
     assert equal.n_seeds == 3 and equal.n_tasks == 3
-    longer = verdict(claims["tangent-1-absolute@length"], table, model="mini")
+    longer = verdict(BY_ID["tangent-1-absolute@length"], table, model="mini")
     assert longer.outcome == "holds" and longer.interval.effect == pytest.approx(7.5, abs=0.5)
-    share = verdict(claims["tangent-1-normalised@accuracy"], table, model="mini")
+    share = verdict(BY_ID["tangent-1-normalised@accuracy"], table, model="mini")
     assert share.outcome == "undecided" and share.here.low < share.here.high
 
 

@@ -9,13 +9,11 @@ from scipy import stats
 
 from benchmarks import simulation
 from tasklab.records import intervals
-from tasklab.records.claims import CLAIMS
+from tasklab.records.claims import BY_ID
 from tasklab.records.intervals import Interval
 from tasklab.records.judgement import Verdict, verdict
 from tasklab.records.statements import effect_of, entries, marked, verdict_rows
 from tasklab.records.table import tidy
-
-BY_ID = {claim.id: claim for claim in CLAIMS}
 
 
 def rows(claim, values, seeds=3):

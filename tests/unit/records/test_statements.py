@@ -7,7 +7,6 @@ import pytest
 from scipy import stats
 
 from tasklab.records import verdict_rows
-from tasklab.records.claims import Claim
 from tasklab.records.intervals import Interval
 from tasklab.records.judgement import Verdict
 from tasklab.records.statements import (
@@ -20,14 +19,12 @@ from tasklab.records.statements import (
     over_pretrainings,
     seen,
 )
-
-CLAIM = Claim(id="a", entry="s", paper="tangent", table="1", statement="more", cell="a",
-              experiment="addition", metric="absolute", left="linearized", relation=">",
-              right="nonlinear", evidence="tangent#add")  # fmt: skip
+from tests.rows import CLAIM
 
 
 def cell(name, effect, half=1.0, entry="s", **more):
-    claim = dataclasses.replace(CLAIM, id=name, cell=name, entry=entry, **more)
+    more |= {"id": name, "cell": name, "entry": entry, "evidence": "tangent#add"}
+    claim = dataclasses.replace(CLAIM, **more)
     if math.isnan(effect):
         return Verdict(claim=claim)
     interval = Interval(effect, effect - half, effect + half)

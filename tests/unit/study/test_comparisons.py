@@ -9,15 +9,13 @@ import pytest
 from tasklab.experiments import varied
 from tasklab.experiments.cross_task import THRESHOLDS
 from tasklab.experiments.small_networks import setting, task_names
-from tasklab.records import claims, judgement, pairing, statements
+from tasklab.records import judgement, pairing, statements
 from tasklab.records import table as records_table
+from tasklab.records.claims import BY_ID as CLAIMS
 from tasklab.records.schema import COMPARISONS
 from tasklab.study import results
 from tasklab.tuning.methods import TABLE
 from tests.helpers import refuses
-
-CLAIMS = {claim.id: claim for claim in claims.CLAIMS}
-
 
 COMMON = {"model": "mini", "method": "nonlinear", "seed": 0}
 

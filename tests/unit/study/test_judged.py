@@ -16,10 +16,15 @@ from tests.helpers import refuses
 
 def test_another_package_is_judged_again(tmp_path, monkeypatch):
     module = sys.modules["tasklab.study.judged"]
-    verdict = Verdict(
+    verdict = Verdict(  # of no field the default
         claim=CLAIMS[0], outcome="undecided", interval=Interval(math.inf, -math.inf, math.nan),
-        by_seed={3: 0.1}, by_task={"Signs": -0.0},
+        sources=("seeds", "tasks"), here=Interval(0.1, 0.2, 0.3), n_pretrainings=3, mixed=2,
+        pretrainings=Interval(1 / 3, 0.0, 1.0), p=0.1, p_here=1e-300, value=0.7, bound=2 / 3,
+        robust=Interval(0.1, -0.1, 0.3), by_seed={3: 0.1}, by_task={"Signs": -0.0},
     )  # fmt: skip
+    plain = Verdict(claim=CLAIMS[0])
+    left = [n for n in vars(plain) if repr(getattr(plain, n)) == repr(getattr(verdict, n))]
+    assert left == ["claim", "survives"]
     calls = []
     monkeypatch.setattr(module, "CHAPTERS", {CLAIMS[0].paper: None})
     monkeypatch.setattr(results, "tables_of", lambda chapter: [])
