@@ -106,9 +106,6 @@ def findings(verdicts: Iterable[Verdict], heading: str) -> Any:
     Args:
         verdicts: On all claims of the chapter, from recorded results.
         heading: The section's, as a link has it: `do-the-vectors-add`.
-
-    Raises:
-        TasklabError: If no claim is judged under that heading.
     """
     rows = verdict_rows(verdicts, cells=False)
     places = rows["evidence"].str.partition("#")[2].map(anchor)

@@ -52,11 +52,7 @@ def pages(root: Path) -> tuple[str, ...]:
 
 
 def chapters(root: Path) -> tuple[Path, ...]:
-    """Return the notebooks in the table of contents, in its order.
-
-    Raises:
-        TasklabError: One of them does not exist; names it.
-    """
+    """Return the notebooks in the table of contents, in its order."""
     notebooks = [root / f"{name}.ipynb" for name in pages(root) if name.startswith("notebooks/")]
     if missing := [str(path.relative_to(root)) for path in notebooks if not path.is_file()]:
         raise TasklabError(f"_toc.yml names chapters that do not exist: {', '.join(missing)}.")

@@ -13,7 +13,6 @@ import os
 import shutil
 import subprocess
 import tempfile
-import threading
 import weakref
 from collections.abc import Callable
 from pathlib import Path
@@ -23,6 +22,7 @@ from jupyter_client.manager import AsyncKernelManager
 from jupyter_client.provisioning import LocalProvisioner
 
 from tasklab.storage import rooms
+from tasklab.study.workers import end_with_parent
 
 _ROOM = ".tasklab-kernel-"  # begins the names of their folders
 _LONGEST = 100  # characters: the name of a socket has at most 107
@@ -89,15 +89,8 @@ def _guarded(target: Callable[..., None], *args: Any) -> None:
 
     The forks' server lives as long as they do, so that it is no parent to watch.
     """
-    threading.Thread(
-        target=_end_with, args=(multiprocessing.parent_process(),), daemon=True
-    ).start()
+    end_with_parent()
     target(*args)
-
-
-def _end_with(parent: Any) -> None:
-    parent.join()
-    os._exit(1)
 
 
 def _run(argv: list[str], env: dict[str, str], cwd: str) -> None:

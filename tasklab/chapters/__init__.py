@@ -18,11 +18,7 @@ from tasklab.models.zoo import REGISTRY
 
 
 def _declared(name: str) -> Chapter:
-    """Return the chapter that a module declares.
-
-    Raises:
-        TasklabError: If it declares none, or one of another name.
-    """
+    """Return the chapter that a module declares."""
     found = getattr(importlib.import_module(f"{__name__}.{name}"), "CHAPTER", None)
     if not isinstance(found, Chapter) or found.name != name:
         raise TasklabError(
@@ -41,11 +37,7 @@ MORE = "_more"  # the end of the name of a chapter's appendix
 
 
 def chapter(name: str) -> Chapter:
-    """Return the chapter of that name, or of its appendix, `tangent_more`.
-
-    Raises:
-        TasklabError: If there is none; names the nearest one.
-    """
+    """Return the chapter of that name, or of its appendix, `tangent_more`."""
     plain = name.removesuffix(MORE) if isinstance(name, str) else name
     choose("chapter", plain, CHAPTERS)
     return CHAPTERS[plain]

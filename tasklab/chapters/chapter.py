@@ -13,7 +13,7 @@ from tasklab.tuning.methods import EDITS
 
 Names = Mapping[str, Mapping[str, Any]]  # of experiments, each with its options
 HEADLINE = 5  # seeds of the tables of addition and negation; three for all else
-LEADING = ("arithmetic", *LEADING_MERGES)
+LEADING = ("arithmetic", *LEADING_MERGES)  # one of each sort, where there is no time for all
 TRAINED = ("nonlinear", "linearized", "attention")
 PENALISED = ("tau_jp", "tak", "ortho_reg", "off_diagonal")
 TEXT = {"model": "mini_t5"}
@@ -114,11 +114,7 @@ class Chapter:
     full_size: str = ""
 
     def __post_init__(self) -> None:
-        """Check what is declared.
-
-        Raises:
-            TasklabError: Names the chapter and what is missing or unknown.
-        """
+        """Check what is declared."""
         if next(iter(self.parts), None) != "editing":
             raise TasklabError(f"the first part of chapter {self.name!r} must be 'editing'.")
         every = (*self.live, *(work for works in self.parts.values() for work in works))

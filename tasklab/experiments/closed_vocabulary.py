@@ -233,11 +233,9 @@ def _with_vocabulary(lab: Lab, rows: Iterable[dict[str, Any]]) -> list[dict[str,
 
 def probe_of(lab: Lab, task: str) -> probes.Fitted:
     """Return a task's probe."""
-    probe = lab.run(task, "nonlinear", lab.seeds[0]).probe
-    return probes.fit(probe, lab.clip, lab.suite, task, lab.store)
+    return probes.fit(lab.run(task).probe, lab.clip, lab.suite, task, lab.store)
 
 
 def probe_identity(lab: Lab, task: str) -> dict[str, Any]:
     """Return all that determines a task's probe."""
-    probe = lab.run(task, "nonlinear", lab.seeds[0]).probe
-    return probes.identity(probe, lab.clip, lab.suite, task)
+    return probes.identity(lab.run(task).probe, lab.clip, lab.suite, task)

@@ -272,9 +272,6 @@ def contest(
     Args:
         method: How they were fine-tuned: a linear method's are edited in the tangent model.
         labels: Whether accuracy on validation images chooses, and not E.
-
-    Raises:
-        TasklabError: If vectors do not fit, or a model's features are not finite.
     """
     trial = Given.of(lab, vectors, method)
     bench, tasks, keeper = Bench(trial), tuple(vectors), _Keeper(trial, labels=labels)

@@ -24,6 +24,7 @@ from tasklab.analyses import editing
 from tasklab.analyses.merging import METHODS, best, merge, of_images, search
 from tasklab.analyses.merging.best import span_of_loss
 from tasklab.analyses.merging.registry import method
+from tasklab.chapters.chapter import LEADING as LEADING
 from tasklab.errors import texts
 from tasklab.experiments.editing import groups_of, shares
 from tasklab.experiments.estimate import TANGENT, looked_at
@@ -32,7 +33,6 @@ from tasklab.experiments.minima import CACHE_VERSION, LEAST, effort, memory, sol
 from tasklab.experiments.runner import Given, Trial, busy, grid, kept
 from tasklab.placement import device_of, placed
 from tasklab.progress import track
-from tasklab.records.schema import LEADING_MERGES
 from tasklab.records.table import most_tasks
 from tasklab.storage.store import free_first
 from tasklab.tasks import drawn
@@ -43,8 +43,6 @@ from tasklab.tuning.tangent import TangentFeatures
 _VERSIONS = {"wudi": 5, "wudi_exact": 4, "breadcrumbs": 4}
 SPAN, LOSS = "best_span", "best_loss"
 MERGES = (*METHODS, SPAN, LOSS)
-# One of each sort and the best of both, for where there is no time for all.
-LEADING = ("arithmetic", *LEADING_MERGES)
 Statistics = dict[str, Any]  # by the option of a method that takes them
 # Looks at validation images, and training images of each task. Keys have the last two, which the
 # minimum over all weights once took.

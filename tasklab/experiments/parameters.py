@@ -70,9 +70,6 @@ class Parameters:
         data_root: Folder of data sets that are not embedded.
         store_root: Folder of results. By default $TASKLAB_STORE or the user's cache.
         device: cpu, cuda, cuda:1, ... By default CUDA if there.
-
-    Raises:
-        TasklabError: If a value is not possible; the message has the valid choices.
     """
 
     model: str = "mini"

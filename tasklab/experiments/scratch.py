@@ -19,19 +19,10 @@ import torch
 from tasklab.analyses import cross_task
 from tasklab.analyses.cross_task import Merge
 from tasklab.errors import choose
+from tasklab.experiments import small_networks
 from tasklab.experiments.cross_task import linearity, rows_of
 from tasklab.experiments.kit import Claim, Lab, Rows, Sides, experiment, stored, tidy, where
-from tasklab.experiments.small_networks import (
-    COLUMNS,
-    Setting,
-    chosen_setting,
-    classes_of,
-    data_of,
-    data_version,
-    record,
-    task_names,
-    trained,
-)
+from tasklab.experiments.small_networks import Setting
 from tasklab.progress import track
 from tasklab.tasks.drawn import Images
 from tasklab.tuning import scratch
@@ -47,7 +38,7 @@ def _networks(
 ) -> Iterator[tuple[Setting, int]]:
     changes = {name: value for name, value in changes.items() if name not in ("alphas", "points")}
     for seed in lab.seeds:
-        yield chosen_setting(lab, network, seed, changes), n_tasks
+        yield small_networks.chosen_setting(lab, network, seed, changes), n_tasks
 
 
 def _emergence_networks(
@@ -150,7 +141,7 @@ def scratch_linearity(
         "segment",
         "the model at `alpha` between the two of `subset`",
         "accuracy %, loss nats",
-        COLUMNS,
+        small_networks.COLUMNS,
         figure="segments",
     ),
     sides={"segments": _segment_sides},
@@ -212,7 +203,7 @@ def _records(
     measure, count = {"ctl": _linear, "segment": _segments}[experiment], lab.scale.images
     rows = []
     for seed in lab.seeds:
-        chosen = chosen_setting(lab, network, seed, changes)
+        chosen = small_networks.chosen_setting(lab, network, seed, changes)
         config = {
             "experiment": f"{experiment} from scratch",
             "setting": dataclasses.asdict(chosen),
@@ -220,7 +211,7 @@ def _records(
             "alphas": list(alphas),
             "images": count,
             "algorithm": 2,
-            **data_version(network),
+            **small_networks.data_version(network),
         }
         config |= {"ctl": 2} if experiment == "ctl" else {}
         asked = lab, chosen, n_tasks, alphas, count
@@ -231,29 +222,29 @@ def _records(
 def _linear(
     lab: Lab, chosen: Setting, n_tasks: int, alphas: Sequence[float], count: int
 ) -> list[dict]:
-    network, (_, *models) = trained(lab, chosen, n_tasks)
-    names = task_names(chosen.network)[1 : n_tasks + 1]
+    network, (_, *models) = small_networks.trained(lab, chosen, n_tasks)
+    names = small_networks.task_names(chosen.network)[1 : n_tasks + 1]
     merges = [
         Merge(f"{i}+{j}|{alpha:g}", {i: alpha, j: 1 - alpha}, (i, j))
         for i, j in itertools.combinations(names, 2)
         for alpha in alphas
     ]
     data = {
-        name: data_of(chosen.network, index, "test").x[: max(4 * count, 16)]
+        name: small_networks.data_of(chosen.network, index, "test").x[: max(4 * count, 16)]
         for index, name in enumerate(names, 1)
     }
     table = cross_task.measure(network, dict(zip(names, models, strict=True)), merges, data)
     # The output of these networks is that of the classifier, and no layer of its own.
     if network.blocks[-1] == "classifier":
         table = table[table["block"].notna()]
-    return rows_of(record("ctl", chosen), table)
+    return rows_of(small_networks.record("ctl", chosen), table)
 
 
 def _segments(
     lab: Lab, chosen: Setting, n_tasks: int, alphas: Sequence[float], count: int
 ) -> list[dict]:
-    network, (_, *models) = trained(lab, chosen, n_tasks)
-    names = task_names(chosen.network)
+    network, (_, *models) = small_networks.trained(lab, chosen, n_tasks)
+    names = small_networks.task_names(chosen.network)
     rows = []
     for i, j in itertools.combinations(range(1, n_tasks + 1), 2):
         for alpha in alphas:
@@ -261,10 +252,11 @@ def _segments(
                 {"i": models[i - 1], "j": models[j - 1]}, {"i": alpha, "j": 1 - alpha}
             )
             for index in (i, j, 0):
-                data = data_of(chosen.network, index, "test")
+                data = small_networks.data_of(chosen.network, index, "test")
                 data = Images(*(part[: max(4 * count, 16)] for part in data))
-                classes = classes_of(chosen.network, index)
-                common = record("segment", chosen) | {"alpha": alpha, "n": len(data.y)}
+                classes = small_networks.classes_of(chosen.network, index)
+                common = small_networks.record("segment", chosen)
+                common |= {"alpha": alpha, "n": len(data.y)}
                 common |= {"subset": f"{names[i]}+{names[j]}", "task": names[index]}
                 for metric, measure in (("loss", scratch.loss), ("accuracy", scratch.accuracy)):
                     value = measure(network, params, data, classes)

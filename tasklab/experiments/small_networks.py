@@ -1,8 +1,4 @@
-"""Networks that are pre-trained and fine-tuned here, within seconds (CTL, appendix C.1.1).
-
-An MLP reads digits and then rotated digits; a ResNet-18 reads five classes of the generated world
-and then five others at a time.
-"""
+"""The networks of `scratch`: their settings, images and keys (CTL, appendix C.1.1)."""
 
 from __future__ import annotations
 
@@ -45,9 +41,9 @@ class Setting:
     wider: int = 1
 
 
-# The paper takes one epoch of MNIST, 938 steps; 1,300 digits make 525 steps of 25 epochs.
 # What tells such networks apart in records.
 COLUMNS = "pretraining, finetuning, lr, finetuning_lr, ratio, replaced, wider"
+# The paper takes one epoch of MNIST, 938 steps; 1,300 digits make 525 steps of 25 epochs.
 SETTINGS = {"mlp": Setting("mlp", 0.1, 25, 15), "resnet18": Setting("resnet18", 0.05, 10, 10)}
 _CHANGES = [field.name for field in dataclasses.fields(Setting) if field.name != "network"]
 SUITES = {"mlp": "rotated_digits", "resnet18": "class_splits"}

@@ -63,9 +63,6 @@ def rate_effects(table: pd.DataFrame) -> Figure:
 
     Args:
         table: What `records.over_rates` returns.
-
-    Raises:
-        NothingToDrawError: If nothing was recorded over rates.
     """
     same = require_rows(table[table["rule"] == matched.ONE_RATE], "nothing was recorded over rates")
     names = list(dict.fromkeys(same["claim"]))

@@ -18,11 +18,7 @@ from tasklab.records.schema import EXPERIMENTS
 
 
 def draw(df: pd.DataFrame, **options: Any) -> Figure:
-    """Draw the records that an experiment returned, with options of its figure.
-
-    Raises:
-        TasklabError: If these are no records, or no figure draws them alone.
-    """
+    """Draw the records that an experiment returned, with options of its figure."""
     if not isinstance(df, pd.DataFrame) or "experiment" not in df:
         raise TasklabError(
             "a plot is made of records of an experiment, an evaluation or a vector: "

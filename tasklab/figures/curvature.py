@@ -45,9 +45,6 @@ def gap_against_bound(
         df: What `analyses.curvature.pairs` returned; a column group colours the points.
         fits: What `curvature.explained_variance` returned.
         predictors: The panels.
-
-    Raises:
-        TasklabError: If there is no pair, or `fits` lack a predictor.
     """
     df, fits = require_rows(df), fits.set_index("predictor")
     absent = [name for name in predictors if name not in fits.index or name not in df]

@@ -96,9 +96,6 @@ def forest(verdicts: Iterable[Verdict], here: str = "", *, headlines: bool = Fal
         verdicts: On claims of one or several papers.
         here: The chapter that shows it; by default a page beside the folder of chapters.
         headlines: Only those that the protocol names, at a phone's width.
-
-    Raises:
-        NothingToDrawError: If none was tested.
     """
     rows = verdict_rows(verdicts, cells=False)
     chosen = rows["setting"] == "chosen"

@@ -123,9 +123,6 @@ def alignment_against_interference(df: pd.DataFrame, alpha: float | None = None)
 
     A dot is a task by a method. Titles have Spearman's rank correlation with its 95 % interval.
     Records: `interference`; `alpha` is needed where they have several coefficients.
-
-    Raises:
-        TasklabError: If there are several coefficients and none is chosen.
     """
     rows = require_rows(df if alpha is None else df[np.isclose(df["alpha"], alpha)])
     if alpha is None and rows.groupby("method")["alpha"].nunique().max() > 1:

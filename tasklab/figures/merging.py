@@ -16,20 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from tasklab.analyses.merging.registry import METHODS, SOLVED
-from tasklab.figures.marks import (
-    DASHED,
-    GIVEN,
-    ZERO,
-    Panels,
-    curves,
-    cut,
-    level,
-    names_above,
-    numbers_in,
-    points,
-    reaching,
-    scale,
-)
+from tasklab.figures import marks
 from tasklab.figures.rows import averaged, ends, methods_in, most_tasks, require_rows, select, where
 from tasklab.figures.schemes import ways
 from tasklab.figures.style import COLOURS, METHOD_LABEL, WIDTH, Looks, book_figure
@@ -107,10 +94,10 @@ def merge_accuracy(df: pd.DataFrame) -> Figure:
     for label, (dashes, rows) in levels.items():
         if len(rows):
             mean = float(rows["value"].mean())
-            lines.append(level(plot.first, mean, ls=dashes, label=label, **look))
+            lines.append(marks.level(plot.first, mean, ls=dashes, label=label, **look))
     for axes, _, metric in plot:
         values = where(means, metric=metric).groupby(["merge", "n_tasks"])["value"].mean()
-        cut(axes, reaching(values)[0])
+        marks.cut(axes, marks.reaching(values)[0])
     return plot.finish(lines, x="{} test accuracy (%)".format)
 
 
@@ -137,7 +124,7 @@ def merge_ranking(df: pd.DataFrame) -> Figure:
     order += ["pretrained"] if "pretrained" in reached else []
     means["reads"] = means["merge"].map(lambda name: _BOUND if name in bounds else _reads(name))
     looks = {name: look for name, look in _READS.items() if name in {*means["reads"]}}
-    plot = points(
+    plot = marks.points(
         means, "merge", height=1.2 + 0.24 * len(order), hue="reads", looks=looks, apart=False,
         order={name: (_BOUNDS | MERGE_LABEL)[name] for name in order},
     )  # fmt: skip
@@ -169,11 +156,11 @@ def merge_gains(df: pd.DataFrame) -> Figure:
     both = pd.concat(parts, ignore_index=True)
     order = parts[0].sort_values("value", ascending=False)["merge"]
     looks = {kind: look for kind, look in _SAMPLES.items() if kind in set(both["kind"])}
-    plot = points(
+    plot = marks.points(
         ends(both, "merge", "kind"), "merge", height=1.2 + 0.26 * len(order), hue="kind",
-        looks=looks, order={name: MERGE_LABEL[name] for name in order}, **GIVEN,
+        looks=looks, order={name: MERGE_LABEL[name] for name in order}, **marks.GIVEN,
     )  # fmt: skip
-    level(plot.first, 0, along="y", **ZERO)
+    marks.level(plot.first, 0, along="y", **marks.ZERO)
     return plot.finish(x="points of test accuracy above task arithmetic")
 
 
@@ -196,18 +183,18 @@ def merge_curves(df: pd.DataFrame, over: str | None = None) -> Figure:
     looks = {name: (MERGE_LABEL[name], *_LINES[name]) for name in named}
     panels: dict[str, Any] = {"col": "method", "col_order": methods_in(means)} if rates else {}
     shown = where(means, merge=named)
-    plot = curves(shown, over, hue="merge", looks=looks, height=3.8, **panels)
+    plot = marks.curves(shown, over, hue="merge", looks=looks, height=3.8, **panels)
     if rates:
         alone = averaged(alone, "method", "lr").sort_values("lr")
         for axes, _, method in plot:
-            axes.plot(*where(alone, method=method)[["lr", "value"]].to_numpy().T, **DASHED)
+            axes.plot(*where(alone, method=method)[["lr", "value"]].to_numpy().T, **marks.DASHED)
             axes.set_xscale("log", base=2)
             axes.set_xticks(ticks := sorted(means[over].unique()), [f"{one:g}" for one in ticks])
     else:
         own = alone[alone["method"] != "pretrained"]
-        level(plot.first, float(own["value"].mean()), **DASHED)
+        marks.level(plot.first, float(own["value"].mean()), **marks.DASHED)
         plot.first.set_xticks(sorted(means[over].unique()))
-    dashed = Line2D([], [], **DASHED, label="each task's own model")
+    dashed = Line2D([], [], **marks.DASHED, label="each task's own model")
     x = "learning rate (10⁻⁴)" if rates else "number of merged tasks"
     return plot.finish([dashed], title=METHOD_LABEL, x=x, y="test accuracy (%)")
 
@@ -220,12 +207,12 @@ def by_number(n_tasks: pd.Series) -> Looks:
 
 def by_merge(
     means: pd.DataFrame, col: str, order: Sequence[str] = (), *, looks: Looks, **more: Any
-) -> Panels:
+) -> marks.Panels:
     """Plot a line for each merge, in this or the book's order, a panel for each value of `col`."""
     named = {name: MERGE_LABEL[name] for name in order or merges_in(means)}
     height = 1.5 + len(named) * max(0.26, 0.1 * len(looks) * more.get("apart", True))
     more |= {"order": named, "facets": {"col": col}}
-    return points(means, "merge", height=height, looks=looks, **more)
+    return marks.points(means, "merge", height=height, looks=looks, **more)
 
 
 def merge_gains_table(df: pd.DataFrame) -> pd.DataFrame:
@@ -272,14 +259,14 @@ def merge_distance(df: pd.DataFrame) -> Figure:
     near = averaged(rows, "merge", "seed", "metric")
     means = pd.concat([near, gained[near.columns]], ignore_index=True)
     order = near.groupby("merge")["value"].mean().sort_values().index
-    plot = points(
+    plot = marks.points(
         means, "merge", order={name: MERGE_LABEL[name] for name in order},
         height=1.1 + 0.26 * len(order), hue="merge", facets={"col": "metric"},
         looks={name: _SORT[name] for name in order},
     )  # fmt: skip
     left, right = plot.grid.axes.flat
     left.set_xlim(0, 1.05 * float(near["value"].max()))
-    level(right, 0, along="y", **ZERO)
+    marks.level(right, 0, along="y", **marks.ZERO)
     sorts = {look[0]: look for name, look in _SORT.items() if name in order}
     x = {"objective": "E(τ) / E(0) in the tangent model",
          "gap": "points above the\nbest merge on the span"}  # fmt: skip
@@ -309,7 +296,7 @@ def merge_ways(df: pd.DataFrame) -> Figure:
     gains = require_rows(table.sub(table[BASE], axis=0).drop(columns=BASE).T)
     titles = [f"{name}\n{reached:.1f} %" for name, reached in table[BASE].items()]
     figure, axes = plt.subplots(figsize=(WIDTH, 1.9 + 0.27 * len(gains)))
-    numbers_in(axes, gains, max(float(gains.abs().max().max()), 0.1), "+z.1f", xticklabels=titles,
-               yticklabels=gains.index.map(MERGE_LABEL))  # fmt: skip
-    names_above(axes)
-    return scale(figure, [axes], "points above task arithmetic")
+    names = {"xticklabels": titles, "yticklabels": gains.index.map(MERGE_LABEL)}
+    marks.numbers_in(axes, gains, max(float(gains.abs().max().max()), 0.1), "+z.1f", **names)
+    marks.names_above(axes)
+    return marks.scale(figure, [axes], "points above task arithmetic")

@@ -60,13 +60,13 @@ def pretraining_table(verdicts: Iterable[Verdict]) -> pd.DataFrame:
 
     One row per claim; claims with one pre-training are left out.
     """
-    ends, rows = ("effect", "low", "high"), []
+    rows = []
     for one in verdicts:
         if one.n_pretrainings > 1:
             name = f"{one.claim.short}: {one.claim.cell}".removesuffix(": ")
-            others = dict(zip([f"others: {e}" for e in ends], one.pretrainings, strict=True))
-            mine = dict(zip(ends, one.interval, strict=True))
-            rows.append({"claim": name, **mine, **others, "pre-trainings": one.n_pretrainings})
+            others = {f"others: {end}": x for end, x in one.pretrainings._asdict().items()}
+            row = {"claim": name, **one.interval._asdict(), **others}
+            rows.append({**row, "pre-trainings": one.n_pretrainings})
     return pd.DataFrame(rows)
 
 

@@ -42,9 +42,6 @@ def replication(rows: pd.DataFrame) -> Figure:
 
     Args:
         rows: Of `records.replication`.
-
-    Raises:
-        NothingToDrawError: If no statement was tested in both.
     """
     require_rows(rows, "no statement was tested in both worlds")
     again = rows["id"].duplicated()  # its other settings stand below a statement

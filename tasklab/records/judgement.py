@@ -305,10 +305,9 @@ def gains(
             found = verdict(claim, part, model=model)
             if not found.n_seeds:
                 continue
-            own = dict(zip(("effect", "low", "high"), found.interval, strict=True))
-            others = zip(("effect", "low", "high"), found.pretrainings, strict=True)
-            row = {"n_tasks": int(n), "merge": name, **own, "seeds": found.n_seeds}
-            row |= {f"others_{end}": value for end, value in others}
+            row = {"n_tasks": int(n), "merge": name, **found.interval._asdict()}
+            row |= {"seeds": found.n_seeds}
+            row |= {f"others_{end}": x for end, x in found.pretrainings._asdict().items()}
             rows.append({**row, "pretrainings": found.n_pretrainings})
     return pd.DataFrame(rows)
 

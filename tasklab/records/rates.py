@@ -34,12 +34,11 @@ def over_rates(verdicts: Iterable[Verdict]) -> pd.DataFrame:
         alone, two = one.on_these_tasks or one, (claim.left, claim.right)
         first, second = two if claim.relation == ">" else two[::-1]
         rows.append(
-            {"entry": claim.entry, "claim": name, "metric": claim.metric,
-             "sides": f"{first} − {second}",
-             "unit": claim.unit, "rule": claim.setting, "lr": claim.rate,
-             "effect": one.interval.effect, "low": one.interval.low, "high": one.interval.high,
-             "outcome": one.outcome, "here_low": alone.interval.low,
-             "here_high": alone.interval.high, "here": alone.outcome, "seeds": one.n_seeds}
+            {"entry": claim.entry, "claim": name, "metric": claim.metric, "unit": claim.unit,
+             "sides": f"{first} − {second}", "rule": claim.setting, "lr": claim.rate,
+             **one.interval._asdict(), "outcome": one.outcome, "here": alone.outcome,
+             "here_low": alone.interval.low, "here_high": alone.interval.high,
+             "seeds": one.n_seeds}
         )  # fmt: skip
     return pd.DataFrame(rows, columns=COLUMNS).sort_values(
         ["claim", "lr"], kind="stable", na_position="first", ignore_index=True

@@ -22,7 +22,7 @@ from typing import Any
 
 import pandas as pd
 
-from tasklab.records.intervals import LEVEL, holm
+from tasklab.records.intervals import LEVEL, Interval, holm
 from tasklab.records.judgement import DECIDED, NOTHING, OUTCOMES, Verdict
 
 COLUMNS = (
@@ -36,7 +36,6 @@ FAMILIES = ("headlines", "all")  # of statements that share 5 % by Holm's correc
 
 PLAIN = {"holds": "confirmed", "does not hold": "not confirmed", "undecided": "open"}
 PLAIN |= {"outside the band": "beyond tolerance"}
-_ENDS = ("effect", "low", "high")
 _OF_CELL = (  # columns that are attributes of the weakest cell's verdict
     "n_seeds", "n_pretrainings", "tasks_as_claimed", "n_tasks", "counted", "mixed", "strength",
     "value", "bound", "too_few",
@@ -285,7 +284,7 @@ def seen(row: Mapping[str, Any], side: str) -> dict[str, Any]:
 
     That is `here`, of the tasks that were tried alone, or `others`, of several pre-trainings.
     """
-    return {**row, **{name: row[f"{side}_{name}"] for name in _ENDS}}
+    return {**row, **{name: row[f"{side}_{name}"] for name in Interval._fields}}
 
 
 def both_scopes(verdicts: Iterable[Verdict]) -> str:
@@ -351,17 +350,18 @@ def _kept(judged: Sequence[Entry]) -> str:
 
 def _here(cell: Verdict | None, outcome: str) -> dict[str, object]:
     interval = cell.interval if cell else NOTHING
-    named = {f"here_{name}": value for name, value in zip(_ENDS, interval, strict=True)}
-    return {"here": outcome, "here_cell": "", **named}
+    return {"here": outcome, "here_cell": "", **_named("here", interval)}
 
 
 def _numbers(cell: Verdict, outcome: str) -> dict[str, object]:
-    effect, low, high = cell.interval
-    others = {f"others_{name}": x for name, x in zip(_ENDS, cell.pretrainings, strict=True)}
-    return others | {name: getattr(cell, name) for name in _OF_CELL} | {
-        "others": cell.over_pretrainings, "outcome": outcome, "effect": effect, "low": low,
-        "high": high, "unit": cell.claim.unit, "robust": cell.robustly, "band": cell.claim.band,
-    }  # fmt: skip
+    own = {name: getattr(cell, name) for name in _OF_CELL} | cell.interval._asdict()
+    own |= {"others": cell.over_pretrainings, **_named("others", cell.pretrainings)}
+    more = {"unit": cell.claim.unit, "robust": cell.robustly, "band": cell.claim.band}
+    return {**own, "outcome": outcome, **more}
+
+
+def _named(side: str, interval: Interval) -> dict[str, float]:
+    return {f"{side}_{name}": value for name, value in interval._asdict().items()}
 
 
 def anchor(heading: str) -> str:

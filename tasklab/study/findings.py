@@ -69,11 +69,7 @@ def findings(verdicts: Iterable[Verdict], model: str = "mini") -> tuple[Finding,
 
 
 def found(chapter: str, verdicts: Iterable[Verdict], model: str = "mini") -> str:
-    """Return a chapter's findings and how many of its statements are decided, as Markdown.
-
-    Raises:
-        TasklabError: If there is no such chapter.
-    """
+    """Return a chapter's findings and how many of its statements are decided, as Markdown."""
     choose("chapter", chapter, CHAPTERS)
     verdicts = list(verdicts)
     judged = [entry for entry in entries(verdicts) if entry.outcome != "not tested"]

@@ -35,9 +35,6 @@ def judged(chapter: str, *, model: str = "mini", store: Store | None = None) -> 
     claim were measured on one make of processor in other parts, it is judged on these records. As
     that takes seconds, verdicts are kept in the store, until the code that judges, a claim or a
     record changes.
-
-    Raises:
-        TasklabError: If there is no such chapter.
     """
     chapter_of(chapter)
     kept = store or Store()

@@ -42,7 +42,7 @@ def share(
         TasklabError: If a process was ended from outside; or what the function raises.
     """
     context, before = multiprocessing.get_context("spawn"), set(multiprocessing.active_children())
-    pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=_end_with_parent)
+    pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=_start)
     try:
         waiting = [pool.submit(function, *task) for task in tasks]
         for task in reversed(tasks) if helped else ():  # the last begins last
@@ -62,10 +62,13 @@ def share(
     pool.shutdown(cancel_futures=True)  # what helped finds the rest in the store
 
 
-def _end_with_parent() -> None:
-    """Let this process end as soon as the one that started it is gone, however it went."""
+def _start() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to answer
+    end_with_parent()
 
+
+def end_with_parent() -> None:
+    """Let this process end as soon as the one that asked for it is gone, however it went."""
     parent = multiprocessing.parent_process()
     assert parent is not None  # this is a worker
 

@@ -75,16 +75,3 @@ def test_a_rate_that_diverged_on_one_task_is_not_chosen():
     table = pd.DataFrame([*rows, lost])
     assert experiments.chosen_rate(table, "nonlinear") == 1e-4
     refuses("no learning rate of 'linearized'", experiments.chosen_rate, table, "linearized")
-
-
-@pytest.mark.parametrize(
-    ("call", "expected"),
-    [
-        (lambda lab: experiments.budgets(lab, ["nonlinear"], rates=()), "rates is empty"),
-        (lambda lab: experiments.budgets(lab, ["nonlinear"], rates=(0.0,)), "rates must be"),
-        (lambda lab: experiments.budgets(lab, ["nonlinear"], lengths=(0,)), "lengths must be"),
-        (lambda lab: experiments.rate_search(lab, ["posthoc"]), "trains no vector"),
-    ],
-)
-def test_what_cannot_be_is_one_sentence(lab, call, expected):
-    refuses(expected, call, lab)

@@ -118,25 +118,3 @@ def test_conditions_are_found_again_in_a_table_of_all(lab):
         found = experiments.varied(table, what)
         assert sorted(found["value"]) == pytest.approx(sorted(rows["value"]))
     refuses("pretraining samples", experiments.varied, table, "pretraining sample")
-
-
-def test_pictures_are_reproducible_and_digits_learnt():
-    # Half the digits are enough to tell learning from not, and take a second.
-    network = scratch.mlp()
-
-    def few(angle):
-        return Images(*(part[:650] for part in small.rotated_digits(angle, "train")))
-
-    upright = scratch.train(network, network.params, few(0.0), epochs=60, lr=0.1)
-    assert scratch.accuracy(network, upright, small.rotated_digits(0.0, "test")) > 80
-    turned = small.rotated_digits(90.0, "test")
-    assert scratch.accuracy(network, upright, turned) < 40
-    theta = scratch.train(network, upright, few(90.0), epochs=20, lr=0.1)
-    assert scratch.accuracy(network, theta, turned) > 80
-    first = small.class_split(0, "test")
-    small.class_split.cache_clear()
-    small._drawn.cache_clear()
-    again = small.class_split(0, "test")
-    assert torch.equal(first.x, again.x) and torch.equal(first.y, again.y)
-    both = torch.cat([first.x, small.class_split(0, "train").x]).flatten(1)
-    assert len(torch.unique(both, dim=0)) == len(both)

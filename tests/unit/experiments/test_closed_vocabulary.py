@@ -118,29 +118,6 @@ def test_impossible_probes(change, message):
 
 
 # --- probes ---------------------------------------------------------------------------------------
-def test_adamw_is_that_of_torch_in_the_same_order():
-    torch.manual_seed(0)
-    x, y = torch.randn(50, 3).double(), torch.arange(50) % 4
-    how = {"lr": 0.1, "weight_decay": 0.3}
-    found = probes.adamw(x, y, classes=4, steps=20, batch_size=16, **how)
-    generator = torch.Generator().manual_seed(0)
-    start = torch.empty(4, 4).uniform_(-(3**-0.5), 3**-0.5, generator=generator).double()
-    layer = nn.Linear(3, 4, dtype=torch.float64)
-    layer.weight.data, layer.bias.data = start[:, :3].clone(), start[:, 3].clone()
-    optimiser = torch.optim.AdamW(layer.parameters(), **how)
-    order = torch.cat([torch.randperm(50, generator=generator)[:48] for _ in range(7)])
-    for step in range(20):
-        index = order[16 * step :][:16]
-        warm = (step + 1) / 2 if step < 2 else 0.5 * (1 + math.cos(math.pi * (step - 2) / 18))
-        optimiser.param_groups[0]["lr"] = 0.1 * warm
-        optimiser.zero_grad()
-        F.cross_entropy(layer(x[index]), y[index]).backward()
-        optimiser.step()
-    torch.testing.assert_close(found.weight, layer.weight.data, rtol=1e-9, atol=1e-11)
-    torch.testing.assert_close(found.bias, layer.bias.data, rtol=1e-9, atol=1e-11)
-    assert not found.normalise
-
-
 def test_both_solvers_from_the_store(clip, store, few_images, monkeypatch):
     suite = suites.suite()
     x = clip.encoder.preprocess(few_images.x)
