@@ -65,8 +65,6 @@ class ByHand(Advised):  # `self` is a `Lab`, which is made of this
         Args:
             task: Name of a task; or a file, a folder, or the name of an imported vector, as
                 `tasklab merge` takes it.
-            method: How to fine-tune.
-            seed: Of fine-tuning; by default the lab's first.
         """
         if not isinstance(task, str | Path):
             raise TasklabError("a vector is of one task: lab.vectors(tasks=[...]) has several.")

@@ -142,7 +142,6 @@ def cross_task(
 
     Args:
         alphas: Places on the segment theta_alpha = alpha theta_i + (1 - alpha) theta_j.
-        pairs: Of tasks; by default all.
     """
     every = itertools.combinations(several(lab.suite), 2)
     chosen = checked_pairs(lab, every if pairs is None else pairs)

@@ -17,7 +17,7 @@ def draws_records(name):
     return needed == ["df"]
 
 
-@pytest.mark.parametrize("name", filter(draws_records, figures.__all__))
+@pytest.mark.parametrize("name", [*filter(draws_records, figures.__all__)])
 def test_no_records_are_awaited_or_an_error(name):
     figure, empty = getattr(figures, name), nothing()
     assert figure(empty) is None
