@@ -6,6 +6,7 @@ import pandas as pd
 import pytest
 
 from tasklab import experiments
+from tasklab.experiments.budgets import below
 from tasklab.experiments.parameters import Parameters
 from tasklab.records.table import tidy
 from tests.helpers import refuses
@@ -75,3 +76,25 @@ def test_a_rate_that_diverged_on_one_task_is_not_chosen():
     table = pd.DataFrame([*rows, lost])
     assert experiments.chosen_rate(table, "nonlinear") == 1e-4
     refuses("no learning rate of 'linearized'", experiments.chosen_rate, table, "linearized")
+
+
+def test_rates_have_accuracies_alone_and_of_merges_of_fewer_tasks(lab):
+    usual = lab.run("Signs", "nonlinear", 0)
+    found = list(below(lab, "nonlinear", (usual.lr / 4, usual.lr * 2, usual.lr)))
+    assert found == [(usual.lr / 4, usual.steps), (usual.lr, usual.steps)]
+    usual = lab.run("Signs", "nonlinear", 0).lr
+    table = experiments.merging_rates(
+        lab, ["nonlinear"], ["arithmetic", "ties"], rates=(usual / 2,)
+    )
+    assert set(table["lr"]) == {usual / 2, usual} and set(table["experiment"]) == {"merging_rates"}
+    counts = table.groupby(["lr", "metric"]).size().unstack()
+    assert (counts["single"] == 2).all() and (counts["absolute"] == 4).all()
+    assert set(table["merge"].dropna()) == {"arithmetic", "ties"}
+    refuses("did you mean 'ties'", experiments.merging_rates, lab, ["nonlinear"], ["tie"], rates=())
+    four = lab.sibling(tasks=("Signs", "Textures", "Vehicles", "Scenes"))
+    table = experiments.merging_rates(
+        four, ["nonlinear"], ["average"], rates=(1.0,), n_tasks=(2, 4)
+    )
+    merged = table[table["metric"] == "absolute"]
+    assert merged.groupby("n_tasks").size().to_dict() == {2: 4, 4: 4}
+    assert merged.groupby("n_tasks")["subset"].nunique().to_dict() == {2: 2, 4: 1}

@@ -1,4 +1,4 @@
-"""Cross-task linearity of the labs' vectors, stitched models, averages, at the smallest setting."""
+"""Cross-task linearity of the labs' vectors, stitched models, averages, pairs, at few images."""
 
 import itertools
 import sys
@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 import torch
 
-from tasklab import experiments
+from tasklab import TaskVector, experiments
 from tasklab.analyses import cross_task
 from tasklab.experiments import runner
 from tasklab.experiments.parameters import Parameters
@@ -136,3 +136,38 @@ def test_many_images_are_stitched_in_parts(lab, monkeypatch):
     parts = experiments.stitched_negation(lab, ["nonlinear"], n_tasks=1, coefficients=(0.0, 1.0))
     assert set(whole["n"]) == {2 * lab.scale.images}
     pd.testing.assert_frame_equal(whole, parts)
+
+
+def test_pair_errors_by_hand(lab):
+    table = experiments.pair_errors(lab, ["nonlinear"], coefficients=(1.0,))
+    assert len(table) == 2 * len(list(itertools.combinations(TASKS, 2)))
+    pair, encoder = TASKS[:2], lab.clip.encoder
+    vectors = lab.vectors("nonlinear", 0, pair)
+    total, changed, lost = TaskVector.sum(vectors.values()), [], []
+    for task in pair:
+        count = 4 * lab.scale.images
+        x, y = (part[:count] for part in lab.evaluator.images(task, "test"))
+        head, x = lab.evaluator.head(task), encoder.preprocess(x)
+        alone, both = (
+            head(encoder(v.apply(encoder.params), x)).argmax(-1) for v in (vectors[task], total)
+        )
+        changed.append((alone != both).float().mean().item())
+        lost.append(((alone == y).float().mean() - (both == y).float().mean()).item())
+    rows = table[table["task"] == "+".join(pair)].set_index("metric")["value"]
+    assert rows["xi_pair"] == pytest.approx(50 * sum(changed))
+    assert rows["lost"] == pytest.approx(50 * sum(lost), abs=1e-5)
+
+
+def test_foretold_joins_pairs_at_one_coefficient(lab):
+    linearity = experiments.cross_task(lab, ["nonlinear"], alphas=(0.25, 0.5))
+    errors = experiments.pair_errors(lab, ["nonlinear"], coefficients=(0.5, 1.0))
+    found = experiments.foretold(linearity, errors)
+    assert len(found) == 3
+    row = found[(found["one"] == "Textures") & (found["other"] == "Signs")].iloc[0]
+    at = (linearity["alpha"] == 0.5) & linearity["block"].isna()
+    at &= (linearity["metric"] == "distance") & (linearity["task"] == "Textures+Signs")
+    assert row["distance"] == pytest.approx(linearity[at]["value"].item())
+    at = (errors["alpha"] == 0.5) & (errors["metric"] == "xi_pair")
+    expected = errors[at & (errors["task"] == "Textures+Signs")]["value"].item()
+    assert row["xi_pair"] == pytest.approx(expected)
+    assert isinstance(found, pd.DataFrame) and set(found["group"]) == {"nonlinear"}
