@@ -3,15 +3,13 @@
 import dataclasses
 import gc
 import weakref
-import zlib
 
 import pytest
 import torch
 from torch._dynamo.utils import counters
 
-from tasklab.mini import clip as mini
 from tasklab.models import loading
-from tasklab.models.loading import Clip, Encoder
+from tasklab.models.loading import Encoder
 from tasklab.storage.store import Store
 from tasklab.tasks import drawn
 from tasklab.tuning import compiled, dual, finetune, memory, steps
@@ -35,23 +33,9 @@ def _few(monkeypatch):
     monkeypatch.setattr(steps, "_compiled", set())
 
 
-def text(prompts):
-    seeds = [zlib.crc32(prompt.encode()) for prompt in prompts]
-    rows = [torch.randn(128, generator=torch.Generator().manual_seed(seed)) for seed in seeds]
-    return torch.stack(rows)
-
-
 @pytest.fixture
 def clip():
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        model = mini.build("mini_xs")
-    encoder = Encoder.of(
-        model.visual, name="mini_xs", image_size=32, blocks=tuple(
-            f"transformer.resblocks.{number}" for number in range(3)
-        ),
-    )  # fmt: skip
-    return Clip(encoder=encoder, text=text)
+    return loading.load("mini_xs")
 
 
 @pytest.fixture
