@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from tasklab import book, progress
 from tasklab.book.captions import KEY
 from tasklab.book.sources import checksum, fingerprint, measured, read
-from tasklab.errors import TasklabError
+from tasklab.errors import TasklabError, first_line
 from tasklab.experiments.parameters import Parameters
 from tasklab.records.statements import SITE
 from tasklab.records.table import provenance
@@ -84,6 +84,7 @@ def execute(
 
     Raises:
         TasklabError: A cell failed; names the chapter, the cell and the error, and where to look.
+            Or the kernel ended.
     """
     import papermill
     from papermill.exceptions import PapermillExecutionError
@@ -111,6 +112,11 @@ def execute(
         raise TasklabError(
             f"{source.name} stopped in code cell {error.exec_count} with {error.ename}: "
             f"{error.evalue} (the executed copy with the traceback: {target})"
+        ) from error
+    except RuntimeError as error:  # of nbclient: a kernel that was killed
+        raise TasklabError(
+            f"{source.name} stopped because its kernel ended ({first_line(error)}): was there "
+            "enough memory? The same command begins it anew."
         ) from error
     finally:
         for name, value in before.items():

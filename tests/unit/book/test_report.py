@@ -1,11 +1,16 @@
 """Several chapters at once: which begin first, how many, and what they make together."""
 
+import io
+
+import nbclient.exceptions
 import nbformat
+import papermill
 import pytest
 
 from tasklab import machine
 from tasklab.book import execution, report, sources
 from tasklab.experiments.parameters import Parameters
+from tests.helpers import refuses
 
 
 def test_the_longest_begins_first(tmp_path):
@@ -23,6 +28,16 @@ def test_a_changed_caption_asks_for_another_execution(tmp_path):
         return execution.asked(tmp_path / "a.ipynb", {})["captions"]
 
     assert asked("One.") == [{"caption": "One."}] != asked("Two.")
+
+
+def test_a_kernel_that_is_killed_is_one_sentence(tmp_path, monkeypatch):
+    def killed(*_, **more):
+        raise nbclient.exceptions.DeadKernelError("Kernel died")
+
+    monkeypatch.setattr(papermill, "execute_notebook", killed)
+    nbformat.write(nbformat.v4.new_notebook(), source := tmp_path / "a.ipynb")
+    asked = {"parameters": {}, "log": io.StringIO()}
+    refuses(r"^a\.ipynb .* \(Kernel died\)", execution.execute, source, tmp_path / "b", **asked)
 
 
 def test_pages_with_code_are_executed_with_the_chapters(tmp_path):
