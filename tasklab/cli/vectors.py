@@ -48,10 +48,6 @@ def check_words(doing: str, words: Sequence[str], given: Given, base: str | None
     """Raise if a vector or the base is not there, or memory too small; print the first line.
 
     Nothing is read for this, and torch is not imported.
-
-    Args:
-        doing: What the command does with the vectors, for the line.
-        words: As for `sources_of`.
     """
     store, model = Store(given.get("store_root")), given.get("model")
     sizes: list[int] = []
@@ -114,12 +110,7 @@ def row_of(one: Source, **more: Any) -> dict[str, Any]:
 
 
 def own_tasks(data: Sequence[str], templates: Sequence[str] = ()) -> dict[str, Task]:
-    """Return tasks of one's own by name, from words such as Cars=images/cars.
-
-    Args:
-        data: The words, each a task's name and its folder of images.
-        templates: Their prompts; none for the usual ones.
-    """
+    """Return tasks of one's own by name, from words such as Cars=images/cars."""
     folders: dict[str, Path] = {}
     for word in data:
         task, equals, folder = word.partition("=")
@@ -139,12 +130,7 @@ def own_tasks(data: Sequence[str], templates: Sequence[str] = ()) -> dict[str, T
 def check_tasks(
     vectors: Mapping[str, str], own: Mapping[str, Task], given: Given, instead: str = ""
 ) -> None:
-    """Raise unless there are images of the tasks.
-
-    Args:
-        vectors: Task -> the name of its vector, for the message.
-        instead: What else can be done, for the message.
-    """
+    """Raise unless there are images of each vector's task; `instead` is what else can be done."""
     parameters = checked(given)
     there = tuple(own) or suite_of(parameters).names
     for task, name in vectors.items():
@@ -183,14 +169,8 @@ def lab_of(
 ) -> Lab:
     """Return a model with the images of some tasks, and heads that classify them.
 
-    Heads are zero-shot, made of class names; where the model has no text tower, linear probes.
-
-    Args:
-        given: Notebook parameters.
-        tasks: Names; `None` for all.
-        own: Tasks in place of the suite's, by name; empty for the suite's.
-        base: The checkpoint whose weights are the model's.
-        sources: Task vectors, whose model it is, and which must start from its weights.
+    Heads are zero-shot, made of class names; where the model has no text tower, linear probes. The
+    `own` tasks are in place of the suite's. The `sources` must start from the model's weights.
     """
     if sources:
         given = {**given, "model": sources[0].model, "init": sources[0].init}
@@ -228,14 +208,9 @@ def sources_of(
     *,
     heads: bool = False,
 ) -> list[Source]:
-    """Return the task vectors that some words name.
+    """Return the task vectors that some words name; `room` is that of `merged.find`.
 
-    Args:
-        words: Files, folders, names of imported vectors, or TASK@METHOD, each perhaps after TASK=.
-        given: Notebook parameters, those that are given.
-        base: The checkpoint that published ones start from.
-        room: As for `merged.find`.
-        heads: Whether images will be classified, by zero-shot heads unless others are asked for.
+    With `heads`, images will be classified, by zero-shot heads unless others are asked for.
     """
     tasks, names = [*zip(*map(named, words), strict=True)] or ((), ())
     model, held = given.get("model"), None  # or every vector reads the base again
@@ -257,9 +232,7 @@ def sources_of(
         return exchange.merged.find(name, store, given.get("model"), room=room, **about)
 
     if model and names:
-        exchange.reading.shapes(
-            model
-        )  # imports open_clip or timm, which is no part of the estimate
+        exchange.reading.shapes(model)  # imports open_clip or timm: no part of the estimate
     with bar(len(names), "reading", unit="vector", soon=LATER) as shown:
         for task, name in zip(tasks, names, strict=True):
             began = time.perf_counter()

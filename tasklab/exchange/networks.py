@@ -61,15 +61,9 @@ def facts_of_settings(settings: Path | None) -> dict[str, Any]:
 
 
 def check_images(settings: Path | None, mean: Sequence[float], std: Sequence[float]) -> list[str]:
-    """Compare the normalisation of images that files beside a checkpoint name with a model's.
+    """Compare the normalisation of images that a checkpoint's settings tell with a model's.
 
-    Args:
-        settings: The checkpoint's `config.json` or `open_clip_config.json`.
-        mean: Of each colour, as the model subtracts it.
-        std: Of each colour, as the model divides by it.
-
-    Returns:
-        A note if they differ, or if images were not normalised.
+    The note, if any, says that they differ, or that images were not normalised.
     """
     for file in () if settings is None else (settings.with_name(_IMAGES), settings):
         try:

@@ -24,14 +24,9 @@ _MOST = 2  # artifacts on their way at once: each holds its tensors in memory
 
 
 class Writing:
-    """An artifact on its way to the disk.
+    """An artifact on its way to the disk; `tensors` are `None` when the file is there.
 
-    Args:
-        write: Writes them and returns the file's checksum.
-        done: Called when that is over.
-
-    Attributes:
-        tensors: Likewise; `None` when the file is there.
+    `write` returns the file's checksum, and `done` is called when that is over.
     """
 
     def __init__(

@@ -114,23 +114,12 @@ def test_a_probe_of_the_pixels_changes_neither_the_tower_nor_the_random_numbers(
     assert first["mean of 8"] == pytest.approx(sum(tasks) / 8, abs=0.01)
 
 
-NAMES = [task["name"] for task in world.TEXT_TASKS]
-
-
-CLASSES = {task["name"]: task["classes"] for task in world.TEXT_TASKS}
-
-
-def test_the_text_models_card_describes_the_shipped_weights():
-    card, path = shipped.card(t5.NAME), shipped.weights_path(t5.NAME)
-    assert card["sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()
-    assert path.stat().st_size < 3e6
-    model = t5.build_t5()
-    model.load_state_dict(load_file(path))
-    assert card["parameters"] == sum(p.numel() for p in model.parameters())
+def test_the_text_model_reaches_its_levels():
+    card, model = shipped.card(t5.NAME), t5.build_t5()
+    model.load_state_dict(load_file(shipped.weights_path(t5.NAME)))
     assert world.TEXT_VERSION in card["data"]
-    assert json.dumps(card)
     told = card["zero-shot accuracy, 500 validation texts a task (%)"]
     mean = pretrain_t5.zero_shot_accuracy(model.eval(), n=200)["mean of 6"]
     assert abs(mean - told["mean of 6"]) < 4
-    chance = sum(100 / len(CLASSES[name]) for name in NAMES[:-1]) / 6
+    chance = sum(100 / len(task["classes"]) for task in world.TEXT_TASKS[:-1]) / 6
     assert told["mean of 6"] > chance + 5
