@@ -84,7 +84,7 @@ CHAPTER = Chapter(
             Work(("nonlinear", "linearized"), TABLES, RANDOM),
             *(Work(maps, ONE_PAIR, {"model": m}, metrics=XI) for m, (_, maps) in _FAMILY.items()),
             Work(("nonlinear",), ONE_PAIR, RANDOM, metrics=XI),
-            Work(("nonlinear",), ONE_PAIR, {"model": "mini"}, metrics=XI),  # on the others' machines
+            Work(("nonlinear",), ONE_PAIR, {"model": "mini"}, metrics=XI),  # on their machines
         ),
         "maps": (_MAPS,),
         "text": (
