@@ -56,6 +56,7 @@ def linearity(
 ) -> tuple[Float[Tensor, " N"], Float[Tensor, " N"]]:
     """Return 1 - cos(u, v) and |u| cos(u, v) / |v| of each image, u = `merged` and v = `mean`.
 
+    >>> import torch
     >>> linearity(torch.tensor([[3.0, 4.0]]), torch.tensor([[5.0, 0.0]]))
     (tensor([0.4000], dtype=torch.float64), tensor([0.6000], dtype=torch.float64))
     """
