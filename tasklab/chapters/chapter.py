@@ -12,7 +12,7 @@ from tasklab.records.schema import LEADING_MERGES
 from tasklab.tuning.methods import EDITS
 
 Names = Mapping[str, Mapping[str, Any]]  # of experiments, each with its options
-HEADLINE = 5  # seeds of the tables of addition and negation; three for all else
+HEADLINE = 5  # seeds of what a headline compares; three of all else
 LEADING = ("arithmetic", *LEADING_MERGES)  # one of each sort, where there is no time for all
 TRAINED = ("nonlinear", "linearized", "attention")
 PENALISED = ("tau_jp", "tak", "ortho_reg", "off_diagonal")

@@ -4,6 +4,7 @@ from typing import Literal
 
 from tasklab.chapters.chapter import (
     ALL_PAIRS,
+    HEADLINE,
     ICONS,
     ONE_PAIR,
     PROBED,
@@ -21,6 +22,7 @@ from tasklab.tuning.methods import JOINT
 _SORTS = tuple(PROBED[role] for role in SORTS)
 _DRAWINGS = {**ICONS, "head": "probe"}
 _UNTRAINED = {**PROBED["sup_few"], **RANDOM}
+_TABLE = (*PROBED.values(), _UNTRAINED)
 _OPEN = {"model": FAMILIES[0]["medium"]}
 _SHARES = ("single", "absolute", "normalised", "lambda")  # without the seconds they took
 _SUMS: Names = {"closed_addition": {}}
@@ -65,9 +67,8 @@ CHAPTER = Chapter(
     ),
     parts={
         "editing": (
-            *(Work((), {"probing": {}}, model) for model in (*PROBED.values(), _UNTRAINED)),
-            *(Work(("nonlinear",), _SUMS, model, metrics=_SHARES) for model in PROBED.values()),
-            Work(("nonlinear",), _SUMS, _UNTRAINED, metrics=_SHARES),
+            *(Work((), {"probing": {}}, m, seeds=HEADLINE) for m in _TABLE),
+            *(Work(("nonlinear",), _SUMS, m, seeds=HEADLINE, metrics=_SHARES) for m in _TABLE),
         ),
         "together": tuple(Work((JOINT,), _SUMS, m, metrics=_SHARES) for m in PROBED.values()),
         "rates": tuple(

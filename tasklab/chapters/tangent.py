@@ -75,8 +75,8 @@ CHAPTER = Chapter(
         ),
         "lengths": (Work(METHODS, {"budgets": {"rates": None}}),),
         "pretraining": tuple(
-            Work((*TRAINED, "posthoc"), _HEADLINES, {"model": model})
-            for model in ("mini_3", "mini_10", "mini_30", "mini")
+            Work((*TRAINED, "posthoc"), _HEADLINES, {"model": model}, seeds=n)
+            for model, n in (("mini_3", 3), ("mini_10", 3), ("mini_30", 3), ("mini", HEADLINE))
         ),
         "replicas": tuple(Work((*TRAINED, "posthoc"), _HEADLINES, model) for model in REPLICAS),
         "family": (
