@@ -19,7 +19,10 @@ _EDITING = (
     Work((), {"averaging": {}}, seeds=HEADLINE),
 )
 _METHODS = Work(
-    TRAINED, _PAIRS, metrics=("distance", "base", "coef", "endpoint", "xi_pair", "lost")
+    TRAINED,
+    _PAIRS,
+    seeds=HEADLINE,
+    metrics=("distance", "base", "coef", "endpoint", "xi_pair", "lost"),
 )
 _STITCHING = Work(
     ("nonlinear",), {"stitched_addition": {"n_pairs": 10}, "stitched_negation": {"n_tasks": 8}}
