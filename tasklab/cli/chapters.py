@@ -69,7 +69,8 @@ def record(
     parameters = Parameters(**{"preset": "full", **given})
     parts = [(n, one) for n in names for one in chapters.chapter(n).parts if every or one == part]
     if every or dry_run:
-        work = study.outlook.outlook(parameters, parts)
+        there = (file or study.results.path_of(chapter, part)) if add else None
+        work = study.outlook.outlook(parameters, parts, to=there)
         print(study.outlook.describe(work, number), flush=True)
     for name, one in () if dry_run else parts:
         made = study.recording.study(name, parameters, part=one, out=file, jobs=number, add=add)

@@ -1,6 +1,7 @@
 from . import outlook as outlook
 from . import predictions as predictions
 from . import recording as recording
+from . import results as results
 from .answers import advice_table as advice_table
 from .answers import answers as answers
 from .findings import Finding as Finding

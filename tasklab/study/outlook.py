@@ -6,32 +6,38 @@ Measuring comes on top.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import cast
+from pathlib import Path
 
 import pandas as pd
 
-from tasklab.chapters import chapter as chapter_of
 from tasklab.experiments import estimate
 from tasklab.experiments.lab import Lab
 from tasklab.experiments.outlook import runs_of
 from tasklab.experiments.parameters import Parameters
 from tasklab.experiments.registry import Run
+from tasklab.study import recording
 
 
-def outlook(parameters: Parameters, parts: Iterable[tuple[str, str]]) -> pd.DataFrame:
+def outlook(
+    parameters: Parameters,
+    parts: Iterable[tuple[str, str]],
+    *,
+    to: Path | None = None,
+) -> pd.DataFrame:
     """List the fine-tuning runs of chapters' parts; a shared run counts once, in the first.
+
+    Args:
+        to: A file of records of one part: only what it lacks is asked for.
 
     Returns:
         Columns chapter, part, runs, kept, steps (of the runs that are not kept) and seconds that
         these steps take in one process, by a measured step of each model (`estimate.pace`).
     """
     rows, seen, steps = [], set[str](), dict[str, float]()
-    seeds = cast("tuple[int, ...]", parameters.seeds)
     for chapter, part in parts:
         runs: dict[str, Run] = {}
-        for work in chapter_of(chapter).works(part):
-            own = work.applied(parameters, seeds[: work.seeds])
-            lab = Lab(own, progress=False, tasks=work.tasks)
+        for work, seeds in recording.asked(chapter, part, parameters, to=to)[0]:
+            lab = Lab(work.applied(parameters, seeds), progress=False, tasks=work.tasks)
             runs |= {run.lab.store.key(run.identity): run for run in runs_of(lab, work)}
         fresh = [run for key, run in runs.items() if key not in seen]
         seen |= runs.keys()

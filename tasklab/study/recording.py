@@ -69,16 +69,10 @@ def study(
     path = out or path_of(chapter, part)
     _writable(path, installed=out is None)
     jobs, lab = whole("jobs", jobs, 1), Lab(_of_all(works, parameters))
-    earlier = sittings.Earlier.read(path, lab) if add else None
-    items = [item for work in works for item in _lacking(work, parameters, earlier)]
-    if earlier is not None and not items:
-        more = set(_seeds(parameters)) <= set(earlier.seeds)
-        hint = "give more of them by --seeds" if more else "this part is recorded with no more"
-        there = ", ".join(map(str, earlier.seeds))
-        raise TasklabError(f"{path.name} has the seeds {there} already: {hint}.")
+    items, earlier = asked(chapter, part, parameters, to=path if add else None)
     if jobs > 1:
         _share(parameters, items, jobs)
-    with noting() as asked:
+    with noting() as found:
         tables = [table for item in items for table in _records(parameters, *item)]
     table = pd.concat(tables, ignore_index=True).drop_duplicates()
     if part == "subsets":  # every method brings the probes along: the first one's stand for all
@@ -90,13 +84,35 @@ def study(
     if chapter == "closed_vocab":  # whose curves are drawn as shares
         table = table[(table["experiment"] != "sweep") | (table["metric"] == "normalised")]
     made = sorted(int(seed) for seed in table["seed"].unique())  # parts need not have all asked for
-    origin = {**lab.provenance(), "seeds": made, "jobs": jobs, **behind(asked, lab.store)}
+    origin = {**lab.provenance(), "seeds": made, "jobs": jobs, **behind(found, lab.store)}
     origin["machine"] = origin["machine"] | {"threads": _threads(jobs)}  # of each process
     del origin["seconds"]  # tells nothing: what was in the store took no time
     if earlier is not None:
         table, origin = earlier.joined(table, origin)
     records.write(path, table, origin)
     return path
+
+
+def asked(
+    chapter: str, part: str, parameters: Parameters, *, to: Path | None = None
+) -> tuple[list[tuple[Work, tuple[int, ...]]], sittings.Earlier | None]:
+    """Return the works of a part with their seeds, and the records to which they are added.
+
+    Args:
+        to: The file of these records; what it has is not asked for again.
+
+    Raises:
+        TasklabError: If it has everything, cannot be read, or is of other choices.
+    """
+    works = chapter_of(chapter).works(part)
+    earlier = sittings.Earlier.read(to, Lab(_of_all(works, parameters))) if to else None
+    items = [item for work in works for item in _lacking(work, parameters, earlier)]
+    if to and earlier and not items:
+        more = set(_seeds(parameters)) <= set(earlier.seeds)
+        hint = "give more of them by --seeds" if more else "this part is recorded with no more"
+        there = ", ".join(map(str, earlier.seeds))
+        raise TasklabError(f"{to.name} has the seeds {there} already: {hint}.")
+    return items, earlier
 
 
 _COLUMNS = {"merges": "merge", "rates": "lr"}  # options whose values records tell, and where

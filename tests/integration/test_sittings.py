@@ -61,6 +61,16 @@ def test_two_sittings_record_what_one_does(small, works, tmp_path):
     assert set(alone["seed"]) == {0} and set(third["seed"]) == {0, 1, 2}
 
 
+def test_a_dry_run_counts_what_the_records_lack(small, works, tmp_path, capsys):
+    path = tmp_path / "a.csv.xz"
+    record(small, path)
+    terms = ["--model", "mini_xs", "--steps", "2", "--store-root", str(tmp_path / "elsewhere")]
+    terms += ["--seeds", "0,1", "--out", str(path), "--dry-run", "--device", "cpu"]
+    for more, runs in ([], 24), (["--add"], 8):  # one method has its only seed already
+        assert main(["record", "tangent", *terms, *more]) == 0
+        assert f"{runs} runs,     0 kept" in capsys.readouterr().out
+
+
 def test_the_further_seeds_may_be_given_alone(small, works, tmp_path):
     record(small, tmp_path / "a.csv.xz")
     joined, origin = record(dataclasses.replace(small, seeds=[2]), tmp_path / "a.csv.xz", add=True)

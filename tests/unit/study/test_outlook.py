@@ -65,7 +65,7 @@ def test_rates_lengths_and_strengths_are_counted(small, monkeypatch):
 @pytest.mark.parametrize("named", [(), ("ctl",)])
 def test_all_records_every_part_in_order(named, monkeypatch, capsys):
     calls = []
-    monkeypatch.setattr(outlook, "outlook", lambda parameters, order: list(order))
+    monkeypatch.setattr(outlook, "outlook", lambda parameters, order, to: list(order))
     monkeypatch.setattr(outlook, "describe", lambda order, jobs: f"{len(order)} parts, {jobs} jobs")
 
     def study(chapter, parameters, **more):
