@@ -162,28 +162,35 @@ def test_a_folder_without_permission_is_named(run_of, tmp_path, monkeypatch, ste
 @pytest.mark.parametrize("model", ["mini_xs", "mini_sup_few", "mini_convnext", "mini_t5"])
 @pytest.mark.parametrize("method", ["nonlinear", "linearized"])
 def test_the_cards_code_is_the_librarys(run_of, tmp_path, method, model, monkeypatch):
-    run, encoder = run_of(method, model)
-    folder = exporting.write(run, encoder, tmp_path / "out", base=True)
+    run, encoder = run_of(method, model, record={"losses": [2.0, 1.5, 1.25]}, steps=3)
+    rows = [{"method": m, "value": 61.5, "n": 500, "split": "test"} for m in ("pretrained", method)]
+    folder = exporting.write(run, encoder, tmp_path / "out", base=True, accuracies=rows)
     card = (folder / exporting.CARD_FILE).read_text()
+    for part in (encoder.weights_hash, "| steps | 3 |", "| 500 | 61.50 |", "2.0000, 1.2500"):
+        assert part in card
+    assert not re.search(r"https?://|licen[cs]e: ", card)
     monkeypatch.chdir(folder)
-    code = re.search(r"### Without tasklab.*?```python\n(.*?)```", card, re.S)[1]
-    assert "tasklab" not in code
+    draw = torch.Generator().manual_seed(0)
+    images = torch.randint(0, 256, (2, 3, 32, 32), generator=draw, dtype=torch.uint8)
     if model == "mini_t5":
-        x = torch.randint(1, 50, (2, 12), generator=torch.Generator().manual_seed(0))
-    else:
-        x = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
-    space = {"network": encoder.module, "x": x}
-    fast = torch.backends.mha.get_fastpath_enabled()
-    try:
-        exec(code, space)
-    finally:
-        torch.backends.mha.set_fastpath_enabled(fast)
-    tau = TaskVector(run.tensors())
+        images = torch.randint(1, 50, (2, 12), generator=draw)
+    x, tau = encoder.preprocess(images), TaskVector(run.tensors())
     if method == "linearized":
         expected = tangent.jvp(encoder, encoder.params, tau, x).at(1.0)
+        assert "f_lin(x; theta_0 + tau) = f(x; theta_0) + J(x; theta_0) tau" in card
     else:
         expected = encoder(tau.apply(encoder.params), x)
-    torch.testing.assert_close(space["features"], expected, rtol=1e-4, atol=1e-4)
+        assert "tangent" not in card
+    with_it, without = re.findall(r"```python\n(.*?)```", card, re.S)
+    assert "tasklab" in with_it and "tasklab" not in without
+    fast = torch.backends.mha.get_fastpath_enabled()
+    plain = {"network": encoder.module, "x": x}
+    for code, given in ((with_it, {"images": images}), (without, plain)):
+        try:
+            exec(code, given)
+        finally:
+            torch.backends.mha.set_fastpath_enabled(fast)
+        torch.testing.assert_close(given["features"], expected, rtol=1e-4, atol=1e-4)
     alone = exporting.write(run, encoder, tmp_path / "alone")
     assert "Without tasklab" not in (alone / exporting.CARD_FILE).read_text()
 

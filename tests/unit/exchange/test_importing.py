@@ -1,8 +1,4 @@
-"""Published layouts under our names, with their library's features; imported and exported vectors.
-
-The papers' own classes are written here as they were when checkpoints were published: pickled
-modules whose classes no installed library has any more.
-"""
+"""Published layouts under our names, with their library's features; imported vectors."""
 
 import copy
 import functools
@@ -13,8 +9,6 @@ import os
 import re
 import sys
 import time
-import types
-import warnings
 from pathlib import Path
 from unittest import mock
 
@@ -33,112 +27,23 @@ from tasklab.models import loading, weights, zoo
 from tasklab.storage import fetching
 from tasklab.storage.pickles import Inert
 from tasklab.taskvector import TaskVector
-from tasklab.tuning import tangent
 from tests.helpers import flip, refuses
 
 WIDTH, LAYERS, HEADS, EMBED, IMAGE, PATCH = 64, 2, 2, 16, 32, 8
 X = torch.randn(3, 3, IMAGE, IMAGE, generator=torch.Generator().manual_seed(0))
 
 
-# The old classes. In open_clip 2.0 a block made its attention first, then the normalisation.
-OLD = []
-
-
-def of(module):
-    def place(one):
-        one.__module__, one.__qualname__ = module, one.__name__
-        OLD.append(one)
-        return one
-
-    return place
-
-
-@of("open_clip.model")
-class QuickGELU(nn.Module):
-    def forward(self, x):
-        return x * torch.sigmoid(1.702 * x)
-
-
-@of("open_clip.model")
-class ResidualAttentionBlock(nn.Module):
-    def __init__(self, act):
-        super().__init__()
-        self.attn = nn.MultiheadAttention(WIDTH, HEADS)
-        self.ln_1 = nn.LayerNorm(WIDTH)
-        self.mlp = nn.Sequential()
-        self.mlp.add_module("c_fc", nn.Linear(WIDTH, 4 * WIDTH))
-        self.mlp.add_module("gelu", act())
-        self.mlp.add_module("c_proj", nn.Linear(4 * WIDTH, WIDTH))
-        self.ln_2 = nn.LayerNorm(WIDTH)
-
-    def forward(self, x):
-        h = self.ln_1(x)
-        x = x + self.attn(h, h, h, need_weights=False)[0]
-        return x + self.mlp(self.ln_2(x))
-
-
-@of("open_clip.model")
-class Transformer(nn.Module):
-    def __init__(self, act):
-        super().__init__()
-        self.resblocks = nn.ModuleList([ResidualAttentionBlock(act) for _ in range(LAYERS)])
-
-
-@of("open_clip.model")
-class VisualTransformer(nn.Module):
-    def __init__(self, act):
-        super().__init__()
-        self.conv1 = nn.Conv2d(3, WIDTH, PATCH, PATCH, bias=False)
-        self.class_embedding = nn.Parameter(torch.randn(WIDTH) * 0.1)
-        self.positional_embedding = nn.Parameter(torch.randn((IMAGE // PATCH) ** 2 + 1, WIDTH) / 9)
-        self.ln_pre = nn.LayerNorm(WIDTH)
-        self.transformer = Transformer(act)
-        self.ln_post = nn.LayerNorm(WIDTH)
-        self.proj = nn.Parameter(torch.randn(WIDTH, EMBED) * 0.1)
-
-    def forward(self, x):
-        x = self.conv1(x).flatten(2).transpose(1, 2)
-        x = torch.cat([self.class_embedding.expand(len(x), 1, WIDTH), x], dim=1)
-        x = self.ln_pre(x + self.positional_embedding).transpose(0, 1)
-        for block in self.transformer.resblocks:
-            x = block(x)
-        return self.ln_post(x[0]) @ self.proj
-
-
-@of("open_clip.model")
-class CLIP(nn.Module):
-    """As the papers keep it: without the text transformer, but with the rest of the text tower."""
-
-    def __init__(self, act):
-        super().__init__()
-        self.visual = VisualTransformer(act)
-        self.token_embedding = nn.Embedding(20, 8)
-        self.positional_embedding = nn.Parameter(torch.randn(5, 8))
-        self.ln_final = nn.LayerNorm(8)
-        self.text_projection = nn.Parameter(torch.randn(8, EMBED))
-        self.logit_scale = nn.Parameter(torch.tensor(4.6))
-        self.register_buffer("attn_mask", torch.zeros(5, 5), persistent=False)
-
-
-@of("torchvision.transforms.transforms")
-class Compose:
-    def __init__(self, steps):
-        self.steps = steps
-
-
-@of("src.modeling")
+# The papers' classes.
 class ImageEncoder(nn.Module):
     def __init__(self, model):
         super().__init__()
         self.model = model
-        self.train_preprocess = Compose([len, re.compile("x"), torch.float16])
-        self.cache_dir = "/gone"
+        self.train_preprocess = [len, re.compile("x"), torch.float16]
 
     def forward(self, x):
         return self.model.visual(x)
 
 
-@of("src.modeling")
 class ImageClassifier(nn.Module):
     def __init__(self, encoder):
         super().__init__()
@@ -146,33 +51,18 @@ class ImageClassifier(nn.Module):
         self.classification_head = nn.Linear(EMBED, 7)
 
 
-@of("src.linearize")
-class LinearizedModel(nn.Module):
-    def __init__(self, model, start):
-        super().__init__()
-        self.params = nn.ParameterList([p.detach().clone() for p in model.parameters()])
-        self.params0 = nn.ParameterList([p.detach().clone() for p in start.parameters()])
-        self._model_name = "ImageEncoder"
-
-
-@of("src.linearize")
 class LinearizedImageEncoder(nn.Module):
     def __init__(self, model, start):
         super().__init__()
-        self.model = LinearizedModel(model, start)
+        self.model = nn.Module()
+        self.model.params, self.model.params0 = (
+            nn.ParameterList([p.detach().clone() for p in one.parameters()])
+            for one in (model, start)
+        )
 
 
-def save_old(thing, path, **options):
-    places: dict[str, types.ModuleType] = {}
-    for one in OLD:
-        parts = one.__module__.split(".")
-        for end in range(1, len(parts) + 1):
-            name = ".".join(parts[:end])
-            places.setdefault(name, types.ModuleType(name))
-        setattr(places[one.__module__], one.__name__, one)
-    with mock.patch.dict(sys.modules, places), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Couldn't retrieve source code")  # it is optional
-        torch.save(thing, path, **options)
+def save(thing, path, **options):
+    torch.save(thing, path, **options)
     return path
 
 
@@ -221,18 +111,35 @@ def theta0():
     return encoder_of().params
 
 
-def old_encoder(seed, act=QuickGELU):
+def shaken(model, size):
+    """Add noise: initial biases are 0 and norms 1, which would hide a swap."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += size * torch.randn_like(parameter)
+    return model
+
+
+def new_encoder(seed, quick=True):
+    """Return an encoder as the papers keep it: without the text tower's blocks."""
     torch.manual_seed(seed)
-    return ImageEncoder(CLIP(act)).eval()
+    clip = open_clip.model.CLIP(**CONFIG, quick_gelu=quick)
+    del clip.transformer
+    return shaken(ImageEncoder(clip).eval(), 0.05)
+
+
+def old_encoder(seed, quick=True):
+    """In open_clip 2.0 a block made its attention first, then the normalisation."""
+    encoder = new_encoder(seed, quick)
+    for block in encoder.model.visual.transformer.resblocks:
+        block._modules = {
+            name: block._modules[name] for name in ("attn", "ln_1", "mlp")
+        } | block._modules
+    return encoder
 
 
 def tuned(encoder, seed=9):
     torch.manual_seed(seed)
-    other = copy.deepcopy(encoder)
-    with torch.no_grad():
-        for parameter in other.parameters():
-            parameter += 0.01 * torch.randn_like(parameter)
-    return other
+    return shaken(copy.deepcopy(encoder), 0.01)
 
 
 @torch.no_grad()
@@ -265,20 +172,24 @@ def hub_model(act="quick_gelu", heads=HEADS):
         num_hidden_layers=LAYERS, num_attention_heads=heads, image_size=IMAGE, patch_size=PATCH,
     )  # fmt: skip
     torch.manual_seed(5)
-    model = transformers.CLIPVisionModelWithProjection(config).eval()
-    with torch.no_grad():  # initial biases are 0 and norms 1, which would hide a swap
-        for parameter in model.parameters():
-            parameter += 0.05 * torch.randn_like(parameter)
-    return model
+    return shaken(transformers.CLIPVisionModelWithProjection(config).eval(), 0.05)
 
 
 @pytest.mark.parametrize(("act", "model"), [("quick_gelu", "tiny"), ("gelu", "tiny_gelu")])
-def test_transformers_features_are_ours(tmp_path, act, model):
+def test_transformers_features_are_ours(tmp_path, act, model, monkeypatch):
+    """In a folder, and in the hub's cache."""
     own = hub_model(act)
     own.save_pretrained(tmp_path / "hub")
-    theta = importing.read(tmp_path / "hub", model)
-    assert list(theta) == [name for name, _ in encoder_of(model).module.named_parameters()]
-    same_features(theta, lambda x: own(x).image_embeds, model)
+
+    def cached(_, name, **_more):
+        file = tmp_path / "hub" / name
+        return str(file) if file.is_file() else None
+
+    monkeypatch.setattr("huggingface_hub.try_to_load_from_cache", cached)
+    for where in (tmp_path / "hub", "owner/model"):
+        theta = importing.read(where, model)
+        assert list(theta) == [name for name, _ in encoder_of(model).module.named_parameters()]
+        same_features(theta, lambda x: own(x).image_embeds, model)
 
 
 def published(own):
@@ -310,17 +221,19 @@ def test_a_whole_clip_of_transformers(tmp_path):
 
 
 @pytest.mark.parametrize("zipped", [True, False])
-@pytest.mark.parametrize("inside", ["encoder", "classifier", "clip", "tower", "half"])
-def test_pickled_modules_of_the_papers(tmp_path, inside, zipped):
-    encoder = old_encoder(1)
+@pytest.mark.parametrize(
+    "inside", ["encoder", "classifier", "clip", "tower", "half", "new", "state", "training"]
+)
+def test_pickled_modules_and_states(tmp_path, inside, zipped):
+    encoder = (new_encoder if inside == "new" else old_encoder)(1)
+    state = encoder.model.state_dict()
+    wrapped = {f"module.{name}": x for name, x in state.items()}
     thing = {
-        "encoder": encoder, "classifier": ImageClassifier(encoder), "clip": encoder.model,
-        "tower": encoder.model.visual, "half": copy.deepcopy(encoder).half(),
-    }[inside]  # fmt: skip
-    path = tmp_path / "finetuned.pt"
-    save_old(thing, path, _use_new_zipfile_serialization=zipped)
-    with pytest.raises((AttributeError, ModuleNotFoundError)):
-        torch.load(path, weights_only=False)  # the classes are gone
+        "classifier": ImageClassifier(encoder), "clip": encoder.model,
+        "tower": encoder.model.visual, "half": copy.deepcopy(encoder).half(), "state": state,
+        "training": {"epoch": 3, "name": "x", "state_dict": wrapped, "optimizer": {}},
+    }.get(inside, encoder)  # fmt: skip
+    path = save(thing, tmp_path / "finetuned.pt", _use_new_zipfile_serialization=zipped)
     theta = importing.read(path, "tiny")
     if inside == "half":
         for name, tensor in encoder.model.visual.state_dict().items():
@@ -329,34 +242,12 @@ def test_pickled_modules_of_the_papers(tmp_path, inside, zipped):
         same_features(theta, encoder)
 
 
-@pytest.mark.parametrize("as_module", [True, False])
-def test_open_clips_present_classes(tmp_path, as_module):
-    torch.manual_seed(4)
-    own = open_clip.model.CLIP(**open_clip.get_model_config("tiny")).eval()
-    path = tmp_path / "x.pt"
-    torch.save(own if as_module else own.state_dict(), path)
-    theta = importing.read(path, "tiny")
-    same_features(theta, own.encode_image)
-    training = {"epoch": 3, "name": "x", "state_dict": own.state_dict(), "optimizer": {}}
-    training["state_dict"] = {f"module.{name}": x for name, x in own.state_dict().items()}
-    torch.save(training, path)
-    again = importing.read(path, "tiny")
-    assert all(torch.equal(theta[name], x) for name, x in again.items())
-
-
 # Linearized encoders.
 def list_file(model, start, path, *, as_module=False):
     linear = LinearizedImageEncoder(model, start)
     if as_module:
-        return save_old(linear, path)
-    return save_old({**linear.state_dict(), "model_name": "ViT-B-32"}, path)
-
-
-def new_encoder(seed):
-    torch.manual_seed(seed)
-    clip = CLIP(QuickGELU)
-    clip.visual = open_clip.model.CLIP(**open_clip.get_model_config("tiny")).visual
-    return ImageEncoder(clip).eval()
+        return save(linear, path)
+    return save({**linear.state_dict(), "model_name": "ViT-B-32"}, path)
 
 
 @pytest.mark.parametrize("as_module", [True, False])
@@ -364,7 +255,7 @@ def new_encoder(seed):
 def test_linearized_encoders_of_the_papers(tmp_path, make, as_module):
     start = make(1)
     encoder = tuned(start)
-    base = save_old(start, tmp_path / "zeroshot.pt")
+    base = save(start, tmp_path / "zeroshot.pt")
     path = list_file(encoder, start, tmp_path / "linear_finetuned.pt", as_module=as_module)
     found = reading.inspect(path, "tiny")
     assert found.method == "linearized"
@@ -381,7 +272,7 @@ def test_lists_of_other_weights_or_not_whole(tmp_path):
     start = old_encoder(1)
     path = list_file(tuned(start), start, tmp_path / "x.pt")
     refuses(r"linearized around other weights than tiny", importing.vector_of, path, "tiny")
-    base = save_old(old_encoder(2), tmp_path / "other.pt")
+    base = save(old_encoder(2), tmp_path / "other.pt")
     refuses(r"other weights than other\.pt", importing.vector_of, path, "tiny", base=base)
     state = LinearizedImageEncoder(start, start).state_dict()
     for name in ("model.params.3", "model.params0.7"):
@@ -419,7 +310,7 @@ def test_missing_unexpected_and_misshapen_parameters_are_one_error(tmp_path):
 
 
 def test_another_activation_or_number_of_heads_is_another_network(tmp_path):
-    path = save_old(old_encoder(1, nn.GELU), tmp_path / "x.pt")
+    path = save(old_encoder(1, quick=False), tmp_path / "x.pt")
     refuses("activation gelu, and model 'tiny' quickgelu", importing.read, path, "tiny")
     importing.read(path, "tiny_gelu")
     for options in ({"act": "gelu"}, {"heads": 4}):
@@ -460,23 +351,10 @@ def test_a_repository_without_a_network_is_one_message(monkeypatch):
         refuses("there is no checkpoint", importing.read, path, "tiny")
 
 
-def test_a_repository_in_the_cache_is_read(tmp_path, monkeypatch):
-    own = hub_model()
-    own.save_pretrained(tmp_path / "hub")
-
-    def cached(_, name, **_more):
-        file = tmp_path / "hub" / name
-        return str(file) if file.is_file() else None
-
-    monkeypatch.setattr("huggingface_hub.try_to_load_from_cache", cached)
-    theta = importing.read("owner/model", "tiny")
-    same_features(theta, lambda x: own(x).image_embeds)
-
-
 def test_weights_that_are_not_here_can_be_given_as_base(tmp_path, monkeypatch):
     monkeypatch.setenv(weights.FOLDER, str(tmp_path / "empty"))
     start = old_encoder(1)
-    paths = save_old(start, tmp_path / "zeroshot.pt"), save_old(tuned(start), tmp_path / "x.pt")
+    paths = save(start, tmp_path / "zeroshot.pt"), save(tuned(start), tmp_path / "x.pt")
     caught = refuses("as base", importing.vector_of, paths[1], "tiny")
     assert "init=" not in caught and "weights=" not in caught  # which an import cannot do
     vector = importing.vector_of(paths[1], "tiny", base=paths[0])
@@ -802,7 +680,7 @@ def test_the_method_is_checked(store, tmp_path):
     refuses("'linearized'", importing.add, store, path, "tiny", "Cars", method="linearised")
     start = old_encoder(1)
     linear = list_file(tuned(start), start, tmp_path / "x.pt")
-    base = save_old(start, tmp_path / "zeroshot.pt")
+    base = save(start, tmp_path / "zeroshot.pt")
     with pytest.raises(TasklabError, match="is linearized, not nonlinear"):
         importing.add(store, linear, "tiny", "Cars", method="nonlinear", base=base)
     assert importing.add(store, linear, "tiny", "Cars", base=base)["method"] == "linearized"
@@ -888,29 +766,6 @@ def test_a_flipped_bit_in_an_export_is_refused(store, run_of, tmp_path):
     assert importing.load(folder, encoder) == TaskVector(run.tensors())
 
 
-@pytest.mark.parametrize("method", ["nonlinear", "linearized"])
-def test_the_cards_lines_of_code_do_what_they_say(run_of, tmp_path, method, monkeypatch):
-    run, encoder = run_of(method, record={"losses": [2.0, 1.5, 1.25]}, steps=3)
-    rows = [{"method": m, "value": 61.5, "n": 500, "split": "test"} for m in ("pretrained", method)]
-    folder = exporting.write(run, encoder, tmp_path / "out", accuracies=rows)
-    card = (folder / "README.md").read_text()
-    monkeypatch.chdir(folder)
-    images = torch.randint(0, 256, (2, 3, 32, 32), dtype=torch.uint8)
-    space = {"images": images}
-    exec(re.search(r"```python\n(.*?)```", card, re.S)[1], space)
-    x, tau = encoder.preprocess(images), TaskVector(run.tensors())
-    if method == "linearized":
-        expected = tangent.jvp(encoder, encoder.params, tau, x).at(1.0)
-        assert "f_lin(x; theta_0 + tau) = f(x; theta_0) + J(x; theta_0) tau" in card
-    else:
-        expected = encoder(tau.apply(encoder.params), x)
-        assert "tangent" not in card
-    torch.testing.assert_close(space["features"], expected)
-    for part in (encoder.weights_hash, "| steps | 3 |", "| 500 | 61.50 |", "2.0000, 1.2500"):
-        assert part in card
-    assert not re.search(r"https?://|licen[cs]e: ", card)
-
-
 def test_an_export_is_not_written_over_another(run_of, tmp_path):
     (run, encoder), (other, _) = run_of("nonlinear"), run_of("linearized", steps=4)
     folder = exporting.write(run, encoder, tmp_path / "out")
@@ -970,7 +825,7 @@ def test_importing_reads_without_executing(store, tmp_path):
 
     encoder = old_encoder(1)
     encoder.train_preprocess = Reduce()
-    path = save_old(encoder, tmp_path / "hostile.pt")
+    path = save(encoder, tmp_path / "hostile.pt")
     words = ["import", str(path), "--model", "tiny", "--task", "x"]
     assert main([*words, "--store-root", str(store.root)]) == 0
     assert not mark.exists()
