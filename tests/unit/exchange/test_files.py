@@ -41,20 +41,14 @@ def merge(encoder, folder):
     return out
 
 
-def exported(encoder, folder):
-    config = {
-        "model": MODEL, "init": "pretrained", "task": "Signs", "method": "nonlinear", "seed": 0,
-        "suite": "mini", "weights": encoder.weights_hash, "steps": 40,
-    }  # fmt: skip
-    made = dict(vector(encoder)), {"losses": [2.0]}
-    run = Store(folder / "store").get("finetune", config, lambda _: made)
-    whole = exporting.write(run, encoder, folder / "export")
+def exported(encoder, folder, run_of):
+    whole = exporting.write(run_of()[0], encoder, folder / "export")
     return shutil.copy(whole / exporting.VECTOR_FILE, folder / "alone.safetensors")
 
 
 @pytest.mark.parametrize("make", [saved, merge, exported])
-def test_flipped_bits_and_zeroed_pages_are_found(encoder, tmp_path, make):
-    file = make(encoder, tmp_path)
+def test_flipped_bits_and_zeroed_pages_are_found(encoder, tmp_path, run_of, make):
+    file = make(encoder, tmp_path, *[run_of] * (make is exported))
     assert reading.contents(file, MODEL).vector.base[:3] == base_of(encoder)[:3]
     content, rng = file.read_bytes(), random.Random(0)
     for turn in range(8):

@@ -157,13 +157,6 @@ def test_a_clip_of_timm_is_read(tmp_path, prefix):
     assert torch.equal(made.vector["conv1.weight"], TRUE["conv1.weight"])
 
 
-def test_a_tower_without_its_projection_takes_the_models(tmp_path):
-    content = {name: x for name, x in FULL.items() if name != "visual.proj"}
-    made = compared(content, tmp_path)
-    assert not made.vector["proj"].any() and "the pre-trained one is taken" in notes(made)
-    assert torch.equal(made.vector["ln_post.bias"], TRUE["ln_post.bias"])
-
-
 def test_adapters_resnets_and_counters(tmp_path):
     prefix = "base_model.model.vision_model.encoder.layers.0.self_attn"
     for name in (f"{prefix}.k_proj.ia3_l", f"{prefix}.q_proj.oft_r.weight", "adapter.0.weight"):
@@ -188,24 +181,30 @@ def test_adapters_resnets_and_counters(tmp_path):
 
 
 # Other libraries' networks.
-def test_statistics_of_batch_normalisation_are_told(tmp_path):
+RESNET = "timm/test_resnet.r160_in1k"
+
+
+@pytest.fixture
+def start():
     import timm
 
     torch.manual_seed(0)
-    model = "timm/test_resnet.r160_in1k"
-    start = timm.create_model("test_resnet", pretrained=False).state_dict()
+    return timm.create_model("test_resnet", pretrained=False).state_dict()
+
+
+def test_statistics_of_batch_normalisation_are_told(tmp_path, start):
     tuned = {n: x + 0.01 * torch.randn_like(x) if x.ndim > 1 else x for n, x in start.items()}
     base = saved(start, tmp_path / "start.pth")
-    made = importing.compare(saved(tuned, tmp_path / "x.pth"), model, base=base)
+    made = importing.compare(saved(tuned, tmp_path / "x.pth"), RESNET, base=base)
     assert "statistics" not in notes(made) and not any("running" in name for name in made.vector)
     expected = tuned["conv1.0.weight"] - start["conv1.0.weight"]
     assert torch.equal(made.vector["conv1.0.weight"], expected)
     moved = {n: x + 0.5 if "running_mean" in n else x for n, x in tuned.items()}
     count = sum("running_mean" in name for name in start)
-    made = importing.compare(saved(moved, tmp_path / "x.pth"), model, base=base)
+    made = importing.compare(saved(moved, tmp_path / "x.pth"), RESNET, base=base)
     assert f"differ from those of {made.base} in {count} tensors" in notes(made)
     bare = {name: x for name, x in tuned.items() if "running" not in name and "num_b" not in name}
-    made = importing.compare(saved(bare, tmp_path / "x.pth"), model, base=base)
+    made = importing.compare(saved(bare, tmp_path / "x.pth"), RESNET, base=base)
     assert "it has no " in notes(made) and made.vector["bn1.weight"].any() == False  # noqa: E712
     assert findings.statistics({}, {"bn.num_batches_tracked": torch.tensor(3)}, "x") == []
 
@@ -400,26 +399,22 @@ def test_wrapped_blocks_of_a_pickled_module_tell_their_network(tmp_path):
     assert reading.shapes(MODEL).keys() == BASE.keys()
 
 
-def test_what_a_vector_lacks_is_told_wherever_it_goes(tmp_path, caplog):
+def test_what_a_vector_lacks_is_told_wherever_it_goes(tmp_path, start, caplog):
     """`vector_of`, `read`, imported and merged vectors tell of statistics, as `import` does."""
-    import timm
-
-    model, store = "timm/test_resnet.r160_in1k", Store(tmp_path / "store")
-    torch.manual_seed(0)
-    start = timm.create_model("test_resnet", pretrained=False).state_dict()
+    store = Store(tmp_path / "store")
     base = saved(start, tmp_path / "start.pth")
     names = []
     for name in ("x", "y"):
         moved = {n: x * 2 if "running_var" in n else x + 0.01 for n, x in start.items()}
         moved |= {n: x for n, x in start.items() if "num_batches" in n}
         names.append(saved(moved, tmp_path / f"{name}.pth"))
-    importing.vector_of(names[0], model, base=base)
+    importing.vector_of(names[0], RESNET, base=base)
     assert "running statistics" in caplog.text
-    importing.add(store, names[0], model, "x", base=base)
+    importing.add(store, names[0], RESNET, "x", base=base)
     caplog.clear()
-    importing.imported(store, model, "x_nonlinear")
+    importing.imported(store, RESNET, "x_nonlinear")
     assert "running statistics" in caplog.text
-    found = [merged.find(str(one), store, model, base=str(base)) for one in names]
+    found = [merged.find(str(one), store, RESNET, base=str(base)) for one in names]
     target = tmp_path / "merged.safetensors"
     merged.write(target, TaskVector.sum(one.vector for one in found), found, {})
     again = merged.find(str(target), store)

@@ -195,8 +195,39 @@ def test_transformers_features_are_ours(tmp_path, act, model, monkeypatch):
 def published(own):
     state = {name: x for name, x in own.state_dict().items() if "visual_projection" not in name}
     state = {f"vision_model.{n.removeprefix('vision_model.')}": x for n, x in state.items()}
-    count = (IMAGE // PATCH) ** 2 + 1
+    count = len(state["vision_model.embeddings.position_embedding.weight"])
     return state | {"vision_model.embeddings.position_ids": torch.arange(count)[None]}
+
+
+LARGE = {  # of openai/clip-vit-*, as their config.json gives them
+    "vitb32": {"hidden_size": 768, "intermediate_size": 3072, "patch_size": 32},
+    "vitb16": {"hidden_size": 768, "intermediate_size": 3072, "patch_size": 16},
+    "vitl14": {
+        "hidden_size": 1024, "intermediate_size": 4096, "patch_size": 14, "projection_dim": 768,
+        "num_hidden_layers": 24, "num_attention_heads": 16,
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_names_and_shapes_of_the_full_sizes_are_complete(name):
+    """In every layout, without memory: no weight is drawn."""
+    own = reading.shapes(name)
+    assert len(own) == (296 if name == "vitl14" else 152)
+    with torch.device("meta"):
+        config = transformers.CLIPVisionConfig(image_size=224, **LARGE[name])
+        hub = transformers.CLIPVisionModelWithProjection(config)
+        clip = open_clip.model.CLIP(**open_clip.get_model_config(loading.spec(name).arch))
+    del clip.transformer
+    encoder, projection = ImageEncoder(clip), hub.visual_projection.weight
+    params = {f"model.params.{i}": p for i, p in enumerate(encoder.parameters())}
+    lists = params | {n.replace("params", "params0"): p for n, p in params.items()}
+    whole = published(hub) | {"visual_projection.weight": projection}
+    for state in (whole, encoder.state_dict(), clip.visual.state_dict(), lists):
+        found = layouts.recognise(state, own)
+        for theta in (found.theta, found.theta0) if found.theta0 else (found.theta,):
+            assert {n: x.shape for n, x in theta.items()} == own
+    assert own.keys() - layouts.recognise(published(hub), own).theta.keys() == {"proj"}
 
 
 @pytest.mark.parametrize("file", ["model.safetensors", "pytorch_model.bin"])
@@ -309,13 +340,21 @@ def test_missing_unexpected_and_misshapen_parameters_are_one_error(tmp_path):
     assert "1 of another shape: ln_pre.weight" in caught
 
 
-def test_another_activation_or_number_of_heads_is_another_network(tmp_path):
+@pytest.mark.parametrize("form", ["folder", "module", "inner module"])
+def test_another_activation_or_number_of_heads_is_another_network(tmp_path, form):
     path = save(old_encoder(1, quick=False), tmp_path / "x.pt")
     refuses("activation gelu, and model 'tiny' quickgelu", importing.read, path, "tiny")
     importing.read(path, "tiny_gelu")
-    for options in ({"act": "gelu"}, {"heads": 4}):
-        hub_model(**options).save_pretrained(tmp_path / "hub")
-        refuses("computes something else", importing.read, tmp_path / "hub", "tiny")
+    for options in ({"act": "gelu"}, {"heads": 4}, {}):
+        own, path = hub_model(**options), tmp_path / form
+        if form == "folder":
+            own.save_pretrained(path)
+        else:
+            save(own.vision_model if form == "inner module" else own, path)
+        if options:
+            refuses("computes something else", importing.read, path, "tiny")
+        else:
+            importing.read(path, "tiny")
 
 
 @pytest.mark.parametrize("begin", ["nothing", "safetensors", "a pickle", "a zip file", "an index"])
@@ -370,20 +409,20 @@ def repr_of(value):
     return type(value).__name__ if not isinstance(value, str) else ascii(value[:20])
 
 
-@pytest.mark.parametrize("heads", [X, 10**5000, "2", True, 0, None], ids=repr_of)
+def nested(inner, *names):
+    for name in names:
+        inner = Inert("nn.Module", state={"_modules": {name: inner}})
+    return inner
+
+
+@pytest.mark.parametrize("heads", [X, 10**5000, "2", True, 0, None, "deep"], ids=repr_of)
 def test_what_is_no_number_of_heads_is_not_one(heads):
-    deep: tuple = ()
-    for _ in range(100_000):
-        deep = (deep,)
-    for found in (heads, deep):
-        attention = Inert("nn.Attention", state={"num_heads": found, "_modules": {}})
-        gelu = Inert("a.b\nc\x1b[31m", state={"_modules": {}})
-        mlp = Inert("nn.Sequential", state={"_modules": {"gelu": gelu}})
-        parts = {"attn": attention, "mlp": mlp}
-        for name in ("0", "resblocks", "transformer"):
-            parts = {name: Inert("nn.Module", state={"_modules": parts})}
-        told = networks.facts_of_modules(Inert("nn.Module", state={"_modules": parts}))
-        assert told == {}
+    for _ in range(100_000 if heads == "deep" else 0):
+        heads = (heads,)
+    attention = Inert("nn.Attention", state={"num_heads": heads, "_modules": {}})
+    mlp = nested(Inert("a.b\nc\x1b[31m", state={"_modules": {}}), "gelu")
+    block = Inert("nn.Module", state={"_modules": {"attn": attention, "mlp": mlp}})
+    assert networks.facts_of_modules(nested(block, "0", "resblocks", "transformer")) == {}
 
 
 HUB = "vision_model.encoder.layers.0.self_attn"
@@ -545,17 +584,6 @@ def test_a_checkpoint_that_is_cut_off_is_not_of_another_model(tmp_path, kind, na
         state["text_model.embeddings.token_embedding.weight"] = X
     state.pop(name, None)
     refused(re.escape(f"not whole: 1 missing ({name}), and the others fit"), state, tmp_path)
-
-
-@pytest.mark.parametrize("options", [{"act": "gelu"}, {"heads": 4}, {}])
-@pytest.mark.parametrize("inner", [False, True])
-def test_a_pickled_model_of_transformers_tells_its_network(tmp_path, options, inner):
-    own = hub_model(**options)
-    torch.save(own.vision_model if inner else own, tmp_path / "x.pt")
-    if options:
-        refuses("computes something else", lambda: importing.read(tmp_path / "x.pt", "tiny"))
-    else:
-        importing.read(tmp_path / "x.pt", "tiny")
 
 
 def test_a_folder_of_open_clip_comes_before_other_libraries_files(tmp_path):

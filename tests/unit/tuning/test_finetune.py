@@ -428,41 +428,36 @@ KINDS = [{"method": method} for method in ("nonlinear", "linearized", "attention
 KINDS += [{"method": "nonlinear", "head": "zero_shot_trained"}]
 
 
+@pytest.mark.parametrize("again", [False, True], ids=["parts", "recomputed"])
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: "-".join(kind.values()))
-def test_smaller_parts(tmp_path, monkeypatch, caplog, transformer, kind, in_one):
+def test_smaller_parts_and_blocks_that_are_recomputed(
+    tmp_path, monkeypatch, caplog, transformer, kind, again, in_one
+):
     config = dataclasses.replace(RUN, steps=6, batch_size=14, **kind)
     whole = in_one(config, transformer)
     assert (whole.record["micro_batch"], whole.record["recomputed"]) == (14, False)
-    attempts = short_of_memory(monkeypatch, lambda images, again: images <= 5, first=3)
+    fits = (lambda images, twice: twice and images <= 7) if again else (lambda n, _: n <= 5)
+    attempts = short_of_memory(monkeypatch, fits, first=0 if again else 3)
     store = Store(tmp_path / "parts")
     run = train(config, transformer, store)
     sizes = [images for images, _ in attempts]
-    assert sizes[:9] == [14, 14, 14, 14, 7, 4, 4, 4, 2] and set(sizes[9:]) == {4, 2}
-    assert all(same(attempts[3][1], delta) for _, delta in attempts[4:9])  # of the same step
-    assert not same(attempts[3][1], attempts[9][1])
-    assert (run.record["micro_batch"], run.record["recomputed"]) == (4, False)
     (told,) = [record.getMessage() for record in caplog.records]
-    assert f"{TASK} by '{config.method}', step 3: out of memory" in told and "4 at a time" in told
+    if again:
+        assert sizes == [14, 7, 4, 2, 1, 14, *2 * config.steps * [7]]
+        assert "7 at a time, and the insides of blocks a second time" in told
+    else:
+        assert sizes[:9] == [14, 14, 14, 14, 7, 4, 4, 4, 2] and set(sizes[9:]) == {4, 2}
+        assert same(attempts[3][1], attempts[8][1])  # of the same step
+        assert not same(attempts[3][1], attempts[9][1])
+        assert f"{TASK} by '{config.method}', step 3: out of memory" in told
+        assert "4 at a time" in told
+    assert (run.record["micro_batch"], run.record["recomputed"]) == ((7 if again else 4), again)
     assert_near(run, whole)
     assert store.find("finetune", finetune.identity(config, transformer)) is not None
 
 
 def same(one, two):
     return all(torch.equal(one[name], two[name]) for name in one)
-
-
-@pytest.mark.parametrize("method", ["nonlinear", "linearized", "attention"])
-def test_blocks_are_recomputed(tmp_path, monkeypatch, caplog, transformer, method, in_one):
-    config = dataclasses.replace(RUN, steps=6, method=method)
-    whole = in_one(config, transformer)
-    attempts = short_of_memory(monkeypatch, lambda images, again: again and images <= 8)
-    run = train(config, transformer, Store(tmp_path / "again"))
-    assert [images for images, _ in attempts[:8]] == [16, 8, 4, 2, 1, 16, 8, 8]
-    assert len(attempts) == 6 + 2 * config.steps
-    assert (run.record["micro_batch"], run.record["recomputed"]) == (8, True)
-    (told,) = [record.getMessage() for record in caplog.records]
-    assert "8 at a time, and the insides of blocks a second time" in told
-    assert_near(run, whole)
 
 
 @pytest.mark.slow

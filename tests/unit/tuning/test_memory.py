@@ -6,12 +6,9 @@ import gc
 import logging
 import weakref
 
-import open_clip
 import pytest
-import timm
 import torch
 import torch.nn.functional as F
-from torch import nn
 
 from tasklab import machine
 from tasklab.analyses.meters import peak_bytes
@@ -19,58 +16,32 @@ from tasklab.errors import TasklabError
 from tasklab.models.encoder import Encoder
 from tasklab.tuning import memory, steps, tangent
 from tasklab.tuning.memory import Plan, Recomputed
+from tests import towers
 from tests.helpers import refuses
 
-COUNT, CLASSES = 7, 5
+COUNT, CLASSES = 7, towers.OUT
 
 
 def full():
     return RuntimeError("CUDA error: out of memory")
 
 
-def vit(quick=False):
-    act = open_clip.transformer.QuickGELU if quick else nn.GELU
-    return open_clip.transformer.VisionTransformer(
-        image_size=16, patch_size=4, width=16, layers=3, heads=2, mlp_ratio=4, output_dim=CLASSES,
-        act_layer=act,
-    )  # fmt: skip
-
-
-def timm_vit():
-    return timm.models.VisionTransformer(
-        img_size=16, patch_size=4, embed_dim=16, depth=3, num_heads=2, num_classes=CLASSES
-    )
-
-
-def convnext():
-    return timm.models.ConvNeXt(depths=(1, 1, 2, 1), dims=(4, 8, 8, 8), num_classes=CLASSES)
-
-
-MODELS = {
-    "vit": (vit, r"transformer.resblocks."),
-    "quick": (lambda: vit(quick=True), r"transformer.resblocks."),
-    "timm": (timm_vit, "blocks."),
-    "convnext": (convnext, "stages.2.blocks."),
-}
-
-
 class Case:
     """An encoder in float64 or float32, its parameters, a task vector, images and labels."""
 
     def __init__(self, model="vit", dtype=torch.float64, name="mini"):
-        make, prefix = MODELS[model]
+        make, prefix = towers.MODELS[model]
         with torch.random.fork_rng():
             torch.manual_seed(0)
             module = make().to(dtype).eval().requires_grad_(False)
             params = {n: p + 0.05 * torch.randn_like(p) for n, p in module.named_parameters()}
             # The module keeps other parameters than theta_0: who reads those is found out.
             self.delta = {n: 0.05 * torch.randn_like(p) for n, p in params.items()}
-            side = 32 if model == "convnext" else 16  # it halves its images five times
-            self.x = torch.randn(COUNT, 3, side, side, dtype=dtype)
+            self.x = torch.randn(COUNT, 3, towers.SIDE, towers.SIDE, dtype=dtype)
         size = len(list(module.get_submodule(prefix.rstrip(".")).children()))
         blocks = tuple(f"{prefix}{i}" for i in range(size))
         # `mini` takes the math kernel, a name of no registry takes the usual one
-        made = Encoder.of(module, name=name, image_size=16)
+        made = Encoder.of(module, name=name, image_size=towers.SIDE)
         self.encoder = dataclasses.replace(made, params=params, blocks=blocks)
         self.y = torch.arange(COUNT) % CLASSES
 
@@ -260,7 +231,7 @@ def test_tangent_features_in_smaller_parts(monkeypatch):
 
 @pytest.mark.parametrize("method", ["nonlinear", "linearized"])
 @pytest.mark.parametrize(
-    ("model", "name"), [("vit", "mini"), ("vit", "other"), *((m, "mini") for m in MODELS)]
+    ("model", "name"), [("vit", "mini"), ("vit", "other"), *((m, "mini") for m in towers.MODELS)]
 )
 def test_recomputed_blocks_give_the_same_gradient(model, name, method):
     case = Case(model, name=name)
@@ -319,7 +290,7 @@ def test_recomputed_blocks_under_autocast():
 
 
 @pytest.mark.parametrize("method", ["nonlinear", "linearized"])
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", towers.MODELS)
 @pytest.mark.parametrize("again", [False, True])
 def test_bfloat16_comes_close_on_every_architecture(model, method, again):
     case = Case(model, dtype=torch.float32)
@@ -338,7 +309,7 @@ def test_a_large_model_gives_its_freed_memory_back(monkeypatch, least, returned)
     given = []
     monkeypatch.setattr(memory, "_LARGE", least)
     monkeypatch.setattr(memory.machine, "return_freed_memory", lambda: given.append(1))
-    with pytest.raises(ZeroDivisionError), memory.given_back(Encoder.of(vit())):
+    with pytest.raises(ZeroDivisionError), memory.given_back(Encoder.of(towers.vit())):
         raise ZeroDivisionError
     assert len(given) == returned
 

@@ -4,35 +4,17 @@ import functools
 import re
 
 import pytest
-import timm
 import torch
 import torch.nn.functional as F
-from open_clip.model import CLIP, CLIPTextCfg, CLIPVisionCfg
 from torch import nn
 from torch.func import functional_call
 
 from tasklab.models.loading import math_attention
 from tasklab.tuning import tangent
+from tests import towers
 from tests.helpers import refuses
 
 TOLERANCE = {torch.float64: 1e-10, torch.bfloat16: 0.05}  # relative to the largest entry
-
-
-def vit(quick=False, layers=2):
-    vision = CLIPVisionCfg(layers=layers, width=64, head_width=32, patch_size=8, image_size=32)
-    text = CLIPTextCfg(context_length=4, vocab_size=8, width=8, heads=1, layers=1)
-    return CLIP(16, vision, text, quick_gelu=quick).visual
-
-
-def timm_vit():
-    return timm.models.VisionTransformer(
-        img_size=32, patch_size=8, embed_dim=32, depth=2, num_heads=2, num_classes=8,
-        init_values=0.5,
-    )  # fmt: skip
-
-
-def convnext():
-    return timm.models.ConvNeXt(depths=(1, 1, 1, 1), dims=(8, 16, 24, 32), num_classes=8)
 
 
 class Oddities(nn.Module):
@@ -63,10 +45,7 @@ class Oddities(nn.Module):
         return tokens.flatten(1) * where.double().mean()
 
 
-MODELS = {
-    "vit": vit, "quickgelu": functools.partial(vit, quick=True), "timm_vit": timm_vit,
-    "convnext": convnext, "oddities": Oddities,
-}  # fmt: skip
+MODELS = {name: make for name, (make, _) in towers.MODELS.items()} | {"oddities": Oddities}
 
 
 class Case:
@@ -112,7 +91,7 @@ def agree(ours, theirs, tolerance):
 
 PARTS = [
     *((model, "") for model in MODELS),
-    *((model, r"attn.*weight") for model in ("vit", "timm_vit")),  # attention-only fine-tuning
+    *((model, r"attn.*weight") for model in ("vit", "timm")),  # attention-only fine-tuning
     ("vit", "conv1|class_embedding"),  # tangents from the first operation on, no later weights
     ("vit", r"ln_post|proj$"),  # tangents in the last operations only
     ("vit", r"bias"),
@@ -149,7 +128,7 @@ def test_parameters_of_no_use_have_neither_tangent_nor_gradient():
 
 
 def test_features_come_in_parts_and_nothing_is_changed():
-    case = Case(vit)
+    case = Case(towers.vit)
     whole = tangent.jvp(case, case.params, case.tau, case.x)
     parts = tangent.features(case, case.params, case.tau, case.x, batch_size=2)
     agree(parts.f0, whole.f0, 1e-12)
@@ -163,7 +142,7 @@ def test_features_come_in_parts_and_nothing_is_changed():
 
 
 def test_runs_under_bfloat16_autocast():
-    case = Case(functools.partial(vit, layers=1), dtype=torch.float32)
+    case = Case(functools.partial(towers.vit, layers=1), dtype=torch.float32)
     expected = tangent.value_and_grad(case, case.params, case.tau, case.x, case.loss)
     with torch.autocast("cpu", torch.bfloat16):
         value, grads = tangent.value_and_grad(case, case.params, case.tau, case.x, case.loss)

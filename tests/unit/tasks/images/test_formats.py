@@ -108,15 +108,22 @@ def test_a_damaged_file_is_one_line(made, file, how, tmp_path):
         ("sun", "Training_01.txt", b"/a/yak/x.jpg", "Training_01.txt is not .*'/a/yak'"),
         ("cars", "cars_test_annos_withlabels.mat", None, "no cars_test_annos_withlabels.mat"),
         ("cars", "devkit/cars_meta.mat", None, "has no cars_meta.mat"),
+        ("cars", "cars_test/1.jpg", None, "1 of 6 listed images are missing in .*1.jpg. Fetch"),
+        ("gtsrb", "GTSRB/Final_Test/Images/1.ppm", None, "1 of 6 listed .*1.ppm. Fetch"),
+        ("sun", "a/bee/Testing1.jpg", None, "1 of 6 listed .*Testing1.jpg. Fetch"),
+        ("resisc", "NWPU-RESISC45/beach/beach_val1.jpg", None, "1 of 6 .*beach_val1.jpg. Fetch"),
+        ("dtd", "dtd/images/bee/train1.jpg", None, "1 of 6 listed .*train1.jpg. Fetch"),
+        ("dtd", "dtd/images/bee", None, "2 of 6 listed images .*train1.jpg, train4.jpg"),
     ],
 )
-def test_a_list_that_is_not_as_it_should_be(made, file, text, says, tmp_path):
+def test_lists_and_files_that_are_not_as_they_should_be(made, file, text, says, tmp_path):
     name, make = MADE[made]
     make(tmp_path)
+    place = tmp_path / file
     if text is None:
-        (tmp_path / file).unlink()
+        shutil.rmtree(place) if place.is_dir() else place.unlink()
     else:
-        (tmp_path / file).write_bytes(text)
+        place.write_bytes(text)
     refuses(f"^{name}: .*{says}", layouts.splits_in, tmp_path, name)
 
 
@@ -145,28 +152,6 @@ def test_a_file_that_is_damaged_after_it_was_found(made, tmp_path):
     file.write_bytes(file.read_bytes()[:40])
     os.utime(file, (1, 1))
     refuses(f"{file.name} is not a whole", decoded, split)
-
-
-@pytest.mark.parametrize(
-    ("made", "gone"),
-    [
-        ("dtd", "dtd/images/bee/train1.jpg"), ("cars", "cars_test/1.jpg"),
-        ("gtsrb", "GTSRB/Final_Test/Images/1.ppm"), ("sun", "a/bee/Testing1.jpg"),
-        ("resisc", "NWPU-RESISC45/beach/beach_val1.jpg"),
-    ],
-)  # fmt: skip
-def test_listed_images_that_are_missing(made, gone, tmp_path):
-    name, make = MADE[made]
-    make(tmp_path)
-    (tmp_path / gone).unlink()
-    says = f"^{name}: 1 of 6 listed images are missing in .*{Path(gone).name}. Fetch"
-    refuses(says, layouts.splits_in, tmp_path, name)
-
-
-def test_a_class_that_is_missing(tmp_path):
-    made_by.dtd(tmp_path, THREE, NAMES)
-    shutil.rmtree(tmp_path / "dtd" / "images" / "bee")
-    refuses("2 of 6 listed images .*train1.jpg, train4.jpg", layouts.splits_in, tmp_path, "DTD")
 
 
 def test_cars_in_folders_within_folders(tmp_path):
@@ -249,19 +234,6 @@ def test_one_configuration(names, tmp_path):
     for name in names:
         table(tmp_path / name)
     assert layouts.splits_in(tmp_path, config="default").keys() == {"train", "test"}
-
-
-def test_splits_do_not_become_classes(tmp_path):
-    for name in ("car", "train"):  # both of them classes
-        images(tmp_path / "vehicles" / name)
-    assert layouts.splits_in(tmp_path / "vehicles")["all"].names == ("car", "train")
-    for name in ("train_images", "test_images"):
-        images(tmp_path / "flat" / name)
-    refuses("test_images, train_images", layouts.splits_in, tmp_path / "flat")
-    for split in ("val", "dev"):
-        for name in NAMES:
-            images(tmp_path / "twice" / split / name)
-    refuses("dev and .*val are both 'val'", layouts.splits_in, tmp_path / "twice")
 
 
 def test_images_are_counted_once(tmp_path):

@@ -1,5 +1,6 @@
 """What is served is what the files hold now, and what was decoded of them, bit for bit."""
 
+import json
 import logging
 import os
 import shutil
@@ -73,8 +74,12 @@ def test_files_that_only_moved_are_not_decoded_again(root, monkeypatch):
     shutil.rmtree(root)
     (root.parent / "copy").rename(root)
     monkeypatch.setattr(decoding.Job, "run", None)
-    after = served(images(root))
-    assert all(torch.equal(before[split][0], after[split][0]) for split in SPLITS)
+    (memory,) = (root.parent / "cache").rglob("contents.json")
+    file = root / "cat" / "0.bmp"
+    for text in (memory.read_text(), "", "[]", '{"a": 1}', json.dumps({str(file): None})):
+        memory.write_text(text)
+        after = served(images(root))
+        assert all(torch.equal(before[split][0], after[split][0]) for split in SPLITS)
 
 
 @pytest.mark.parametrize("seed", range(12))

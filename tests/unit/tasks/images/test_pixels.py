@@ -190,67 +190,33 @@ def test_changed_pixels_are_found(split, tmp_path, monkeypatch):
     assert np.array_equal(made.x, expected(split, np.arange(40))) and made.damaged() == []
 
 
-def test_files_are_known_by_what_is_in_them(tmp_path):
-    files, memory = [tmp_path / "a", tmp_path / "b"], tmp_path / "x" / "contents.json"
-    for file in files:
-        file.write_text(file.name)
-
-    def contents():
-        return pixels.contents([str(file) for file in files], memory)
-
-    before, times = contents(), files[0].stat()
-    assert contents() == before and len(set(before)) == 2
-    os.utime(files[0])
-    assert contents() == before  # another time, the same file
-    files[0].write_text("c")
-    os.utime(files[0], ns=(times.st_atime_ns, times.st_mtime_ns))  # the same size and time
-    assert contents()[0] != before[0] and contents()[1] == before[1]
-    files[0].write_text("a")
-    files[0].rename(tmp_path / "c")
-    files[1].rename(files[0])
-    (tmp_path / "c").rename(files[1])
-    assert contents() == before[::-1]
-    for text in ("", "{", "[]", "3", '{"a": 1}', json.dumps({str(files[0]): None})):
-        memory.write_text(text)
-        assert contents() == before[::-1]
-
-
-def test_an_image_that_cannot_be_decoded_is_named_and_the_rest_is_kept(split, tmp_path):
-    rows, bad = np.arange(40), Path(split.files[22])
-    good = bad.read_bytes()
-    for jobs, content in ((1, good[:60]), (2, b"<html>404</html>")):
-        bad.write_bytes(content)
-        with pytest.raises(TasklabError, match="022.png is not an image that can be decoded"):
-            pixels.decode(tmp_path / "out", split, rows, CENTRE, progress=False, jobs=jobs)
-    os.utime(bad, ns=(0, 0))
-    bad.write_bytes(good)
-    made = pixels.decode(tmp_path / "out", split, rows, CENTRE, progress=False, jobs=1)
-    assert np.array_equal(made.x, expected(split, rows))
-
-
-def test_all_images_that_cannot_be_decoded_are_named(split, tmp_path, monkeypatch):
-    bad = (3, 5, 6, 30)
-    for row in bad:
-        Path(split.files[row]).write_bytes(b"<html>404</html>")
-    for jobs in (1, 2):
-        with pytest.raises(decoding.BadImagesError) as error:
-            pixels.decode(tmp_path / "out", split, np.arange(40), CENTRE, progress=False, jobs=jobs)
-        told = sorted(error.value.lines)
-        assert len(told) == 4
-        assert all(
-            f"{row:03d}.png is not an image" in line for row, line in zip(bad, told, strict=True)
+def test_images_that_cannot_be_decoded_are_named_and_the_rest_is_kept(split, tmp_path, monkeypatch):
+    def decode(jobs=1):
+        return pixels.decode(
+            tmp_path / "out", split, np.arange(40), CENTRE, progress=False, jobs=jobs
         )
+
+    bad = {Path(split.files[row]): Path(split.files[row]).read_bytes() for row in (3, 5, 6, 30)}
+    for jobs, content in ((1, b"<html>404</html>"), (2, next(iter(bad.values()))[:60])):
+        for file in bad:
+            file.write_bytes(content)
+        with pytest.raises(decoding.BadImagesError) as error:
+            decode(jobs)
+        for file, line in zip(bad, sorted(error.value.lines), strict=True):
+            assert f"{file.name} is not an image" in line
     log = (tmp_path / "out.partial" / "done.jsonl").read_text().splitlines()
     assert len({json.loads(line)["chunk"] for line in log}) == 7  # the good ones are kept
     sizes = np.load(tmp_path / "out.partial" / "sizes.npy", mmap_mode="r+")
     sizes[20, 0] += 2
     sizes.flush()
-    with pytest.raises(decoding.BadImagesError):
-        pixels.decode(tmp_path / "out", split, np.arange(40), CENTRE, progress=False, jobs=1)
-    assert np.load(tmp_path / "out.partial" / "sizes.npy")[20].tolist() == [18, 26]
     monkeypatch.setattr(decoding, "BAD", 3)
     with pytest.raises(TasklabError, match="There may be more"):
-        pixels.decode(tmp_path / "out", split, np.arange(40), CENTRE, progress=False, jobs=1)
+        decode()
+    assert np.load(tmp_path / "out.partial" / "sizes.npy")[20].tolist() == [18, 26]
+    for file, content in bad.items():
+        os.utime(file, ns=(0, 0))
+        file.write_bytes(content)
+    assert np.array_equal(decode().x, expected(split, np.arange(40)))
 
 
 def test_an_image_of_another_size_is_named(split, tmp_path):

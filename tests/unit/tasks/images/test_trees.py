@@ -1,7 +1,8 @@
 """Which folders are splits, which are classes, and which files are images."""
 
+import itertools
 import logging
-from pathlib import Path
+import re
 
 import numpy as np
 import pytest
@@ -29,6 +30,14 @@ def images(*folders, count=2):
             Image.new("RGB", (5, 4), colour).save(folder / f"{i}.png")
 
 
+def made(root, text):
+    """Write images in `a/c`, `a/d`, `b/c`, `b/d` and `e` of `a,b/c,d; e`, and none in `f!`."""
+    for path in text.split("; "):
+        for parts in itertools.product(*(part.split(",") for part in path.split("/"))):
+            name = "/".join(parts)
+            images(root / name.rstrip("!"), count=0 if name.endswith("!") else 2)
+
+
 def found(root):
     return {
         name: dict(zip(split.names, np.bincount(split.labels).tolist(), strict=True))
@@ -37,104 +46,79 @@ def found(root):
 
 
 PETS = {"cat": 2, "dog": 2}
+BOTH = {"train": PETS, "test": PETS}
+WORDS = "{} is read, after the words in the names."
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "split"),
+    ("folders", "expected", "told"),
     [
-        ("train", "test_set", "test"), ("Training Set", "Test", "test"),
-        ("seg_train/seg_train", "seg_test/seg_test", "test"), ("birds_train", "birds_test", "test"),
-        ("trainset", "test-images", "test"), ("train2017", "TESTING", "test"),
-        ("TRAIN", "Valid", "val"), ("train", "dev", "val"),
+        ("train,test/cat,dog", BOTH, []),
+        ("train,test_set/cat,dog", BOTH, [WORDS.format("test_set/ as test")]),
+        ("Training Set,Test/cat,dog", BOTH, ["Training Set/ as train"]),
+        ("seg_train/seg_train/cat,dog; seg_test/seg_test/cat,dog", BOTH, ["seg_test/ as test"]),
+        ("birds_train,birds_test/cat,dog", BOTH, ["birds_test/ as test, birds_train/ as train"]),
+        ("trainset,test-images/cat,dog", BOTH, ["test-images/ as test, trainset/ as train"]),
+        ("train2017,TESTING/cat,dog", BOTH, ["train2017/ as train"]),
+        ("TRAIN,Valid/cat,dog", {"train": PETS, "val": PETS}, []),
+        ("train,dev/cat,dog", {"train": PETS, "val": PETS}, []),
+        ("train,val/cat,dog; test/cat!", {"train": PETS, "val": PETS}, ["test has no images"]),
+        ("cat,dog/train,test", BOTH, []),
+        ("cat,dog/train,val,Test", BOTH | {"val": PETS}, []),
+        ("cat,dog/train", {"train": PETS}, []),
+        ("train/cat,dog; .test", {"train": PETS}, []),
+        ("car,train", {"all": {"car": 2, "train": 2}}, []),
+        ("vehicles/train,bus; cat", {"all": {"cat": 2, "vehicles": 4}}, None),
+        ("cup,test_cup,train; test_cup/a", {"all": {"cup": 2, "test_cup": 4, "train": 2}}, None),
+        (
+            "fold0,fold1/images/cat,dog",  # one folder in each is none of several classes
+            {"all": {"fold0": 4, "fold1": 4}}, None,
+        ),
+        (
+            "photo,sketch/cat,dog", {"all": {"photo": 4, "sketch": 4}},
+            ["the classes are photo, sketch; .*photo/cat, photo/dog, sketch/cat, sketch/dog"],
+        ),
+        (
+            "train,val,test_set,old/cat,dog", BOTH | {"val": PETS},
+            [
+                "test_set/, train/, val/ are read, and not old/ .4 images., which names no split",
+                WORDS.format("test_set/ as test"),
+            ],
+        ),
     ],
 )  # fmt: skip
-def test_splits_by_words_in_names(first, second, split, tmp_path):
-    images(*(tmp_path / word / name for word in (first, second) for name in PETS))
-    assert found(tmp_path) == {"train": PETS, split: PETS}
+def test_splits_and_classes_by_names(folders, expected, told, tmp_path, caplog):
+    made(tmp_path, folders)
+    assert found(tmp_path) == expected == found(tmp_path)  # which is told once
+    for record, part in zip(caplog.records, told or (), strict=told is not None):
+        assert re.search(part, record.message)
 
 
-def test_splits_that_are_not_read_are_told(tmp_path, caplog):
-    images(*(tmp_path / split / name for split in ("train", "val") for name in PETS))
-    (tmp_path / "test" / "cat").mkdir(parents=True)
-    assert found(tmp_path) == {"train": PETS, "val": PETS}
-    assert "test has no images" in caplog.text
-
-
-@pytest.mark.parametrize("inner", ["", "train/", "images/"])
-@pytest.mark.parametrize(
-    "names", [("fold0", "fold1"), ("Fold A", "Fold B"), ("split_1", "split_2")]
-)
-def test_folds_of_the_same_classes_are_refused(names, inner, tmp_path):
-    images(*(tmp_path / fold / f"{inner}{name}" for fold in names for name in PETS))
-    if inner == "images/":  # one folder in each is none of several classes
-        assert found(tmp_path) == {"all": dict.fromkeys(names, 4)}
-        return
-    if inner:
-        images(*(tmp_path / fold / "test" / name for fold in names for name in PETS))
-    refuses(f"in each of {names[0]}, {names[1]}, which look like folds", found, tmp_path)
-
-
-def test_the_same_folders_in_each_class_are_told(tmp_path, caplog):
-    images(*(tmp_path / domain / name for domain in ("photo", "sketch") for name in PETS))
-    assert found(tmp_path) == {"all": {"photo": 4, "sketch": 4}}
-    assert "the classes are photo, sketch; " in caplog.text
-    assert "(photo/cat, photo/dog, sketch/cat, sketch/dog)" in caplog.text
-
-
-def test_names_with_other_words_are_told(tmp_path, caplog):
-    images(*(tmp_path / s / n for s in ("train", "val", "test_set", "old") for n in PETS))
-    assert found(tmp_path) == dict.fromkeys(("test", "train", "val"), PETS)
-    assert found(tmp_path)  # and is told once
-    assert [record.message.partition(": ")[2] for record in caplog.records] == [
-        "test_set/, train/, val/ are read, and not old/ (4 images), which names no split.",
-        "test_set/ as test is read, after the words in the names.",
-    ]
-
-
-@pytest.mark.parametrize("splits", [("train", "test"), ("train", "val", "Test"), ("train",)])
-def test_splits_within_classes(splits, tmp_path):
-    images(*(tmp_path / name / split for name in PETS for split in splits))
-    assert found(tmp_path) == {split.lower(): PETS for split in sorted(splits, key=str.lower)}
+FOLDS = "in each of {0}, {1}, which look like folds"
+NO_CLASSES = "has 2 images, but not one folder for each class"
 
 
 @pytest.mark.parametrize(
-    ("more", "says"),
+    ("folders", "says"),
     [
-        ("cow/train", "cow has no images of test"),
-        ("dog", "dog has 2 images in no split"),
-        ("dog/masks", "dog has 2 images in no split"),
+        ("fold0,fold1/cat,dog", FOLDS.format("fold0", "fold1")),
+        ("Fold A,Fold B/cat,dog", FOLDS.format("Fold A", "Fold B")),
+        ("split_1,split_2/train,test/cat,dog", FOLDS.format("split_1", "split_2")),
+        ("cat,dog/train,test; cow/train", "cow has no images of test"),
+        ("cat,dog/train,test; dog", "dog has 2 images in no split"),
+        ("cat,dog/train,test; dog/masks", "dog has 2 images in no split"),
+        ("train/cat,dog; Test", NO_CLASSES),
+        ("train/cat,dog; testing", NO_CLASSES),
+        ("train/cat,dog; test_set/unknown", NO_CLASSES),
+        ("train/cat,dog; val", NO_CLASSES),
+        ("train/cat,dog; bus", r"train/ with classes in it, .* bus/ \(2 images\)"),
+        ("train_images,test_images", "test_images, train_images"),
+        ("val,dev/cat,dog", "dev and .*val are both 'val'"),
     ],
 )
-def test_splits_within_some_classes_are_refused(more, says, tmp_path):
-    images(*(tmp_path / name / split for name in PETS for split in ("train", "test")))
-    images(tmp_path / more)
+def test_folders_that_can_be_misread_are_refused(folders, says, tmp_path):
+    made(tmp_path, folders)
     refuses(says, found, tmp_path)
-
-
-def test_a_folder_within_a_class_may_be_called_as_a_split(tmp_path):
-    images(tmp_path / "vehicles" / "train", tmp_path / "vehicles" / "bus", tmp_path / "cat")
-    assert found(tmp_path) == {"all": {"cat": 2, "vehicles": 4}}
-
-
-def test_classes_with_words_of_splits(tmp_path):
-    names = "spoon", "test_tube", "train"
-    images(*(tmp_path / name for name in names))
-    images(tmp_path / "test_tube" / "a", tmp_path / "test_tube" / "b")
-    assert found(tmp_path) == {"all": {"spoon": 2, "test_tube": 6, "train": 2}}
-
-
-@pytest.mark.parametrize("flat", ["test", "Test", "testing", "test_set/unknown", "val"])
-def test_a_split_without_classes_is_refused(flat, tmp_path):
-    images(*(tmp_path / "train" / name for name in PETS), tmp_path / flat)
-    refuses(r"has 2 images, but not one folder for each class", found, tmp_path)
-    top = tmp_path / Path(flat).parts[0]
-    top.rename(tmp_path / f".{top.name}")
-    assert found(tmp_path) == {"train": PETS}
-
-
-def test_one_split_beside_other_folders_is_refused(tmp_path):
-    images(*(tmp_path / "train" / name for name in PETS), tmp_path / "bus")
-    refuses(r"train/ with classes in it, .* bus/ \(2 images\)", found, tmp_path)
 
 
 def test_a_test_that_is_a_link_to_train_is_refused(tmp_path):
@@ -165,12 +149,9 @@ def test_files_are_read_by_contents_or_named(tmp_path, caplog):
     assert "notes.txt" not in unread and "1 files lie beside" in beside
 
 
-@pytest.mark.parametrize("kind", ["files", "all"])
-def test_images_of_the_test_that_are_trained_on_are_told(kind, tmp_path, caplog):
-    tops = (
-        (tmp_path / "pets",) if kind == "all" else (tmp_path / "pets/train", tmp_path / "pets/test")
-    )
-    images(*(top / name for top in tops for name in PETS), count=20)
+def test_images_of_the_test_that_are_trained_on_are_told(tmp_path, caplog):
+    train, test = tmp_path / "pets/train", tmp_path / "pets/test"
+    images(*(top / name for top in (train, test) for name in PETS), count=20)
     task = own.from_folder(tmp_path / "pets")
 
     def make():
@@ -178,18 +159,11 @@ def test_images_of_the_test_that_are_trained_on_are_told(kind, tmp_path, caplog)
 
     size = make().size("pets", "test")
     assert not caplog.records
-    if kind == "all":
-        for file in (tmp_path / "pets" / "cat").iterdir():
-            file.write_bytes((tmp_path / "pets" / "cat" / "0.png").read_bytes())
-    else:
-        for i in range(3):
-            file = tmp_path / "pets/test/cat" / f"{i}.png"
-            file.write_bytes((tmp_path / "pets/train/dog" / f"{i}.png").read_bytes())
+    for i in range(3):
+        (test / f"cat/{i}.png").write_bytes((train / f"dog/{i}.png").read_bytes())
     assert make().size("pets", "test") == size
     (record,) = caplog.records
-    assert record.levelno == logging.WARNING
-    same = int(record.args[1])
-    assert same == 3 if kind == "files" else 1 < same < size
+    assert record.levelno == logging.WARNING and int(record.args[1]) == 3
 
 
 def test_classes_are_the_same_if_only_writing_differs(tmp_path, caplog):
