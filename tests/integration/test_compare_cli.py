@@ -226,16 +226,7 @@ def test_bad_input_is_one_sentence_and_writes_nothing(at, words, expected, capsy
     assert sorted(path.name for path in at.iterdir()) == before
 
 
-def test_intervals_and_gains_are_paired():
-    right = {"a": np.array([1, 1, 0, 1], bool), "b": np.array([1, 0], bool)}
-    wrong = {"a": np.array([1, 0, 0, 0], bool), "b": np.array([1, 1], bool)}
-    one = Entry(name="ties", title="TIES", answers=right, validation=1.0)
-    start = Entry(name="pretrained", title="Pre-trained", answers=wrong, validation=0.0)
-    mean, half = one.gain(start)
-    assert mean == pytest.approx((50 - 50) / 2)  # +2 of 4, -1 of 2
-    variance = 100**2 * (np.var([0, 1, 0, 1], ddof=1) / 4 + np.var([0, -1], ddof=1) / 2) / 4
-    assert half == pytest.approx(1.96 * variance**0.5)
-    assert one.mean[0] == pytest.approx((75 + 50) / 2)
+def test_expected_gains_are_recorded_ones():
     rows = results.recorded("merging")[0].query("metric == 'absolute' and model == 'mini'")
     means = rows.groupby("merge")["value"].mean()
     expected = report.expected_gains(8)

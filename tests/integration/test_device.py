@@ -13,9 +13,9 @@ from torch import nn
 from torch.nn import functional as F
 
 from tasklab import Lab, experiments, placement
-from tasklab.analyses import disentanglement, meters
+from tasklab.analyses import meters
 from tasklab.storage import writing
-from tasklab.tuning import finetune, memory
+from tasklab.tuning import memory
 
 CARD = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 REAL = pytest.param("real", marks=[pytest.mark.gpu, CARD])
@@ -116,23 +116,6 @@ def test_a_fused_step_refuses_what_a_convolution_gives(device):
     optimiser = torch.optim.AdamW([weight], fused=True)
     (weight.grad,) = torch.autograd.grad(value, [weight])
     refuses(optimiser.step, RuntimeError, "dtype, device, and layout")
-
-
-def test_fine_tuning_fails_where_gradients_keep_their_layout(device, lab, monkeypatch, tmp_path):
-    there = lab("cuda", tmp_path)
-    assert there.tune(there.suite.names[0], "linearized", 0).record["device"].startswith("cuda")
-    monkeypatch.setattr(finetune, "laid_out", lambda gradient, parameter: gradient)
-    call = lambda: there.tune(there.suite.names[1], "linearized", 0)  # noqa: E731
-    refuses(call, RuntimeError, "dtype, device, and layout")
-
-
-def test_error_maps_fail_where_vectors_are_not_moved(device, lab, monkeypatch):
-    there = lab("cuda")
-    vectors = {t: v.to("cpu") for t, v in there.vectors("nonlinear", 0).items()}
-    call = lambda: disentanglement._inputs(there.evaluator, vectors, "val", 4)  # noqa: E731
-    assert call()[1].device.type == "cuda"
-    monkeypatch.setattr(disentanglement, "placed", lambda what, device: what)
-    refuses(call, RuntimeError, "same device")
 
 
 def test_heads_and_vectors_meet_an_encoder_from_anywhere(card, lab):

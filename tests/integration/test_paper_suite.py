@@ -130,7 +130,6 @@ def test_versions_follow_the_pixels_and_resolutions_have_their_own(data):
     small = DecodedImages(suite=suites.suite("paper"), side=24, root=data, progress=False)
     large = small.at(32)
     assert small.version("DTD", "test") != large.version("DTD", "test")
-    assert small.version("MNIST", "train") == large.version("MNIST", "train") or True
     assert large.load("SVHN", "test").x.shape[-1] == 32
     assert small.load("SVHN", "test").x.shape[-1] == 24
     before = large.version("DTD", "test")

@@ -50,7 +50,7 @@ def test_nothing_waits_for_networks_tables_or_torch():
     assert "tasklab.figures" in imported(code)[0]
 
 
-def test_merges_grids_and_labs_wait_for_what_they_compute_with_alone(tmp_path):
+def test_merges_grids_and_labs_wait_for_what_they_compute_with_alone(tmp_path, monkeypatch):
     grid = ["train", "--task", "Signs", "--dry-run", "--store-root", str(tmp_path)]
     merged, planned, opened = imported(
         "import tasklab, torch\nfrom tasklab import TaskVector\n"
@@ -63,3 +63,7 @@ def test_merges_grids_and_labs_wait_for_what_they_compute_with_alone(tmp_path):
     assert "tasklab.models.loading" in planned and "torchvision" not in planned  # no model is built
     assert "tasklab.experiments.lab" in opened
     assert not opened & {*TABLES, "open_clip", "timm", "transformers"}
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    (there,) = imported("from tasklab.__main__ import main; main(['doctor', '--json'])")
+    assert "tasklab.doctor.readiness" in there and not there & {"pandas", "matplotlib"}
+    assert not there & {"open_clip", "timm", "transformers", "torchvision"}

@@ -3,19 +3,9 @@
 import pytest
 
 from tasklab.models.zoo import REGISTRY, spec
+from tests.unit.doctor.test_readiness import products
 
 FULL_SIZE = [name for name, entry in REGISTRY.items() if not entry.shipped]
-
-
-def products(network, x):
-    import torch
-    from torch.utils.flop_counter import FlopCounterMode
-
-    from tasklab.models.encoder import math_attention
-
-    with FlopCounterMode(display=False) as counted, math_attention(), torch.no_grad():
-        network.eval()(x)
-    return counted.get_total_flops() // 2
 
 
 @pytest.mark.parametrize("name", FULL_SIZE)

@@ -312,6 +312,8 @@ def test_arithmetic_within_one_base_keeps_it():
     assert A.to("cpu") is A and A.device == torch.device("cpu") == TaskVector({}).device
     digest = A.fingerprint()
     assert A.starting_from(BASE).fingerprint() == digest == TaskVector(dict(A)).fingerprint()
+    others = [2 * A, *(TaskVector({name: A["scale"]}) for name in "ab")]
+    assert len({digest, *(one.fingerprint() for one in others)}) == 4
 
 
 @pytest.mark.parametrize("theta0", [THETA0, None])

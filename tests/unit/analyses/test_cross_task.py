@@ -148,7 +148,8 @@ def test_models_are_held_while_they_are_needed_and_no_longer():
     pd.testing.assert_frame_equal(df, measure(encoder, whole, merges, data))
 
 
-CASES = ["mlp", "resnet", "batch first", "sequence first", "mini_xs", "mini_convnext", "mini_t5"]
+SHIPPED = ["mini_xs", "mini_sup_few", "mini_convnext", "mini_t5"]
+CASES = ["mlp", "resnet", "batch first", "sequence first", *SHIPPED]
 
 
 @pytest.mark.parametrize("kind", CASES)

@@ -1,4 +1,4 @@
-"""What an evaluator keeps, and what identifies a task vector in the key of a result."""
+"""What an evaluator keeps, and what it need not pass."""
 
 import numpy as np
 import torch
@@ -17,10 +17,6 @@ def test_what_is_kept_serves_training_too():
         evaluator.head("Signs"), evaluator.images("Signs", "val")
     weight, images = evaluator.head("Signs").weight, evaluator.images("Signs", "val")
     assert not any(kept.is_inference() for kept in (weight, images.x, images.y))
-    one = TaskVector({"w": torch.ones(2)})
-    assert one.fingerprint() == TaskVector({"w": torch.ones(2)}).fingerprint()
-    assert one.fingerprint() != TaskVector({"v": torch.ones(2)}).fingerprint()
-    assert one.fingerprint() != (one * 1.5).fingerprint()
     random = np.random.default_rng(0)
     for _ in range(500):
         count = int(random.integers(1, 30))

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from tasklab.analyses import tangent_gap
-from tasklab.models.blocks import FEATURES, Layers
+from tasklab.models.blocks import Layers
 from tasklab.taskvector import TaskVector
 from tests.helpers import refuses
 from tests.vectors import noise, pictures, plain
@@ -101,22 +101,3 @@ def test_what_has_no_gap_is_said(encoder, change, told):
     if change.get("vector"):
         asked["vector"] = TaskVector.zeros_like(encoder.params)
     refuses(told, tangent_gap.gaps, encoder, **asked)
-
-
-@pytest.mark.parametrize("model", ["mini_xs", "mini_convnext", "mini_sup_few", "mini_t5"])
-def test_every_shipped_architecture_can_be_read(model):
-    from tasklab.models import loading
-    from tasklab.tasks import drawn
-    from tasklab.tasks.suites import suite
-
-    encoder = loading.load(model, device="cpu").encoder
-    tasks = suite("mini_text" if model == "mini_t5" else "mini")
-    inputs = drawn.images_of(tasks).load(tasks.names[0], "test", n=3).x
-    x = encoder.preprocess(inputs)
-    layers = Layers(encoder, x)
-    found = layers.cut(layers(encoder.params, x))
-    torch.testing.assert_close(found[FEATURES], encoder(encoder.params, x))
-    vector = TaskVector({name: 1e-3 * t for name, t in encoder.params.items()})
-    df = tangent_gap.gaps(encoder, vector, inputs, (1.0,))
-    assert df["block"].dropna().tolist() == list(range(len(encoder.blocks)))
-    assert df["value"].between(0, 0.1).all()

@@ -79,6 +79,7 @@ class Ray(types.ModuleType):
         return function(*words)
 
     def cancel(self, sent, force):
+        assert force  # or the process goes on
         self.cancelled.append(sent[1][1])
 
 

@@ -17,6 +17,7 @@ from tasklab.experiments.answers import Evaluation, paired
 from tasklab.experiments.lab import Lab
 from tasklab.taskvector import Base, TaskVector
 from tests.helpers import refuses
+from tests.vectors import noise
 
 TASKS = ("Signs", "Textures")
 
@@ -28,11 +29,9 @@ def lab(tmp_path_factory):
 
 
 def drawn(lab, seed, method="nonlinear"):
-    generator, encoder = torch.Generator().manual_seed(seed), lab.clip.encoder
+    encoder = lab.clip.encoder
     base = Base(encoder.name, encoder.init, encoder.weights_hash, method)
-    shapes = {n: x.shape for n, x in encoder.params.items()}
-    tensors = {n: 0.02 * torch.randn(s, generator=generator) for n, s in shapes.items()}
-    return TaskVector(tensors, base)
+    return noise(encoder.params, seed, base=base)
 
 
 def test_a_vector_knows_its_task_and_method_and_is_multiplied(lab):
