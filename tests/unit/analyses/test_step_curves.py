@@ -58,21 +58,11 @@ def test_exact_curve_breaks_ties_as_argmax_does(seed):
     assert curve.at(between) == pytest.approx([slow(scores, slopes, labels, a) for a in between])
 
 
-def test_exact_curve_in_closed_form():
-    # Class 0 is alpha, class 1 is 1/4, class 2 is 3/4 - alpha: right from, within and up to.
-    scores, slopes = np.tile([0.0, 0.25, 0.75], (3, 1)), np.tile([1.0, 0.0, -1.0], (3, 1))
-    curve = exact_curve(scores, slopes, [0, 1, 2])
-    # 2 leads up to 3/8, where 0 overtakes it at 3/8 > 1/4: class 1 never leads
-    assert curve.knots.tolist() == [0, 0.375, 1]
-    assert curve.between == pytest.approx([100 / 3, 100 / 3])
-    only_zero = exact_curve(scores[:1], slopes[:1], [0])
-    assert (only_zero.between.tolist(), only_zero.points.tolist()) == ([0, 100], [0, 100, 100])
-    only_two = exact_curve(scores[:1], slopes[:1], [2])
-    assert (only_two.between.tolist(), only_two.points.tolist()) == ([100, 0], [100, 0, 0])
-    assert only_zero.best() == (0.375, 1.0, 100.0) and only_zero.best().alpha == 0.6875
-    same = np.zeros((2, 2))
-    assert exact_curve(same, same, [0, 0]).between.tolist() == [100]
-    assert exact_curve(same, same, [1, 1]).between.tolist() == [0]
+def test_the_best_interval():
+    # Class 0 is alpha, class 1 is 1/4, class 2 is 3/4 - alpha, which leads up to 3/8.
+    curve = exact_curve(np.array([[0.0, 0.25, 0.75]]), np.array([[1.0, 0.0, -1.0]]), [0])
+    assert curve.knots.tolist() == [0, 0.375, 1]  # class 1 never leads
+    assert curve.best() == (0.375, 1.0, 100.0) and curve.best().alpha == 0.6875
     # Lines -alpha and alpha against 0 (class 0): class 0 leads nowhere but ties at alpha = 0.
     scores, slopes = np.zeros((1, 3)), np.array([[0.0, -1.0, 1.0]])
     curve = exact_curve(scores, slopes, [0], -1, 1)

@@ -40,14 +40,6 @@ def test_both_ways_merge_the_same_on_small_shapes(bench, tmp_path, monkeypatch, 
     assert capsys.readouterr().out.count("vitl14") == 3
 
 
-def test_a_merge_that_differs_is_told(bench, monkeypatch):
-    shape = bench.merges.Shape(width=16, blocks=1, output=8, tasks=2)
-    monkeypatch.setitem(bench.merges.PUBLISHED, "iso_c", sum)
-    (_, figure, _) = bench.merging(shape)
-    with pytest.raises(SystemExit, match="Iso-C of 2 vectors: the two ways disagree"):
-        bench.measured(figure, 1, lambda: 0.0)
-
-
 def test_the_shapes_are_those_of_the_model(bench):
     with torch.device("meta"):
         tower = open_clip.create_model("ViT-L-14", device="meta").visual

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from tasklab.analyses import meters
-from tasklab.analyses.merging import average, best, grams, minimum, regmean
+from tasklab.analyses.merging import average, best, minimum
 from tasklab.models.heads import Head
 from tasklab.taskvector import TaskVector
 from tasklab.tuning.tangent import TangentFeatures
@@ -23,10 +23,6 @@ def stack(*layers):
         torch.manual_seed(0)
         module = nn.Sequential(nn.Flatten(), *(layer() for layer in layers))
     return plain(module.double(), image_size=2)
-
-
-def linear():
-    return stack(lambda: nn.Linear(12, 4, bias=False))
 
 
 def curved():
@@ -183,18 +179,6 @@ def test_metrics_are_those_of_dense_matrices(name):
         assert best.total(features_of, by) == pytest.approx(3)
 
 
-def test_half_the_logits_metric_is_the_divergence_of_probabilities_nearby():
-    encoder = curved()
-    vectors, x = vectors_of(encoder), data(9)
-    own, by, _ = weighed(encoder, vectors, x, "logits")
-    e = [1e-4 * torch.randn_like(one.jtau) for one in own]
-    apart = 0.0
-    for metric, one, moved in zip(by, own, e, strict=True):
-        p, q = (metric.head(f).log_softmax(-1) for f in (one.at(1.0), one.at(1.0) + moved))
-        apart += float((p.exp() * (p - q)).sum(1).mean())
-    assert best.total(e, by) / 2 == pytest.approx(apart, rel=1e-3)
-
-
 @pytest.mark.parametrize("name", best.METRICS)
 def test_conjugate_gradients_reach_the_dense_minimum_from_any_start(name):
     encoder = stack(lambda: nn.Linear(12, 3), nn.Tanh, lambda: nn.Linear(3, 3, bias=False))
@@ -263,20 +247,6 @@ def test_the_minimum_that_is_kept_is_the_best_on_images_held_out():
     plain = [dataclasses.replace(part, own=part.own / 3) for part in parts]
     plain = minimum.minimum(encoder, plain, average(vectors), rounds=[(99, 5)])
     assert scaled.residual == pytest.approx(plain.residual)  # of norms relative to the first
-
-
-def test_of_a_linear_model_the_least_loss_of_features_is_regmean():
-    encoder = linear()
-    vectors, x = vectors_of(encoder), data(40)
-    G = {task: grams(encoder, one) for task, one in x.items()}
-    own = [vector["1.weight"] for vector in vectors.values()]
-    parts = [
-        minimum.Part(one, one.flatten(1) @ w.T, best.Metric())
-        for one, w in zip(x.values(), own, strict=True)
-    ]
-    found = minimum.minimum(encoder, parts, average(vectors), rounds=[(99, 200)])
-    expected = regmean(vectors, G, ratio=1)
-    torch.testing.assert_close(flat(found.vector, encoder), flat(expected, encoder))
 
 
 def test_the_memory_of_the_minimum_is_known_before():

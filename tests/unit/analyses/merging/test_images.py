@@ -7,10 +7,9 @@ import torch
 from torch import nn
 
 from tasklab.analyses import merging
-from tasklab.analyses.merging import fisher_diagonals, grams, regmean
+from tasklab.analyses.merging import fisher_diagonals, grams
 from tasklab.analyses.projections import second_moments
 from tasklab.models.heads import Head
-from tasklab.taskvector import TaskVector
 from tests.helpers import refuses
 from tests.vectors import noise, pictures, plain
 
@@ -56,20 +55,6 @@ def test_fisher_and_grams_of_a_transformers_parameters(encoder):
     assert all((x >= 0).all() and x.any() for x in found.values())
     assert fisher_diagonals(encoder, head, pictures(1)).keys() == encoder.params.keys()
     assert not any(p.requires_grad for p in encoder.params.values())
-
-
-def test_regmean_of_a_linear_model_fits_the_outputs_of_the_tasks_models():
-    # argmin_W sum_t |(W - W_t) X_t'|^2 over all images at once, by least squares
-    encoder = plain(nn.Sequential(nn.Flatten(), nn.Linear(192, 3, bias=False)).double())
-    (name,) = encoder.params
-    generator = torch.Generator().manual_seed(0)
-    tau = [torch.randn(3, 192, generator=generator, dtype=torch.float64) for _ in range(2)]
-    x = [pictures(300, seed) for seed in (1, 2)]
-    G = [grams(encoder, one) for one in x]
-    found = regmean([TaskVector({name: t}) for t in tau], G, ratio=1)[name]
-    reads = torch.cat([one.flatten(1) for one in x])
-    gives = torch.cat([one.flatten(1) @ t.T for one, t in zip(x, tau, strict=True)])
-    torch.testing.assert_close(found.T, torch.linalg.lstsq(reads, gives).solution)
 
 
 def test_fisher_information_is_the_mean_square_of_the_slopes():

@@ -59,17 +59,6 @@ def test_looks_are_accuracies_and_end_where_they_are_worse(evaluator, vectors):
     assert passed[1] < passed[0]
 
 
-def test_what_is_chosen_is_what_whole_looks_choose(evaluator, vectors):
-    looks, best, chosen = Looks(evaluator, TASKS, "val", relative), -math.inf, None
-    every = [(i, alpha) for i in range(3) for alpha in (0.25, 0.5, 1.0, 2.0)]
-    for i, alpha in every:
-        if (score := looks(vectors[i], alpha, best)) > best:
-            best, chosen = score, (i, alpha)
-    scores = [whole(evaluator, vectors[i], alpha) for i, alpha in every]
-    assert chosen == every[int(np.argmax(scores))] and best == max(scores)
-    assert looks.seen < len(every) * len(TASKS) * 43
-
-
 def test_fewer_images_than_rounds(vectors, tmp_path):
     counts = {"val": ROUNDS - 2}
     few = Evaluator(loading.load("mini_xs"), suite("mini"), Store(tmp_path), counts=counts)

@@ -70,15 +70,7 @@ def test_regmean_takes_inputs_that_are_nearly_or_always_0(cases):
     assert not torch.allclose(merged[:, 1:], mean[:, 1:])
 
 
-def test_wudi_is_regmean_and_equal_tasks_merge_to_themselves(cases):
-    vectors = cases.vectors(5)  # 5 x 6 rows: more than the 24 inputs
-    own = [
-        {name: v[name].T @ v[name] / v[name].square().sum() for name in cases.MATRICES[:4]}
-        for v in vectors
-    ]
-    expected, found = regmean(vectors, own, ratio=1), wudi_exact(vectors)
-    for name in own[0]:
-        torch.testing.assert_close(found[name], expected[name], rtol=1e-8, atol=1e-8)
+def test_wudi_of_zero_and_of_equal_tasks(cases):
     zero, (one, two) = TaskVector.zeros_like(cases.vector(0)), cases.vectors(2)
     found, without = wudi_exact([one, zero, two]), wudi_exact([one, two])
     for name in cases.MATRICES:
