@@ -1,5 +1,7 @@
 """Rows of records and verdicts that tests of several rooms make."""
 
+import pandas as pd
+
 from tasklab.records.claims import BY_ID, Claim
 from tasklab.records.intervals import Interval
 from tasklab.records.judgement import Verdict
@@ -9,6 +11,11 @@ TASKS = ("Signs", "Places")
 CLAIM = Claim(id="t", entry="t", paper="tangent", table="1", statement="more",
               experiment="addition", metric="absolute", left="linearized", relation=">",
               right="nonlinear")  # fmt: skip
+
+
+def crossed(**axes):
+    """Return a table with a row for each combination of values."""
+    return pd.MultiIndex.from_product(axes.values(), names=[*axes]).to_frame(index=False)
 
 
 def row(experiment, metric, value, **more):

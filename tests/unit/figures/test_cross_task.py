@@ -8,35 +8,28 @@ import pytest
 
 from tasklab import figures
 from tests.marks import shown
+from tests.rows import crossed
 
 PAIRS = ("Signs+Places", "Signs+Scenes", "Places+Scenes")
 
 
 @pytest.fixture
 def layers():
-    rows = [
-        {"method": m, "seed": 0, "task": t, "alpha": a, "block": b, "metric": metric,
-         "value": v * (k + 1), "low": 0.5 * v, "high": 2 * v}
-        for m in ("nonlinear", "attention")
-        for k, t in enumerate(PAIRS)
-        for a in (0.25, 0.5, 0.75)
-        for b in (0, 1, 2, None)
-        for metric, v in (("distance", 0.01), ("base", 0.1), ("coef", 1.0), ("base_merged", 0.05))
-    ]  # fmt: skip
-    return pd.DataFrame(rows).astype({"block": "Int64"})
+    levels = {"distance": 0.01, "base": 0.1, "coef": 1.0, "base_merged": 0.05}
+    df = crossed(method=("nonlinear", "attention"), task=PAIRS, alpha=(0.25, 0.5, 0.75),
+                 block=(0, 1, 2, None), metric=levels).astype({"block": "Int64"})  # fmt: skip
+    v, place = df["metric"].map(levels), df["task"].map(PAIRS.index)
+    return df.assign(seed=0, value=v * (place + 1), low=0.5 * v, high=2 * v)
 
 
 @pytest.fixture
 def stitched():
-    rows = [
-        {"task": t, "subset": p, "alpha": a, "block": b, "front": f, "value": 10.0 * i + a}
+    fronts = ("own", "other", "both", "edited")
+    df = pd.concat(
+        crossed(subset=[p], task=p.split("+"), alpha=(0.5, 1.0), block=(0, 1), front=fronts)
         for p in PAIRS[:2]
-        for t in p.split("+")
-        for a in (0.5, 1.0)
-        for b in (0, 1)
-        for i, f in enumerate(("own", "other", "both", "edited"))
-    ]
-    return pd.DataFrame(rows)
+    )
+    return df.assign(value=10.0 * df["front"].map(fronts.index) + df["alpha"])
 
 
 def test_a_panel_a_pair_with_base_and_each_alpha(layers):
@@ -110,13 +103,9 @@ def test_stitched_models_have_axes_and_depths(stitched):
 
 
 def test_stitched_negation_tells_task_from_control():
-    rows = [
-        {"task": t, "subset": "Signs", "alpha": a, "front": f, "value": v - a}
-        for t, v in (("Signs", 60.0), ("Objects", 40.0))
-        for a in (0.0, 1.0)
-        for f in ("features", "weights")
-    ]
-    figure = figures.stitched_negation(pd.DataFrame(rows))
+    start = {"Signs": 60.0, "Objects": 40.0}
+    df = crossed(task=start, subset=["Signs"], alpha=(0.0, 1.0), front=("features", "weights"))
+    figure = figures.stitched_negation(df.assign(value=df["task"].map(start) - df["alpha"]))
     (axes,) = shown(figure)
     labels = [text.get_text() for text in figure.legends[0].get_texts()]
     assert labels[0] == "task, features subtracted" and labels[1].startswith("control, ")
@@ -126,22 +115,14 @@ def test_stitched_negation_tells_task_from_control():
 
 @pytest.fixture
 def scratch():
-    steps, common = (0.0, 0.5, 1.0), {"seed": 0, "method": "nonlinear"}
-    along = [
-        {**common, "subset": "a+b", "task": t, "alpha": a, "metric": m, "value": v + a}
-        for t, v in (("a", 1.0), ("b", 2.0), ("start", 3.0))
-        for a in steps
-        for m in ("loss", "accuracy")
-    ]
-    features = [
-        {**common, "task": "a+b", "alpha": a, "block": b, "metric": m, "value": v * (b + 1),
-         "low": v, "high": 4 * v, "pretraining": e, "ratio": 0.0}
-        for a in (0.25, 0.5, 0.75)
-        for b in (0, 1, 2)
-        for e in (0, 10)
-        for m, v in (("distance", 0.01 * (e + 1)), ("base", 0.5), ("coef", 1.0))
-    ]  # fmt: skip
-    return pd.DataFrame(along), pd.DataFrame(features).astype({"block": "Int64"})
+    common, start = {"seed": 0, "method": "nonlinear"}, {"a": 1.0, "b": 2.0, "start": 3.0}
+    along = crossed(task=start, alpha=(0.0, 0.5, 1.0), metric=("loss", "accuracy"))
+    along = along.assign(subset="a+b", value=along["task"].map(start) + along["alpha"], **common)
+    level = {"distance": 0.01, "base": 0.5, "coef": 1.0}
+    df = crossed(alpha=(0.25, 0.5, 0.75), block=(0, 1, 2), pretraining=(0, 10), metric=level)
+    v = df["metric"].map(level) * (df["pretraining"] + 1).where(df["metric"] == "distance", 1)
+    df = df.assign(task="a+b", ratio=0.0, value=v * (df["block"] + 1), low=v, high=4 * v, **common)
+    return along, df.astype({"block": "Int64"})
 
 
 def test_segments_and_emergence_of_small_networks(scratch):

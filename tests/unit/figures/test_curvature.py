@@ -11,6 +11,7 @@ from tasklab.figures import curvature as figures
 from tasklab.figures.style import COLOURS
 from tests.helpers import refuses
 from tests.marks import shown
+from tests.rows import crossed
 
 METHODS = ("nonlinear", "linearized")
 
@@ -40,16 +41,11 @@ def fits():
 @pytest.fixture
 def sums():
     scale = {"distance": 1e-3, "base_merged": 0.1, "first": 0.2, "coef": 1.0}
-    rows = [
-        (method, k, block, metric, value, 0.5 * value, 2 * value)
-        for j, method in enumerate(METHODS)
-        for k in range(2, 9)
-        for block in (0, None)
-        for metric in scale
-        for value in (scale[metric] * (1 + k * (2 + j) / 10) * (1 if block is None else 9),)
-    ]
-    columns = ["method", "n_tasks", "block", "metric", "value", "low", "high"]
-    return pd.DataFrame(rows, columns=columns).astype({"block": "Int64"}).assign(alpha=0.2)
+    df = crossed(method=METHODS, n_tasks=range(2, 9), block=(0, None), metric=scale)
+    grown = 1 + df["n_tasks"] * (2 + df["method"].map(METHODS.index)) / 10
+    value = df["metric"].map(scale) * grown * np.where(df["block"].isna(), 1, 9)
+    df = df.assign(value=value, low=0.5 * value, high=2 * value, alpha=0.2)
+    return df.astype({"block": "Int64"})
 
 
 def triples_of(methods):

@@ -13,20 +13,17 @@ from tasklab.figures import disentanglement
 from tasklab.figures.style import METHOD_LABEL
 from tests.helpers import refuses
 from tests.marks import marked, texts
+from tests.rows import crossed
 
 TASKS = ("Signs", "Places", "Scenes", "Textures", "Handwritten")
 PAIRS = ("Textures+Scenes", "Vehicles+Places", "Handwritten+Numbers")
 
 
 def maps(methods=("nonlinear", "posthoc"), pairs=PAIRS, reach=3, points=7):
-    alphas = np.linspace(-reach, reach, points)
-    cells = itertools.product(methods, pairs, ("xi_classifier", "xi_representation"), (0, 1))
-    return pd.DataFrame(
-        {"method": method, "task": pair, "metric": metric, "alpha1": one, "alpha2": two,
-         "value": abs(one) + 10 * abs(two) + seed, "n": 64, "seed": seed}
-        for method, pair, metric, seed in cells
-        for one, two in itertools.product(alphas, alphas)
-    )  # fmt: skip
+    alphas, metrics = np.linspace(-reach, reach, points), ("xi_classifier", "xi_representation")
+    df = crossed(method=methods, task=pairs, metric=metrics, seed=(0, 1), alpha1=alphas,
+                 alpha2=alphas)  # fmt: skip
+    return df.assign(n=64, value=df["alpha1"].abs() + 10 * df["alpha2"].abs() + df["seed"])
 
 
 def curves(methods=("linearized", "posthoc")):
@@ -43,16 +40,11 @@ def curves(methods=("linearized", "posthoc")):
 
 
 def choices(methods=("nonlinear", "posthoc", "linearized"), seeds=2):
-    rows: list[dict[str, Any]] = []
-    for method, seed, split, (i, task) in itertools.product(
-        methods, range(seeds), ("validation", "test"), enumerate(TASKS)
-    ):
-        common = {"method": method, "seed": seed, "split": split, "task": task}
-        gain = 3 if split == "validation" else -0.5
-        rows.append({**common, "metric": "normalised_shared", "alpha": 0.3, "value": 80.0})
-        own = {"metric": "normalised_own", "alpha": 0.1 + 0.2 * i, "value": 80.0 + gain}
-        rows.append({**common, **own})
-    return pd.DataFrame(rows)
+    df = crossed(method=methods, seed=range(seeds), split=("validation", "test"), task=TASKS,
+                 metric=("normalised_shared", "normalised_own"))  # fmt: skip
+    own, gain = df["metric"] == "normalised_own", df["split"].map({"validation": 3, "test": -0.5})
+    alpha = (0.1 + 0.2 * df["task"].map(TASKS.index)).where(own, 0.3)
+    return df.assign(alpha=alpha, value=80.0 + gain.where(own, 0))
 
 
 THREE = ("nonlinear", "posthoc", "linearized")

@@ -1,7 +1,5 @@
 """Figures of tangent kernels: the right marks from synthetic rows, readable text, no leftovers."""
 
-import itertools
-
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -11,22 +9,17 @@ from tasklab.analyses import ring
 from tasklab.figures import kernels
 from tasklab.figures.style import WIDTH
 from tests.helpers import refuses
+from tests.rows import crossed
 
 PAIRS = ("Places|Vehicles", "Textures|Scenes")
 
 
 def energies(inits=("pretrained", "random"), pairs=PAIRS, classes=("a", "b")):
-    rows = []
-    for init, pair, name, side, x in itertools.product(
-        inits, pairs, classes, ("task", "control"), range(6)
-    ):
-        level = {"task": 0.8, "control": 0.2}[side] if init == "pretrained" else 0.5
-        value = level + 0.01 * (x * 7 % 6 - 2.5) + (0.02 if name == "b" else 0)
-        rows.append(
-            {"model": "mini", "init": init, "task": pair, "subset": name, "side": side, "x": x,
-             "metric": "energy", "value": value}
-        )  # fmt: skip
-    return pd.DataFrame(rows)
+    levels = {"task": 0.8, "control": 0.2}
+    df = crossed(init=inits, task=pairs, subset=classes, side=levels, x=range(6))
+    level = df["side"].map(levels).where(df["init"] == "pretrained", 0.5)
+    value = level + 0.01 * (df["x"] * 7 % 6 - 2.5) + 0.02 * (df["subset"] == "b")
+    return df.assign(model="mini", metric="energy", value=value)
 
 
 def test_localization_has_a_panel_for_each_pair_and_initialisation():

@@ -14,6 +14,7 @@ from tasklab.figures import marks
 from tasklab.figures.style import COLOURS
 from tests.helpers import refuses
 from tests.marks import shown
+from tests.rows import crossed
 
 TASKS = ("Signs", "Places", "Scenes", "Textures")
 METHODS = ("nonlinear", "posthoc", "attention")
@@ -22,62 +23,41 @@ KINDS["posthoc"] = KINDS["nonlinear"]
 PLACES = [None, 0, 1, 2]
 
 
-def blocks(df):
-    return df.astype({"block": "Int64"})
+def of_methods(all=False, **axes):
+    """Return rows for the projections that a method trains, and of all parameters if asked for."""
+    own = {m: (*KINDS[m], "all") if all else KINDS[m] for m in METHODS}
+    df = pd.concat([crossed(method=[m], **axes, projection=own[m]) for m in METHODS])
+    return df.astype({"block": "Int64"}).reset_index(drop=True)
 
 
 @pytest.fixture
 def cosines():
     pairs = list(itertools.combinations(TASKS, 2))
-    rows = [
-        {"method": m, "seed": seed, "task": one, "other": two, "block": b, "projection": p,
-         "value": (i - 2) / 100 + seed / 100}
-        for m in METHODS
-        for seed in (0, 1)
-        for i, (one, two) in enumerate(pairs)
-        for b in PLACES
-        for p in (*KINDS[m], "all")
-    ]  # fmt: skip
-    return blocks(pd.DataFrame(rows))
+    df = of_methods(seed=(0, 1), pair=range(6), block=PLACES, all=True)
+    both = pd.DataFrame([pairs[i] for i in df["pair"]], columns=["task", "other"])
+    return df.join(both).assign(value=(df["pair"] - 2 + df["seed"]) / 100)
 
 
 @pytest.fixture
 def aligned():
-    rows = [
-        {"method": m, "seed": 0, "task": t, "part": part, "block": b, "projection": p,
-         "metric": metric, "value": {"own": 0.1, "each": 0.09, "others": 0.3}[part]}
-        for m in METHODS
-        for t in TASKS
-        for part in ("own", "each", "others")
-        for b in PLACES[1:]
-        for p in KINDS[m]
-        for metric in ("relative", "random")
-    ]  # fmt: skip
-    return blocks(pd.DataFrame(rows))
+    values = {"own": 0.1, "each": 0.09, "others": 0.3}
+    df = of_methods(task=TASKS, part=values, block=PLACES[1:], metric=("relative", "random"))
+    return df.assign(seed=0, value=df["part"].map(values))
 
 
 @pytest.fixture
 def interference():
-    rows = [
-        {"method": m, "seed": 0, "task": t, "alpha": 0.3, "metric": metric, "value": i + j / 10}
-        for j, m in enumerate(METHODS)
-        for i, t in enumerate(TASKS)
-        for metric in figures.AXIS_LABEL
-    ]
-    return pd.DataFrame(rows)
+    df = crossed(method=METHODS, task=TASKS, metric=figures.AXIS_LABEL, seed=[0], alpha=[0.3])
+    return df.assign(value=df["task"].map(TASKS.index) + df["method"].map(METHODS.index) / 10)
 
 
 @pytest.fixture
 def gaps():
-    rows = [
-        {"method": m, "seed": 0, "task": t, "alpha": c, "size": c * (i + 1) / 10,
-         "metric": metric, "block": b, "value": c / 2 + j / 10}
-        for i, m in enumerate(("nonlinear", "attention"))
-        for j, t in enumerate(TASKS)
-        for c in (0.5, 1.0)
-        for metric, b in (("gap_along", None), ("gap_block", 0), ("gap_block", 1))
-    ]  # fmt: skip
-    return blocks(pd.DataFrame(rows))
+    df = crossed(method=METHODS[::2], task=TASKS, alpha=(0.5, 1.0), block=(None, 0, 1), seed=[0])
+    value = df["alpha"] / 2 + df["task"].map(TASKS.index) / 10
+    metric = np.where(df["block"].isna(), "gap_along", "gap_block")
+    size = df["alpha"] * (1 + (df["method"] == "attention")) / 10
+    return df.assign(value=value, metric=metric, size=size).astype({"block": "Int64"})
 
 
 def matrix_of(axes):

@@ -30,9 +30,9 @@ def models():
     )  # fmt: skip
 
 
-def rates(seeds=(0,)):
+def rates(seeds=(0,), alone_of=ALONE):
     rows = []
-    for method, by_rate in ALONE.items():
+    for method, by_rate in alone_of.items():
         for lr, alone in by_rate.items():
             for seed in seeds:
                 common = {"method": method, "lr": lr, "seed": seed}
@@ -68,18 +68,12 @@ def test_rates_are_read_where_a_way_ends():
     short = rates().query("method == 'linearized' or lr > 3e-4")  # does not reach down
     assert set(merges_at_equal_accuracy(short)["method"]) == {"linearized"}
     assert merges_at_equal_accuracy(nothing()).empty
-    alone = {"nonlinear": (60.0, 72.0, 66.0), "linearized": (55.0, 65.0, 70.0)}
-    rows = []
-    for method, values in alone.items():
-        for lr, value in zip((1e-4, 1e-3, 1e-2), values, strict=True):
-            common = {"method": method, "lr": lr, "seed": 0}
-            rows.append(row("merging_rates", "single", value, **common))
-            common |= {"merge": "ties", "n_tasks": 8}
-            rows.append(row("merging_rates", "absolute", value - 20, **common))
-    found = merges_at_equal_accuracy(tidy(rows)).set_index("method")
-    assert found["alone"].tolist() == [66.0, 66.0]  # not the 70 below the best of both
-    assert found.loc["nonlinear", "value"] == 46.0
-    assert found.loc["linearized", "value"] == pytest.approx(46.0)
+    turning = {"nonlinear": {1e-4: 60.0, 1e-3: 72.0, 1e-2: 66.0},
+               "linearized": {1e-4: 55.0, 1e-3: 65.0, 1e-2: 70.0}}  # fmt: skip
+    found = merges_at_equal_accuracy(rates(alone_of=turning)).query("n_tasks == 8")
+    assert found["alone"].unique().tolist() == [66.0]  # not the 70 below the best of both
+    values = found.groupby("method")["value"].unique().explode()
+    assert values.to_dict() == pytest.approx({"nonlinear": 33.0, "linearized": 39.0})
 
 
 def test_rows_and_points_are_numbers_of_tasks():

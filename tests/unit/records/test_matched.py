@@ -8,29 +8,25 @@ from tasklab.records import matched
 from tasklab.records.claims import BY_ID
 from tasklab.records.judgement import verdict
 from tasklab.records.table import tidy
+from tests.rows import crossed
 
 RATES = (1e-4, 2e-4, 4e-4, 8e-4)
 TASKS = ("Signs", "Places", "Scenes")
 
 
-def grid(alone, norm, added, seeds=(0, 1, 2)):
-    rows = []
-    for method in alone:
-        for seed in seeds:
-            for lr, a, length in zip(RATES, alone[method], norm[method], strict=True):
-                for t, task in enumerate(TASKS):
-                    one = a + t - 1  # tasks differ, their mean does not
-                    common = {"experiment": "budget", "model": "mini", "method": method,
-                              "seed": seed, "task": task, "lr": lr, "steps": 240}  # fmt: skip
-                    for metric, value, split in (
-                        ("single", one, "validation"), ("single", one, "test"),
-                        ("norm", length, "test"), ("absolute", added(method, a) + t, "test"),
-                        ("target", 50 - length, "test"),
-                    ):  # fmt: skip
-                        rows.append(common | {"metric": metric, "value": value, "split": split,
-                                              "n": 1000})  # fmt: skip
-    short = [row | {"steps": 60, "value": 1.0} for row in rows if row["lr"] == RATES[1]]
-    return tidy([*rows, *short])
+def grid(alone, norm, added, seeds=(0, 1, 2), rates=RATES):
+    df = crossed(method=alone, seed=seeds, lr=rates, task=TASKS)
+    places = [*zip(df["method"], df["lr"].map(rates.index), strict=True)]
+    a, length = (np.array([table[method][i] for method, i in places]) for table in (alone, norm))
+    t = df["task"].map(TASKS.index)
+    one = a + t - 1  # tasks differ, their mean does not
+    values = {
+        ("single", "validation"): one, ("single", "test"): one, ("norm", "test"): length,
+        ("absolute", "test"): added(a, length) + t, ("target", "test"): 50 - length,
+    }  # fmt: skip
+    df = pd.concat(df.assign(metric=m, split=s, value=v) for (m, s), v in values.items())
+    df = df.assign(experiment="budget", model="mini", steps=240, n=1000)
+    return tidy(pd.concat([df, df[df["lr"] == rates[1]].assign(steps=60, value=1.0)]))
 
 
 ALONE = {"nonlinear": (60.0, 70.0, 80.0, 90.0), "linearized": (55.0, 65.0, 75.0, 70.0)}
@@ -38,7 +34,7 @@ NORM = {"nonlinear": (1.0, 2.0, 4.0, 8.0), "linearized": (1.0, 3.0, 5.0, 9.0)}
 
 
 def value(method, setting, metric="absolute", table=None):
-    table = grid(ALONE, NORM, lambda method, a: 100 - a) if table is None else table
+    table = grid(ALONE, NORM, lambda a, length: 100 - a) if table is None else table
     rows = matched.at_setting(table, setting, metric, ("linearized", "nonlinear"), method)
     return rows.groupby("task", sort=False)["value"].mean()
 
@@ -52,7 +48,7 @@ def test_sides_are_taken_back():
     assert value("linearized", "equal length").tolist() == pytest.approx([25, 26, 27])
     assert value("nonlinear", "equal length").tolist() == pytest.approx([17.5, 18.5, 19.5])
     assert value("nonlinear", "equal length", "target").tolist() == pytest.approx([45] * 3)
-    table = grid(ALONE, NORM, lambda method, a: 100 - a)
+    table = grid(ALONE, NORM, lambda a, length: 100 - a)
     lengths = table[(table["metric"] == "norm") & (table["task"] == "Signs")]
     pair = {"task": "Signs+Places", "metric": "xi_classifier_box"}
     table = tidy(pd.concat([table, lengths.assign(**pair)], ignore_index=True))
@@ -67,7 +63,7 @@ def test_sides_are_taken_back():
 
 def test_grids_turns_and_plateaus():
     high = {**ALONE, "nonlinear": (80.0, 85.0, 88.0, 90.0)}
-    table = grid(high, NORM, lambda method, a: 100 - a)
+    table = grid(high, NORM, lambda a, length: 100 - a)
     assert value("nonlinear", "equal accuracy", table=table).empty
     assert len(value("linearized", "equal accuracy", table=table)) == 3
     assert matched.at_setting(table.iloc[:0], "equal length", "absolute", ("a", "b"), "a").empty
@@ -84,7 +80,7 @@ def test_grids_turns_and_plateaus():
 def test_no_method_adds_better_at_equal_accuracy():
     # What is added depends on the accuracy alone, and so no method adds better at equal ones.
     rng = np.random.default_rng(0)
-    table = grid(ALONE, NORM, lambda method, a: 100 - a)
+    table = grid(ALONE, NORM, lambda a, length: 100 - a)
     noise = rng.normal(0, 0.2, len(table)) * (table["metric"] == "absolute")
     table = table.assign(value=table["value"] + noise)
     equal = verdict(BY_ID["tangent-1-absolute@accuracy"], table, model="mini")
@@ -97,26 +93,12 @@ def test_no_method_adds_better_at_equal_accuracy():
 
 
 def test_a_way_ends_at_the_rate_of_the_search_and_what_hangs_on_it_is_told():
-    later = {**ALONE, "nonlinear": (60.0, 70.0, 80.0, 90.0, 91.0), "linearized": (1.0,) * 5}
-    rows = []
-    for method, alone in later.items():
-        for lr, one, length in zip(
-            (*RATES, 1.6e-3), alone, (1.0, 2.0, 4.0, 8.0, 16.0), strict=True
-        ):
-            common = {"experiment": "budget", "model": "mini", "method": method, "seed": 0,
-                      "task": "Signs", "lr": lr, "steps": 240, "n": 1000}  # fmt: skip
-            rows += [
-                common | {"metric": metric, "value": value, "split": split}
-                for metric, value, split in (
-                    ("single", one, "validation"), ("single", one, "test"),
-                    ("norm", length, "test"),
-                    ("absolute", length, "test"),
-                )
-            ]  # fmt: skip
-    table = tidy(rows)
+    later = {"nonlinear": (60.0, 70.0, 80.0, 90.0, 91.0), "linearized": (1.0,) * 5}
+    norm = dict.fromkeys(later, (1.0, 2.0, 4.0, 8.0, 16.0))
+    table = grid(later, norm, lambda a, length: length, seeds=(0,), rates=(*RATES, 1.6e-3))
     grid_ = matched.usual(table)
     assert matched.end_of(grid_, "nonlinear") == 8e-4  # 1.6e-3 is a little more accurate
     assert matched.walk(grid_, "nonlinear", "norm")["x"].iloc[-1] == 8
     sides = ("linearized", "nonlinear")
     found = matched.at_setting(table, "equal length", "absolute", sides, "linearized")
-    assert found["value"].tolist() == pytest.approx([8.0])
+    assert found["value"].tolist() == pytest.approx([8.0, 9.0, 10.0])
