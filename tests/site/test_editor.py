@@ -41,20 +41,34 @@ def contents():
 
 
 @pytest.fixture
-def page(browser, contents, tmp_path):
-    file = tmp_path / "editors.html"
-    head = '<!doctype html><html lang="en"><meta charset="utf-8"><title>Two editors</title>'
-    file.write_text(head + "".join(one.document() for one in contents), "utf-8")
-    page = browser.new_page(viewport={"width": 1000, "height": 900}, reduced_motion="reduce")
-    page.set_default_timeout(60_000)
-    page.problems, page.asked = [], []
-    page.on("pageerror", lambda error: page.problems.append(str(error)))
-    page.on("console", lambda m: page.problems.append(m.text) if m.type == "error" else None)
-    page.on("request", lambda r: page.asked.append(r.url))
-    page.goto(file.as_uri())
-    yield page
-    assert page.problems == []
-    page.close()
+def opened(browser, tmp_path):
+    """Return a function that opens a page of a text, on which nothing may fail."""
+    pages = []
+
+    def call(text, **options):
+        usual = {"viewport": {"width": 1000, "height": 900}, "reduced_motion": "reduce"}
+        page = browser.new_page(**usual | options)
+        page.set_default_timeout(60_000)
+        page.problems, page.asked = [], []
+        page.on("pageerror", lambda error: page.problems.append(str(error)))
+        page.on("console", lambda m: page.problems.append(m.text) if m.type == "error" else None)
+        page.on("request", lambda r: page.asked.append(r.url))
+        pages.append(page)
+        file = tmp_path / f"{len(pages)}.html"
+        head = '<!doctype html><html lang="en"><meta charset="utf-8"><title>Editors</title>'
+        file.write_text(head + text, "utf-8")
+        page.goto(file.as_uri())
+        return page
+
+    yield call
+    for page in pages:
+        assert page.problems == []
+        page.close()
+
+
+@pytest.fixture
+def page(opened, contents):
+    return opened("".join(one.document() for one in contents))
 
 
 def status(page, number):
@@ -80,7 +94,7 @@ def test_the_script_computes_and_rounds_as_python_does(page, contents):
     assert told in page.locator(".tl-key").nth(1).inner_text()
 
 
-def test_a_measured_model_is_looked_up_at_its_stops(browser, tmp_path):
+def test_a_measured_model_is_looked_up_at_its_stops(opened):
     rng, grid = np.random.default_rng(2), (-1.0, -0.5, 0.0, 0.5, 1.0)
     tasks = tuple(
         ShownTask(
@@ -95,9 +109,7 @@ def test_a_measured_model_is_looked_up_at_its_stops(browser, tmp_path):
         tasks=tasks, presets={"probes": (0.0, 0.0), "all at 0.50": (0.5, 0.5)}, grid=grid,
         start="probes",
     )  # fmt: skip
-    (tmp_path / "measured.html").write_text("<!doctype html>" + content.document(), "utf-8")
-    page = browser.new_page(reduced_motion="reduce")
-    page.goto((tmp_path / "measured.html").as_uri())
+    page = opened(content.document())
     for at in itertools.product(grid, repeat=2):
         found = page.evaluate(
             "at => document.querySelector('.tasklab-editor').tasklab.accuracies(at)", at
@@ -111,7 +123,6 @@ def test_a_measured_model_is_looked_up_at_its_stops(browser, tmp_path):
     status = page.locator("p[role=status]").inner_text()
     assert page.locator("output:not([aria-live=off])").count() == 0  # the sliders say their own
     assert f"{np.mean([*told.values()]):.1f} % (probes " in status
-    page.close()
 
 
 def test_what_is_shown_follows_a_preset(page, contents):
@@ -136,13 +147,11 @@ def test_an_arrow_key_moves_a_coefficient_and_says_so(page, contents):
     assert numbers(page, 0) == [float(payload.percent(value)) for value in expected]
 
 
-def test_it_opens_at_the_sum_and_sweeps_there_where_motion_is_welcome(browser, page, contents):
+def test_it_opens_at_the_sum_and_sweeps_there_where_motion_is_welcome(opened, page, contents):
     assert page.locator("output").nth(3).inner_text() == "0.40"
-    moving = browser.new_page(viewport={"width": 1000, "height": 900})
-    moving.goto(page.url)
+    moving = opened(contents[0].document(), reduced_motion="no-preference")
     moving.locator("output", has_text="0.40").first.wait_for()
     assert numbers(moving, 0) == numbers(page, 0)
-    moving.close()
 
 
 def test_a_task_is_forgotten_and_the_control_s_cost_is_told(page, contents):
@@ -153,19 +162,12 @@ def test_a_task_is_forgotten_and_the_control_s_cost_is_told(page, contents):
     assert f"to {payload.percent(control)} %." in status(page, 0)
 
 
-def test_the_address_keeps_what_a_reader_chose(browser, contents, tmp_path):
-    file = tmp_path / "page.html"
-    text = contents[0].document()
-    file.write_text(f'<!doctype html><meta charset="utf-8"><div class="bd-content">{text}</div>')
-    page = browser.new_page(reduced_motion="reduce")
-    page.goto(file.as_uri())
+def test_the_address_keeps_what_a_reader_chose(opened, contents):
+    page, other = opened(f'<div class="bd-content">{contents[0].document()}</div>'), opened("")
     page.get_by_role("button", name="forget Task 1", exact=True).click()
-    other = browser.new_page(reduced_motion="reduce")
     other.goto(page.url)
     assert "#edit=" in page.url
     assert [*other.locator("output").all_inner_texts()][1:4] == ["0.40", "−0.40", "0.40"]
-    page.close()
-    other.close()
 
 
 def test_two_editors_do_not_disturb_each_other(page, contents):
@@ -223,20 +225,16 @@ def test_tab_goes_from_presets_to_all_tasks_and_to_each_one_by_its_name(page, co
     assert page.locator("output").nth(4).inner_text() == "0.35"
 
 
-def test_tasks_whose_names_differ_in_signs_alone_have_sliders_of_their_own(browser, tmp_path):
+def test_tasks_whose_names_differ_in_signs_alone_have_sliders_of_their_own(opened):
     content = made(3)
     names = dict(zip(content.vectors, ("车", "物", *content.vectors[2:]), strict=True))
     tasks = [replace(task, name=names.get(task.name, task.name)) for task in content.tasks]
-    file = tmp_path / "signs.html"
     content = replace(content, vectors=tuple(names.values()), tasks=tuple(tasks))
-    file.write_text('<!doctype html><meta charset="utf-8">' + content.document(), "utf-8")
-    page = browser.new_page()
-    page.goto(file.as_uri())
+    page = opened(content.document())
     for name in ("车", "物"):
         labels = "all => all.map(one => one.control.closest('.tl-task').ariaLabel)"
         found = page.locator("label", has_text=name).evaluate_all(labels)
         assert found == [name]
-    page.close()
 
 
 def test_it_is_small_fits_a_phone_and_asks_for_nothing(page):
@@ -247,12 +245,9 @@ def test_it_is_small_fits_a_phone_and_asks_for_nothing(page):
     assert len(made(0, images=250).document().encode()) < 1.5e6
 
 
-def test_a_table_stands_where_scripts_do_not_run(browser, contents, tmp_path):
-    file = tmp_path / "editor.html"
-    file.write_text(contents[0].document(), "utf-8")
+def test_a_table_stands_where_scripts_do_not_run(opened, contents):
     phone = {"width": 390, "height": 800}
-    plain = browser.new_context(java_script_enabled=False, viewport=phone).new_page()
-    plain.goto(file.as_uri())
+    plain = opened(contents[0].document(), java_script_enabled=False, viewport=phone)
     assert plain.locator("table").is_visible()
     cells = plain.locator("tbody tr").first.locator("th, td").all()
     spaces = [one.evaluate("e => parseFloat(getComputedStyle(e).paddingLeft)") for one in cells]
@@ -261,14 +256,9 @@ def test_a_table_stands_where_scripts_do_not_run(browser, contents, tmp_path):
     caption = plain.locator("caption").bounding_box()
     assert caption["x"] >= 0 and caption["x"] + caption["width"] <= 390
     assert plain.locator("tbody tr").count() == 9
-    plain.context.close()
 
 
-def test_the_landing_page_shows_fewer_pictures(browser, contents, tmp_path):
+def test_the_landing_page_shows_fewer_pictures(opened, contents):
     editor = 'class="tasklab-editor"'
-    text = contents[0].document().replace(editor, f'{editor} data-pictures="1"', 1)
-    (tmp_path / "few.html").write_text(f"<!doctype html>{text}", "utf-8")
-    page = browser.new_page(reduced_motion="reduce")
-    page.goto((tmp_path / "few.html").as_uri())
+    page = opened(contents[0].document().replace(editor, f'{editor} data-pictures="1"', 1))
     assert page.locator(".tl-task").count() == 9 and page.locator(".tl-picture").count() == 8
-    page.close()
