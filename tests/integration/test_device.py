@@ -15,7 +15,6 @@ from torch.nn import functional as F
 from tasklab import Lab, experiments, placement
 from tasklab.analyses import meters
 from tasklab.storage import writing
-from tasklab.tuning import memory
 
 CARD = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 REAL = pytest.param("real", marks=[pytest.mark.gpu, CARD])
@@ -177,14 +176,6 @@ def test_memory_of_a_step_is_that_of_the_device(card):
     step = lambda: x.add(1).add(1)  # noqa: E731
     step()
     assert meters.peak_bytes(step, "cuda") == 2 * x.nbytes
-
-
-def test_less_memory_than_a_batch_needs_takes_parts(pretended):
-    with pretended.cuda(total=2**20):
-        x = torch.ones(64, 1024, device="cuda")  # a quarter of the memory
-        parts = memory.Parts(64)
-        rows = torch.cat([row.cpu() for row in parts(lambda one: one.repeat(1, 4).mean(1), x)])
-    assert rows.tolist() == [1] * 64 and parts.size < 64
 
 
 def test_what_merging_takes_is_measured_where_it_merges(card, lab):
