@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import itertools
 import json
 import struct
 
@@ -11,6 +12,7 @@ from PIL import Image
 from pyarrow import parquet as pq
 from scipy.io import savemat
 
+_NUMBERS = itertools.count()
 BYTES = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
 
 
@@ -25,6 +27,16 @@ def write(file, label, kind="PNG"):
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(picture(label, kind))
     return file
+
+
+def images(*folders, count=2):
+    """Write images, no two of which are alike, into folders."""
+    for folder in folders:
+        folder.mkdir(parents=True, exist_ok=True)
+        for i in range(count):
+            number = next(_NUMBERS)
+            colour = number % 256, number // 256 % 256, 0
+            Image.new("RGB", (5, 4), colour).save(folder / f"{i}.png")
 
 
 def parquet(file, cells, labels, names=None, *, image="image", label="label", rows=8):

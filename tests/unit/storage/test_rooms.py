@@ -13,39 +13,34 @@ import pytest
 from tasklab.storage import rooms
 from tasklab.storage.rooms import room
 
-WORK = """
-import sys, time
+SCRIPT = """
+import os, signal, sys, time
 from pathlib import Path
 from tasklab.storage import atomic, rooms
-here = Path(sys.argv[1])
-with rooms.room(here, ".merge-", [here / sys.argv[2]]) as place:
-    (place / "vector.safetensors").write_bytes(b"x" * 1000)
-    with atomic.replacing(here / sys.argv[2]) as draft:
-        draft.write_bytes(b"half")
-        print("there", flush=True)
-        time.sleep(60)
-"""
-
-
-STEPS = """
-import os, signal, sys
-from pathlib import Path
-from tasklab.storage import rooms
-left, here = int(sys.argv[2]), Path(sys.argv[1])
-WRITES = os.O_WRONLY | os.O_RDWR
+here, name, left = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+lasts, writing = not left, os.O_WRONLY | os.O_RDWR
 
 def counted(event, args):
     global left
-    writes = event == "open" and isinstance(args[2], int) and args[2] & WRITES
+    writes = event == "open" and isinstance(args[2], int) and args[2] & writing
     if writes or event in ("os.mkdir", "os.rename", "os.remove", "os.rmdir"):
         left -= 1
         if not left:
             os.kill(os.getpid(), signal.SIGKILL)
 
 sys.addaudithook(counted)
-with rooms.room(here, ".merge-", [here / "vector"]) as place:
-    (place / "half").write_bytes(b"x")
+with rooms.room(here, ".merge-", [here / name]) as place:
+    (place / "vector.safetensors").write_bytes(b"x" * 1000)
+    if lasts:
+        with atomic.replacing(here / name) as draft:
+            draft.write_bytes(b"half")
+            print("there", flush=True)
+            time.sleep(60)
 """
+
+
+def words(*asked):
+    return [sys.executable, "-c", SCRIPT, *map(str, asked)]
 
 
 @pytest.fixture
@@ -53,8 +48,8 @@ def started():
     running = []
 
     def start(folder, name):
-        words = [sys.executable, "-c", WORK, str(folder), name]
-        running.append(subprocess.Popen(words, stdout=subprocess.PIPE, text=True))
+        asked = words(folder, name, 0)
+        running.append(subprocess.Popen(asked, stdout=subprocess.PIPE, text=True))
         assert running[-1].stdout.readline() == "there\n"
         return running[-1]
 
@@ -84,8 +79,8 @@ def test_what_a_killed_process_left_goes_and_what_a_living_one_has_stays(tmp_pat
 @pytest.mark.skipif(os.name == "nt", reason="kills by a signal")
 def test_killed_before_any_step_the_next_one_leaves_nothing(tmp_path):
     for step in range(1, 30):
-        words = [sys.executable, "-c", STEPS, str(tmp_path), str(step)]
-        if (code := subprocess.run(words).returncode) != -signal.SIGKILL:
+        asked = words(tmp_path, "vector", step)
+        if (code := subprocess.run(asked).returncode) != -signal.SIGKILL:
             break
         with room(tmp_path, ".merge-"):
             pass

@@ -4,12 +4,12 @@ import math
 
 import huggingface_hub.constants
 import pytest
-from PIL import Image
 
 from tasklab.tasks import drawn, own, small
 from tasklab.tasks.images.loader import DecodedImages
 from tasklab.tasks.suites import Suite, Task, suite
 from tests.helpers import refuses
+from tests.layouts import images
 
 
 class Unspeakable:
@@ -22,10 +22,7 @@ class Unspeakable:
 @pytest.fixture(scope="module")
 def pets(tmp_path_factory):
     root = tmp_path_factory.mktemp("own") / "pets"
-    for name in ("cat", "dog"):
-        (root / name).mkdir(parents=True)
-        for i in range(6):
-            Image.new("RGB", (9, 7), (20 * i, 0, 0)).save(root / name / f"{i}.png")
+    images(root / "cat", root / "dog", count=6)
     return root
 
 

@@ -2,24 +2,21 @@
 
 import huggingface_hub.constants
 import pytest
-from PIL import Image
 
 from tasklab.errors import TasklabError
 from tasklab.tasks import own
 from tasklab.tasks.images import finding
 from tests.helpers import refuses
+from tests.layouts import images
 
 
 @pytest.fixture
 def pets(tmp_path):
-    return images(tmp_path / "pets", "cat", "dog")
+    return classes(tmp_path / "pets", "cat", "dog")
 
 
-def images(root, *classes):
-    for name in classes:
-        (root / name).mkdir(parents=True)
-        for i in range(10):
-            Image.new("RGB", (9, 7), (20 * i, 0, 0)).save(root / name / f"{i}.png")
+def classes(root, *names):
+    images(*(root / name for name in names), count=10)
     return root
 
 
@@ -47,10 +44,10 @@ def test_why_a_folder_has_no_task_in_it(made, told, tmp_path):
     if made == "a file":
         folder.write_text("")
     elif made == "one class":
-        images(folder, "cat")
+        classes(folder, "cat")
     elif made == "notes":
         for split in ("test", "train"):
-            images(folder / "images" / split, "cat", "dog")
+            classes(folder / "images" / split, "cat", "dog")
         (folder / "labels").mkdir()
     elif made != "missing":
         folder.mkdir()
@@ -63,7 +60,7 @@ def test_a_data_set_of_the_hub_that_is_only_a_script(tmp_path, monkeypatch):
     snapshot.mkdir(parents=True)
     (snapshot / "pets.py").write_text("import datasets")
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
-    monkeypatch.setattr(finding, "fetch", lambda task: images(tmp_path / "fetched", "cat", "dog"))
+    monkeypatch.setattr(finding, "fetch", lambda task: classes(tmp_path / "fetched", "cat", "dog"))
     assert own.from_hub("me/pets").classes == ("cat", "dog")  # from the hub's own copy
 
     def refuse(task):
@@ -76,6 +73,6 @@ def test_a_data_set_of_the_hub_that_is_only_a_script(tmp_path, monkeypatch):
 def test_names_and_prompts(pets, tmp_path):
     assert own.from_folder(pets, templates="a photo of {}").templates == ("a photo of {}",)
     refuses("classes= is a list of names, .*not 'xy'", own.from_folder, pets, classes="xy")
-    dots = images(tmp_path / "dots", "polka_dot", "polka dot", "plain")
+    dots = classes(tmp_path / "dots", "polka_dot", "polka dot", "plain")
     refuses("'polka dot', 'polka_dot' do not differ in prompts", own.from_folder, dots)
     assert own.from_folder(dots, classes=["a", "b", "c"]).classes == ("a", "b", "c")

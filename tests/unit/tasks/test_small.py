@@ -57,20 +57,8 @@ def test_a_hundred_classes_with_names():
         assert name == (f"{listed} sign" if kind == "signs" else listed)
 
 
-@pytest.fixture
-def few(monkeypatch):
-    caches = (small.class_split, small._drawn)
-    monkeypatch.setattr(small, "PER_CLASS", {"train": 7, "test": 4})
-    monkeypatch.setattr(small, "_CHUNK", 100)
-    for cache in caches:
-        cache.cache_clear()
-    yield
-    for cache in caches:
-        cache.cache_clear()
-
-
-@pytest.mark.usefixtures("few")
-@pytest.mark.parametrize(("split", "each"), [("train", 7), ("test", 4)])
+@pytest.mark.usefixtures("few_pictures")
+@pytest.mark.parametrize(("split", "each"), [("train", 8), ("test", 4)])
 def test_splits_are_balanced_and_of_their_own_classes(split, each):
     x, y = small.class_split(3, split)
     assert x.shape == (5 * each, 3, 32, 32) and x.dtype == torch.uint8
@@ -79,7 +67,7 @@ def test_splits_are_balanced_and_of_their_own_classes(split, each):
     assert not torch.equal(y, y.sort().values)  # shuffled
 
 
-@pytest.mark.usefixtures("few")
+@pytest.mark.usefixtures("few_pictures")
 def test_a_class_shows_its_noun(monkeypatch):
     """Pictures whose only brightness is the noun's number come out under their class."""
 
@@ -89,6 +77,8 @@ def test_a_class_shows_its_noun(monkeypatch):
         return Drawn(image, [], noun, noun, noun)
 
     monkeypatch.setattr(small, "KINDS", {kind: (plain, 0.0) for kind in small.KINDS})
+    for cache in (small._drawn, small.class_split):
+        cache.cache_clear()
     for index in range(5):
         x, y = small.class_split(index, "test")
         nouns = torch.tensor([small.CLASSES[label].noun for label in y.tolist()])

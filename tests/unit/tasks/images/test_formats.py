@@ -14,22 +14,11 @@ from tasklab.errors import TasklabError
 from tasklab.tasks.images import checks, formats, layouts
 from tests import layouts as made_by
 from tests.helpers import refuses
-from tests.layouts import picture
+from tests.layouts import images, picture
 
 NAMES = ["ant", "bee", "cow"]
 COUNT = 6  # images of a split
 LABELS = [i % 3 for i in range(COUNT)]
-
-
-def write(*files):
-    for file in files:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(picture(3))
-
-
-def images(folder, count=2):
-    write(*(folder / f"{i}.png" for i in range(count)))
-    return folder
 
 
 def table(file, labels=LABELS, names=NAMES, *, cells=None, **columns):

@@ -6,28 +6,17 @@ import re
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from tasklab.tasks import own, suites
 from tasklab.tasks.images import layouts, trees
 from tasklab.tasks.images.loader import DecodedImages
 from tests.helpers import refuses
-
-_next = iter(range(10**6))
+from tests.layouts import images
 
 
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch):
     monkeypatch.setattr(trees, "_told", set())
-
-
-def images(*folders, count=2):
-    for folder in folders:
-        folder.mkdir(parents=True, exist_ok=True)
-        for i in range(count):
-            number = next(_next)
-            colour = number % 256, number // 256 % 256, 0
-            Image.new("RGB", (5, 4), colour).save(folder / f"{i}.png")
 
 
 def made(root, text):
@@ -74,6 +63,7 @@ WORDS = "{} is read, after the words in the names."
             "fold0,fold1/images/cat,dog",  # one folder in each is none of several classes
             {"all": {"fold0": 4, "fold1": 4}}, None,
         ),
+        ("fold0/cat,dog; fold1/cat,cow", {"all": {"fold0": 4, "fold1": 4}}, None),
         (
             "photo,sketch/cat,dog", {"all": {"photo": 4, "sketch": 4}},
             ["the classes are photo, sketch; .*photo/cat, photo/dog, sketch/cat, sketch/dog"],
