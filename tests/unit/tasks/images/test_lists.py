@@ -47,15 +47,18 @@ def labels(root):
         ('"pets/images/{0}.png", "{1}"', ""),
         ("/home/me/pets/images/{0}.png,{1}", "path,target"),
         ("images/{0}.png,{1}", "# made by hand\nfile,label"),
+        ("{0},{1},{3}", "file,label,fold"),
     ],
 )
-def test_one_rule_reads_lists(form, head, tmp_path):
+def test_one_rule_reads_lists(form, head, tmp_path, caplog):
     root = tmp_path / "pets"
-    images(root / "images", *SIX)
-    rows = [form.format(name, word, int(word == "dog")) for name, word in SIX.items()]
+    images(root / "images", *SIX, "left")
+    rows = [form.format(n, word, int(word == "dog"), int(n) % 3) for n, word in SIX.items()]
     (root / "labels.csv").write_text("\n".join([head, *rows]), "utf-8-sig")
     assert labels(root) == {"all": {f"images/{name}.png": word for name, word in SIX.items()}}
     assert own.from_folder(root).classes == ("cat", "dog")
+    assert "1 images are not in labels.csv (images/left.png)" in caplog.text
+    assert ("0, 1, 2 of the column fold" in caplog.text) == head.endswith("fold")
 
 
 @pytest.mark.parametrize(
@@ -98,14 +101,6 @@ def test_lists_tell_the_splits_of_folders_of_classes(tmp_path):
     assert whole["test"] == {"cat/1.png": "cat", "dog/1.png": "dog"}
 
 
-def test_a_column_of_splits_that_names_none_is_told(tmp_path, caplog):
-    images(tmp_path, *SIX)
-    rows = [f"{name},{word},{int(name) % 3}" for name, word in SIX.items()]
-    (tmp_path / "labels.csv").write_text("\n".join(["file,label,fold", *rows]))
-    assert labels(tmp_path) == {"all": {f"{name}.png": word for name, word in SIX.items()}}
-    assert "0, 1, 2 of the column fold" in caplog.text
-
-
 def test_numbers_are_in_their_order(tmp_path, caplog):
     images(tmp_path, *map(str, range(24)))
     rows = [f"{n},{n % 12}" for n in range(24)]  # the column of more images is that of files
@@ -136,13 +131,6 @@ def test_accents_are_the_same_however_they_are_written(there, listed, tmp_path):
     (tmp_path / "labels.csv").write_text("\n".join(rows), "utf-8")
     found = {Path(file).stem[-1]: word for file, word in labels(tmp_path)["all"].items()}
     assert found == {"0": "cat", "1": "dog", "2": "cat", "3": "dog"}
-
-
-def test_images_that_no_row_names_are_told(tmp_path, caplog):
-    images(tmp_path / "images", *SIX, "left")
-    (tmp_path / "list.csv").write_text("\n".join(f"{n},{w}" for n, w in SIX.items()))
-    assert len(labels(tmp_path)["all"]) == 6
-    assert "1 images are not in list.csv (images/left.png)" in caplog.text
 
 
 @pytest.mark.parametrize(
