@@ -25,7 +25,7 @@ from tasklab.doctor.inventory import Weights, find_data, find_weights
 from tasklab.doctor.readiness import table
 from tasklab.errors import TasklabError
 from tasklab.machine import GIB, Disk, Memory
-from tasklab.models import shapes, weights, zoo
+from tasklab.models import weights, zoo
 from tasklab.models.zoo import REGISTRY, spec
 from tasklab.storage import fetching
 from tasklab.tasks.suites import paper_data_sets
@@ -305,11 +305,6 @@ def test_decoded_images_need_no_others(tmp_path):
 
 # Memory
 def test_a_step_takes_what_was_measured():
-    width, depth, tokens, heads = 4, 3, 5, 2
-    block = 4 * (width**2 + width) + 2 * 4 * width**2 + 5 * width + 4 * width
-    assert shapes.transformer(width, depth) == depth * block
-    a_token = (4 + 3 + 1 + 12) * width + 2 * heads * tokens
-    assert shapes.activations(width, depth, tokens, heads) == depth * tokens * a_token
     tower = spec("vitb32").tower
     assert tower.parameters == 87_849_216 and tower.text == 63_428_097
     kept = 128 * 12 * 50 * (20 * 768 + 2 * 12 * 50)
