@@ -68,26 +68,18 @@ def small():
 
 # --- Products of matrices ------------------------------------------------------------------------
 @pytest.mark.parametrize(
-    ("variant", "products"),
+    ("variant", "of_a_step", "of_inference"),
     [  # the first layer's input has neither a gradient nor a tangent
-        ("standard", 3 * LAYERS - 1),
-        ("ours", 5 * LAYERS - 2),
-        ("listing", 5 * LAYERS - 1),  # makes a tangent of zeros for it
+        ("standard", 3 * LAYERS - 1, LAYERS),
+        ("ours", 5 * LAYERS - 2, 3 * LAYERS - 1),
+        ("listing", 5 * LAYERS - 1, 3 * LAYERS),  # makes a tangent of zeros for it
     ],
 )
 @pytest.mark.parametrize("bias", [False, True])
-def test_products_of_a_training_step(variant, products, bias):
-    model = mlp(bias)
-    assert flops(lambda: model.gradients(variant)) == products * 2 * BATCH * WIDTH**2
-
-
-@pytest.mark.parametrize(
-    ("variant", "products"),
-    [("standard", LAYERS), ("ours", 3 * LAYERS - 1), ("listing", 3 * LAYERS)],
-)
-def test_products_of_inference(variant, products):
-    model = mlp()
-    assert flops(lambda: model.features(variant)) == products * 2 * BATCH * WIDTH**2
+def test_products_of_training_steps_and_inference(variant, of_a_step, of_inference, bias):
+    model, product = mlp(bias), 2 * BATCH * WIDTH**2
+    assert flops(lambda: model.gradients(variant)) == of_a_step * product
+    assert flops(lambda: model.features(variant)) == of_inference * product
 
 
 # --- The variants compute the same ---------------------------------------------------------------

@@ -1,7 +1,6 @@
 """Probes, regimes and subsets against closed forms and slow loops, in float64."""
 
 import dataclasses
-import math
 
 import pytest
 import torch
@@ -9,11 +8,10 @@ import torch.nn.functional as F
 from torch import nn
 from torch.func import functional_call
 
-from tasklab.errors import TasklabError
 from tasklab.experiments.parameters import Parameters
 from tasklab.models import heads, zoo
 from tasklab.tasks import drawn, suites
-from tasklab.tuning import finetune, probes, steps
+from tasklab.tuning import finetune, probes
 from tasklab.tuning import recipe as config
 from tasklab.tuning.recipe import FineTune, Probe, recipe
 from tests.helpers import refuses
@@ -208,15 +206,3 @@ def test_heads_and_probes_have_keys_of_their_own(clip, store):
     changes += [{}, {"probe": Probe(solver="lbfgs")}, {"probe": Probe(lr=0.1)}]
     runs = [dataclasses.replace(RUN, **change) for change in changes]
     assert len({store.key(finetune.identity(run, clip)) for run in runs}) == 6
-
-
-def test_divergence_tells_its_step(clip, store, monkeypatch):
-    run = dataclasses.replace(RUN, head="zero_shot")
-
-    def broken(model, theta0, delta, x, loss):
-        return torch.tensor(math.inf), {name: torch.zeros_like(t) for name, t in theta0.items()}
-
-    monkeypatch.setattr(steps, "gradient", broken)
-    with pytest.raises(finetune.DivergedError, match="not finite") as caught:
-        finetune.finetune(run, clip, store, progress=False)
-    assert caught.value.step == 0 and isinstance(caught.value, TasklabError)

@@ -63,12 +63,9 @@ def test_dare_averages_to_the_sum_and_draws_by_the_seed(cases):
     assert cases.numbers(recorded) == [2, 4, 6, 8, 10, 0, 14, 0]
 
 
-def test_dare_drops_or_rescales_each_number_by_draws_of_each_task_and_tensor(cases):
+def test_dare_draws_anew_for_each_task_and_tensor(cases):
     vectors = cases.vectors(2)
     kept = [dare([v], drop=0.5) for v in vectors]
-    for one, v in zip(kept, vectors, strict=True):
-        for name, x in v.items():
-            assert ((one[name] == 0) | ((one[name] - 2 * x).abs() < 1e-12)).all()
     pair = (
         "transformer.resblocks.0.attn.in_proj_weight",
         "transformer.resblocks.1.attn.in_proj_weight",
