@@ -48,7 +48,7 @@ from tasklab.models.heads import Head
 from tasklab.models.loading import Clip, Encoder, math_attention
 from tasklab.models.training import passes
 from tasklab.placement import laid_out
-from tasklab.storage import rooms
+from tasklab.storage import atomic
 from tasklab.storage.tensors import write_tensors
 from tasklab.tuning import tangent
 from tasklab.tuning.methods import trainable
@@ -271,7 +271,7 @@ def _count(step: Step, held: int, device: torch.device) -> dict[str, tuple[float
 
 def _sizes(vector: Mapping[str, Tensor]) -> dict[str, tuple[float, ...]]:
     single = {name: tensor.float() for name, tensor in vector.items()}
-    with rooms.room(Path(tempfile.gettempdir()), ".tasklab-cost-") as folder:
+    with atomic.room(Path(tempfile.gettempdir()), ".tasklab-cost") as folder:
         file = folder / "tensors.safetensors"
         write_tensors(single, file)
         stored = file.stat().st_size

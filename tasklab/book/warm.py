@@ -21,10 +21,10 @@ from typing import Any, cast
 from jupyter_client.manager import AsyncKernelManager
 from jupyter_client.provisioning import LocalProvisioner
 
-from tasklab.storage import rooms
+from tasklab.storage import atomic
 from tasklab.study.workers import end_with_parent
 
-_ROOM = ".tasklab-kernel-"  # begins the names of their folders
+_ROOM = ".tasklab-kernel"  # begins the names of their folders
 _LONGEST = 100  # characters: the name of a socket has at most 107
 
 
@@ -62,7 +62,7 @@ def _kept() -> tuple[Path, contextlib.ExitStack]:
     """Return the folder and the stack that removes it; a fork, without finalizers, keeps both."""
     stack = contextlib.ExitStack()
     multiprocessing.util.Finalize(None, stack.close, exitpriority=-200)  # also at a worker's end
-    return stack.enter_context(rooms.room(Path(tempfile.gettempdir()), _ROOM)), stack
+    return stack.enter_context(atomic.room(Path(tempfile.gettempdir()), _ROOM)), stack
 
 
 @functools.cache

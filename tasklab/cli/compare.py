@@ -18,7 +18,7 @@ from tasklab.errors import TasklabError, path
 from tasklab.exchange import places
 from tasklab.machine import gib
 from tasklab.progress import columns, shared, tell
-from tasklab.storage import atomic, rooms
+from tasklab.storage import atomic
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -75,7 +75,7 @@ def compare(
     targets = {name: path(name, one) for name, one in named if one}
     if len({target.resolve() for target in targets.values()}) < len(targets):
         raise TasklabError(f"{' and '.join(targets)} must be different files.")
-    rooms.sweep(targets["--out"].parent, by_words.ROOM)
+    atomic.sweep(targets["--out"].parent, by_words.ROOM)
     for name, target in targets.items():
         if name == "--merged":
             places.check_free(target, [by_words.named(word)[1] for word in vector], name)
@@ -92,7 +92,7 @@ def compare(
     if into is not None and model:  # before vectors are read
         exchange.publishing.check_model(into, model, given.get("init") or "pretrained", base)
     drafts = [*targets.values(), *([into.place, *into.beside.values()] if into else [])]
-    with rooms.room(targets["--out"].parent, by_words.ROOM, drafts) as room:
+    with atomic.room(targets["--out"].parent, by_words.ROOM, drafts) as room:
         sources = by_words.sources_of(vector, given, base, room, heads=True)
         method = sources[0].method
         of_task = _by_task(sources, own, given)

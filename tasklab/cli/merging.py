@@ -17,7 +17,7 @@ from tasklab.cli.runs import checked
 from tasklab.errors import TasklabError, choose, path, real, shown, whole
 from tasklab.exchange import places
 from tasklab.progress import columns, shared, track
-from tasklab.storage import rooms
+from tasklab.storage import atomic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -81,7 +81,7 @@ def merge(
         options["alpha"] = real("--alpha", alpha, -math.inf)
     if search and options:
         raise TasklabError(f"--search chooses {', '.join(options)}: leave one of the two out.")
-    rooms.sweep(target.parent, by_words.ROOM)  # also where what was killed is whole, and refused
+    atomic.sweep(target.parent, by_words.ROOM)  # also where what was killed is whole and refused
     places.check_free(target, [by_words.named(word)[1] for word in vector])
     into = None if model_out is None else places.target(path("--model-out", model_out), model_name)
     if into is not None and into.place.absolute() == target.absolute():
@@ -100,7 +100,7 @@ def merge(
         if base is None and (chosen.needs or search):
             models.loading.locate(model_name, init, fetch=False)
     written = [target] if into is None else [target, into.place, *into.beside.values()]
-    with rooms.room(target.parent, by_words.ROOM, written) as room:
+    with atomic.room(target.parent, by_words.ROOM, written) as room:
         sources = by_words.sources_of(vector, given, base, room, heads=search)
         weights, first = exchange.merged.together(sources), sources[0]
         by_words.check_into(into, first, given, base)

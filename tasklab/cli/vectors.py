@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tasklab.experiments import Lab
     from tasklab.taskvector import TaskVector
 
-ROOM = ".merge-"  # begins the names of working folders beside what is written
+ROOM = ".merge"  # begins the names of working folders beside what is written
 _ALIKE = 0.8  # cosine of two vectors that mostly lead to a common start
 
 

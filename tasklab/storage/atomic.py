@@ -4,6 +4,7 @@
         save_file(tensors, draft)
     write(path, text)                   a file of text or bytes
     with folder(path) as draft: ...     a folder
+    with room(parent, ".merge") as place: ...   a folder that is there only meanwhile
 
 What is written is called `.NAME.*.partial` until it is on the disk; then it is renamed. The name
 has the number of the process, so that the next writer of the file removes what a killed one left.
@@ -21,7 +22,7 @@ import shutil
 import time
 import uuid
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import filelock
@@ -128,12 +129,32 @@ def tried(lock: Path) -> Iterator[bool]:
         held.release()
 
 
-def sweep(folder: Path) -> None:
-    """Remove the drafts in a folder of killed writers, or that grew for the last hour no more."""
-    for draft in folder.glob(f".*{PARTIAL}"):
+def sweep(folder: Path, name: str = "") -> None:
+    """Remove what killed processes left in a folder: rooms of a name, or else drafts.
+
+    Drafts that grew for the last hour no more go, too.
+    """
+    for left in folder.glob(f"{glob.escape(name)}.*" if name else f".*{PARTIAL}"):
         with contextlib.suppress(OSError):  # another process has just removed it
-            if is_left(draft) or age(draft) > 3600:
-                remove(draft)
+            if is_left(left) or (not name and age(left) > 3600):
+                remove(left)
+
+
+@contextlib.contextmanager
+def room(parent: Path, name: str, files: Iterable[Path] = ()) -> Iterator[Path]:
+    """Yield a new working folder in a folder; what killed processes left is removed first.
+
+    That is their rooms of this name, and drafts beside the `files` that are written meanwhile.
+    """
+    sweep(parent, name)
+    for folder in {file.parent for file in files}:
+        sweep(folder)
+    place = parent / f"{name}.{_mark()}"
+    try:
+        place.mkdir(mode=0o700)
+        yield place
+    finally:
+        remove(place)
 
 
 def age(path: Path) -> float:
@@ -162,6 +183,10 @@ def _machine() -> str:
     return f"{zlib.crc32(f'{platform.node()} {space}'.encode()):08x}"
 
 
+def _mark() -> str:
+    return f"{_machine()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+
+
 def check_ordinary(path: Path) -> None:
     """Raise for a device, pipe or socket: `/dev/null` would become a file."""
     if path.exists() and not (path.is_file() or path.is_dir()):
@@ -182,8 +207,7 @@ def _draft(path: Path | str) -> Iterator[tuple[Path, Path]]:
     """Yield the path of a draft and that of what it is of; remove what is left of it."""
     place = Path(os.path.realpath(path))  # what a link leads to is replaced, not the link
     check_ordinary(place)
-    mark = f"{_machine()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
-    draft = place.with_name(f".{place.name}.{mark}{PARTIAL}")
+    draft = place.with_name(f".{place.name}.{_mark()}{PARTIAL}")
     try:
         for stale in place.parent.glob(f".{glob.escape(place.name)}.*{PARTIAL}"):
             if is_left(stale):

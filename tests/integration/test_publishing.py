@@ -3,6 +3,7 @@
 import contextlib
 import json
 import re
+import subprocess
 
 import open_clip
 import pytest
@@ -191,9 +192,10 @@ def test_ended_between_two_files_the_same_command_goes_on(merge, tmp_path, monke
         assert [*contents()] == written[:place]
         assert main(words) == 0
         assert contents() == whole
-    (tmp_path / ".gone.merge-0").mkdir()  # killed after the last of them
+    with subprocess.Popen(["true"]) as ended:  # killed after the last of them
+        (tmp_path / f".merge.{atomic._machine()}-{ended.pid}-0").mkdir()
     assert main(words) == 2  # what is whole stays
-    assert contents() == whole and not [*tmp_path.glob(".gone*")]
+    assert contents() == whole and not [*tmp_path.glob(".merge*")]
 
 
 def test_a_tangent_vector_makes_no_checkpoint(merge, tmp_path, capsys):
