@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
-import hashlib
 import json
 import re
 import shutil
-import sqlite3
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,8 +26,8 @@ _WIDGET = "application/vnd.jupyter.widget-view+json"  # dead without a kernel
 def drop_stale(cache: Path) -> bool:
     """Empty Jupyter Book's cache if it cannot be trusted; return whether there was one.
 
-    It is trusted if the package and the benchmarks are those that filled it, its index opens, and
-    its files are, byte for byte, those that `seal` saw.
+    It is trusted if the package and the benchmarks are those that filled it, and its index and
+    files are, byte for byte, those that `seal` saw.
     """
     if _sealed(cache):
         return False
@@ -48,30 +45,15 @@ def seal(cache: Path) -> None:
 
 def _sealed(cache: Path) -> bool:
     try:
-        seen = json.loads((cache / _STAMP).read_bytes())
-        if seen != _state(cache):
-            return False
-        index, held = cache / "global.db", {name.split("/")[1] for name in seen["files"]}
-        if not index.exists():
-            return not held  # outputs without an index are nobody's
-        with contextlib.closing(sqlite3.connect(index)) as connection:
-            listed = {key for (key,) in connection.execute("SELECT hashkey FROM nbcache")}
-            return listed == held and connection.execute("PRAGMA quick_check").fetchone() == ("ok",)
-    except (OSError, ValueError, LookupError, TypeError, sqlite3.Error):
+        return json.loads((cache / _STAMP).read_bytes()) == _state(cache)
+    except (OSError, ValueError):
         return False
 
 
-def _state(cache: Path) -> dict[str, object]:
-    files = {"package": fingerprint(), "benchmarks": checksum(measured())}
-    return {**files, "files": _outputs(cache)}
-
-
-def _outputs(cache: Path) -> dict[str, str]:
-    files = sorted(path for path in (cache / "executed").rglob("*") if path.is_file())
-    return {
-        path.relative_to(cache).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in files
-    }
+def _state(cache: Path) -> dict[str, str]:
+    files = (cache / "global.db", *(cache / "executed").rglob("*"))  # the index, and outputs
+    kept = checksum(path for path in files if path.is_file())
+    return {"package": fingerprint(), "benchmarks": checksum(measured()), "files": kept}
 
 
 def remember(executed: NotebookNode, source: Path, cache: Path, seconds: float) -> None:
