@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,7 +26,6 @@ from tasklab.study import results
 KIND = "verdicts"  # of artifact
 _ROOMS = ("records", "chapters", "study", "analyses")  # whose code judges
 _INTERVALS = ("interval", "here", "pretrainings", "robust")
-_LEVELS = ("p", "p_here", "value", "bound")
 
 
 def judged(chapter: str, *, model: str = "mini", store: Store | None = None) -> list[Verdict]:
@@ -53,11 +54,11 @@ def _judged(chapter: str, model: str, store: Store) -> list[Verdict]:
         tables = results.tables_of(chapter)
         found = judgement.verdicts(results.joined(*tables), chapter, model=model)
         found = _of_one_make(found, tables, model)
-        return {}, {"verdicts": [_noted(verdict) for verdict in found]}
+        # as text: the store has no NaN, and digits of JSON are those of the number
+        return {}, {"verdicts": json.dumps([_noted(verdict) for verdict in found])}
 
-    return [
-        _verdict(note) for note in store.get(KIND, _asked(chapter, model), make).record["verdicts"]
-    ]
+    kept = store.get(KIND, _asked(chapter, model), make).record["verdicts"]
+    return [_verdict(note) for note in json.loads(kept)]
 
 
 def _of_one_make(
@@ -93,26 +94,12 @@ def _package() -> str:
 
 
 def _noted(verdict: Verdict) -> dict[str, Any]:
-    """Return a verdict as JSON can hold it: its claim by name, no NaN, keys as pairs."""
-    note = {
-        name: getattr(verdict, name) for name in ("outcome", "sources", "n_pretrainings", "mixed")
-    }
-    for name in ("by_seed", "by_task"):
-        note[name] = [[key, _number(value)] for key, value in getattr(verdict, name).items()]
-    for name in _INTERVALS:
-        note[name] = [_number(value) for value in getattr(verdict, name)]
-    note |= {name: _number(getattr(verdict, name)) for name in _LEVELS}
-    return {**note, "claim": verdict.claim.id}
-
-
-def _number(value: float) -> str:
-    return float(value).hex()  # bit for bit, and for NaN and infinity too
+    """Return a verdict's fields with its claim by name."""
+    fields = {one.name: getattr(verdict, one.name) for one in dataclasses.fields(verdict)}
+    return {**fields, "claim": verdict.claim.id}
 
 
 def _verdict(note: Mapping[str, Any]) -> Verdict:
     fields = {**note, "claim": BY_ID[note["claim"]], "sources": tuple(note["sources"])}
-    for name in ("by_seed", "by_task"):
-        fields[name] = {key: float.fromhex(value) for key, value in note[name]}
-    for name in _INTERVALS:
-        fields[name] = Interval(*map(float.fromhex, note[name]))
-    return Verdict(**{**fields, **{name: float.fromhex(note[name]) for name in _LEVELS}})
+    fields["by_seed"] = {int(seed): value for seed, value in note["by_seed"].items()}
+    return Verdict(**{**fields, **{name: Interval(*note[name]) for name in _INTERVALS}})
