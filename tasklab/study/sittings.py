@@ -115,7 +115,6 @@ class Earlier:
         whole = {**origin, "seeds": seeds, "sittings": each}
         if "recipe" in self.origin and "recipe" in origin:
             whole |= _recipes(self.origin, origin)
-            whole = with_precision(whole)
         for name in _SPENT:
             told = [one[name] for one in each if name in one]
             if len(told) == len(each):
@@ -149,41 +148,6 @@ def rows_of(sitting: Mapping[str, Any], rows: pd.DataFrame) -> pd.Series:
 def each_of(origin: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the entries of a provenance for each sitting, of which there may be one alone."""
     return list(origin.get("sittings") or [_sitting(origin)])
-
-
-def precision_of(origin: Mapping[str, Any]) -> str | None:
-    """Return the precision of fine-tuning in all sittings of a provenance; `None` if untold.
-
-    >>> precision_of({"sittings": [{"seeds": [0], "precision": "float32"},
-    ...                            {"seeds": [1, 2], "precision": "bfloat16"}]})
-    'float32 (seed 0), bfloat16 (seeds 1, 2)'
-    """
-    groups: dict[str, dict[str, list[int]]] = {}
-    for one in each_of(origin):
-        if "precision" in one:
-            of = f" of {one['only']}" if "only" in one else ""
-            groups.setdefault(one["precision"], {}).setdefault(of, []).extend(one["seeds"])
-    if len(groups) < 2:
-        return next(iter(groups), None)
-    told = {
-        name: [f"seed{'s' * (len(s) > 1)} {', '.join(map(str, s))}{of}" for of, s in which.items()]
-        for name, which in groups.items()
-    }
-    return ", ".join(f"{name} ({'; '.join(seeds)})" for name, seeds in told.items())
-
-
-def with_precision(origin: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a provenance whose recipe has the precision of its sittings, and recipes have none."""
-    told = precision_of(origin)
-    if told is None or not origin.get("recipe"):
-        return dict(origin)
-    entries = {"recipe": {**origin["recipe"], "precision": told}}
-    if "recipes" in origin:
-        entries["recipes"] = {
-            name: {k: v for k, v in own.items() if k != "precision"}
-            for name, own in origin["recipes"].items()
-        }
-    return {**origin, **entries}
 
 
 def _sitting(origin: Mapping[str, Any]) -> dict[str, Any]:
