@@ -20,6 +20,7 @@ import pandas as pd
 from tasklab.records import intervals
 from tasklab.records.intervals import Interval
 from tasklab.records.matched import best_for_the_sum
+from tasklab.records.table import where
 from tasklab.storage import shipped
 from tasklab.study.results import recorded
 
@@ -52,7 +53,7 @@ def answers() -> tuple[Answer, ...]:
         effects: dict[str, dict[str, Interval]] = {}
         for row in rows.itertuples():
             try:
-                effect = _over(_rows(row.left), _rows(row.right))
+                effect = _over(selected(row.left), selected(row.right))
             except LookupError:  # a part, a rate or a merge that is not recorded
                 continue
             effects.setdefault(row.world, {})[row.effect] = effect
@@ -80,15 +81,23 @@ def _said(effect: Interval) -> str:
     return told.replace("-", "−")
 
 
-def _rows(side: str) -> pd.DataFrame:
+def selected(side: str) -> pd.DataFrame:
+    """Return recorded test records of a part with values of columns: `merging/rates lr=2e-4`.
+
+    Nothing after `=` selects those without a value.
+
+    Raises:
+        LookupError: If there are none.
+    """
     part, *chosen = side.split()
     rows = recorded(*part.split("/"))[0]
     for name, _, text in (one.partition("=") for one in (*chosen, "split=test")):
         if name not in rows or rows.empty:
             raise LookupError(f"{side}: {name}")
         value = _BEST[name](rows) if text == "best" else text
-        number = pd.api.types.is_numeric_dtype(rows[name])
-        rows = rows[(rows[name] == (float(value) if number else value)).fillna(False).astype(bool)]
+        if value and pd.api.types.is_numeric_dtype(rows[name]):
+            value = float(value)
+        rows = rows[rows[name].isna()] if value == "" else where(rows, **{name: value})
     if rows.empty:
         raise LookupError(side)
     return rows

@@ -1,6 +1,6 @@
 """Findings: sentences written by hand, with numbers and verdicts from the recorded results.
 
-The sentences are in `findings.toml`; numbers in them are those of `_numbers`.
+The sentences and most of their numbers are in `findings.toml`.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from tasklab.records.statements import (
     verdict_rows,
 )
 from tasklab.records.table import most_tasks, where
+from tasklab.study.answers import selected
 from tasklab.study.results import recorded
 
 _SENTENCES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
 _WITH_IMAGES = [name for name, rule in METHODS.items() if rule.needs]  # of training
 _NO_MERGES = ["arithmetic", "best_span", "best", "best_loss", "joint", *SOLVED]
 _EIGHT = {"experiment": "addition", "metric": "absolute", "n_tasks": 8}
-_ALONE = {"experiment": "single", "metric": "single"}
 
 
 class Finding(NamedTuple):
@@ -134,40 +134,29 @@ class _Said:
 
 
 def _numbers(model: str) -> dict[str, Any]:
-    """Return means over recorded test images; NaN is not recorded."""
-    usual = _of(recorded("tangent")[0], model=model, init="pretrained")
-    random = _of(recorded("tangent", "family")[0], model=model, init="random")
-    layers, closed = _of(recorded("linear_layers")[0], model=model), recorded("closed_vocab")[0]
-    ctl = _of(recorded("ctl", "methods")[0], model=model, experiment="ctl", method="nonlinear")
-    blocks = _of(ctl, metric="coef").dropna(subset="block").groupby("block")["value"].mean()
-    ctl = ctl[ctl["block"].isna()]  # at the projected output
-    found: dict[str, Any] = {
-        "before": _mean(usual, method="pretrained", **_ALONE),
-        "alone": _mean(usual, method="nonlinear", **_ALONE),
-        "added": _mean(usual, method="nonlinear", **_EIGHT),
-        "linearized": _mean(usual, method="linearized", **_EIGHT),
-        "random_alone": _mean(random, method="nonlinear", **_ALONE),
-        "random_added": _mean(random, method="nonlinear", **_EIGHT),
-        "attention": _mean(layers, method="attention", **_EIGHT),
-        "all_weights": _mean(layers, method="nonlinear", **_EIGHT),
-        "near": _mean(ctl, metric="distance"),
-        "far": _mean(ctl, metric="base"),
-        "ratio": _mean(ctl, metric="coef"),
-        "ratio_least": blocks.min(),
-        "ratio_most": blocks.max(),
-    }
-    for metric in ("target", "control"):
-        for name, method in (("kept", "pretrained"), ("forgot", "nonlinear")):
-            rows = {"experiment": "negation", "metric": metric, "method": method}
-            found[f"{name}_{metric}"] = _mean(usual, **rows)
-    for method in ("probe", "nonlinear"):
-        of_clip = {"model": f"{model}_clip_more", "method": method}
-        found[f"clip_{method}"] = _mean(closed, **of_clip, **_EIGHT)
-    return found | _closed(closed) | _merges(model) | _solved(model)
+    """Return numbers of recorded test images; NaN is not recorded."""
+    ctl = {"model": model, "experiment": "ctl", "method": "nonlinear", "metric": "coef"}
+    ratios = _of(recorded("ctl", "methods")[0], **ctl).dropna(subset="block")
+    blocks = ratios.groupby("block")["value"].mean()
+    means = {name: _mean(text, model) for name, text in _SENTENCES["numbers"].items()}
+    ends = {"ratio_least": blocks.min(), "ratio_most": blocks.max()}
+    return means | ends | _closed() | _merges(model) | _solved(model)
 
 
-def _closed(rows: pd.DataFrame) -> dict[str, Any]:
-    rows, joint = _of(rows, init="pretrained"), recorded("closed_vocab", "together")[0]
+def _mean(text: str, model: str) -> float:
+    """Return the mean of records as `answers.selected` names them."""
+    usual = {"model": model, "init": "pretrained"}
+    more = (f"{name}={value}" for name, value in usual.items() if f" {name}=" not in text)
+    try:
+        rows = selected(" ".join([text.format(model=model), *more]))
+    except LookupError:
+        return math.nan
+    return round(float(rows["value"].mean()), 9)  # as tables do
+
+
+def _closed() -> dict[str, Any]:
+    rows = _of(recorded("closed_vocab")[0], init="pretrained")
+    joint = recorded("closed_vocab", "together")[0]
     means = _of(rows, **_EIGHT).groupby(["method", "model"])["value"].mean()
     of_method = {name: means[means.index.get_level_values(0) == name].droplevel(0)
                  for name in ("nonlinear", "probe")}  # fmt: skip
@@ -222,7 +211,3 @@ def _of_merges(part: str, model: str) -> pd.Series:
 
 def _of(records: pd.DataFrame, **chosen: object) -> pd.DataFrame:
     return where(records, split="test", **chosen)
-
-
-def _mean(records: pd.DataFrame, **chosen: object) -> float:
-    return round(float(_of(records, **chosen)["value"].mean()), 9)  # as tables do

@@ -56,7 +56,11 @@ def everything():
 def recorded(monkeypatch):
 
     def write(tables):
-        monkeypatch.setattr(MODULE, "recorded", lambda name, *_: (tables.get(name, nothing()), {}))
+        def read(name, *_):
+            return tables.get(name, nothing()), {}
+
+        for module in (MODULE, sys.modules["tasklab.study.answers"]):
+            monkeypatch.setattr(module, "recorded", read)
 
     return write
 
