@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from tasklab.figures import schemes
-from tasklab.figures.marks import Panels, curves, level, unused
-from tasklab.figures.pictures import WIDTH, put_legend
-from tasklab.figures.rows import averaged, methods_in, most_tasks, require_rows, select, where
+from tasklab.figures.marks import GIVEN, ZERO, Panels, curves, level
+from tasklab.figures.rows import averaged, ends, methods_in, most_tasks, require_rows, select, where
 from tasklab.figures.style import INK, METHOD_LABEL, NothingToDrawError, book_figure, method_looks
 from tasklab.records import matched
 from tasklab.records.pairing import SHARE
 
+BLUE = "#0072B2"
 _BUDGET = {
     "absolute": "accuracy of the sum (%)",
     "target": "accuracy after negation (%)",
@@ -64,39 +63,29 @@ def rate_effects(table: pd.DataFrame) -> Figure:
     Args:
         table: What `records.over_rates` returns.
     """
-    same = require_rows(table[table["rule"] == matched.ONE_RATE], "nothing was recorded over rates")
-    names = list(dict.fromkeys(same["claim"]))
-    columns = min(3, len(names))
-    lines = -(-len(names) // columns)
-    size = (WIDTH, 2.6 * lines + 0.4)
-    figure, panels = plt.subplots(
-        lines, columns, figsize=size, squeeze=False, sharex=True, layout="constrained"
-    )
-    for axes in panels.flat[len(names) :]:
-        axes.set_axis_off()
-    if lines > 1:  # the ends of their columns, which have no panel below
-        for axes in panels[-2, len(names) % columns or columns :]:
-            axes.tick_params(labelbottom=True)
-    for axes, name in zip(panels.flat, names, strict=False):
-        rows = same[same["claim"] == name].sort_values("lr")
-        chosen = table[(table["claim"] == name) & (table["rule"] == "chosen")]["effect"]
-        axes.axhline(0, color=INK, lw=0.8)
-        for ends, width in ((("low", "high"), 0.7), (("here_low", "here_high"), 2.4)):
-            axes.vlines(rows["lr"], rows[ends[0]], rows[ends[1]], color="#0072B2", lw=width)
-        axes.plot(rows["lr"], rows["effect"], "o-", color="#0072B2", ms=4)
-        for value in chosen:
-            axes.axhline(value, color="#D55E00", ls=":", lw=1.4)
+    same = where(table, rule=matched.ONE_RATE).assign(group="", value=lambda x: x["effect"])
+    require_rows(same, "nothing was recorded over rates")
+    bars: dict[str, Any] = {"err_style": "bars", "err_kws": {"elinewidth": 0.7}} | GIVEN
+    plot = curves(
+        ends(same, "claim", "group", "lr"), "lr", hue="group", looks={"": ("", BLUE, "o")},
+        col="claim", share=(True, False), height=(0.4, 2.6), **bars,
+    )  # fmt: skip
+    dotted: dict[str, Any] = {"color": "#D55E00", "ls": ":", "lw": 1.4}
+    for axes, _, claim in plot:
+        rows = where(same, claim=claim)
+        axes.vlines(rows["lr"], rows["here_low"], rows["here_high"], color=BLUE, lw=2.4)
+        level(axes, 0, **ZERO)
+        for value in where(table, claim=claim, rule="chosen")["effect"]:
+            level(axes, value, **dotted)
         first, second = map(METHOD_LABEL.get, rows["sides"].iloc[0].split(" − "))
         what = _EDITS.get(rows["metric"].iloc[0], "disentanglement")
-        axes.set(xscale="log", title=f"{what}\n{first} −\n{second}")
-        axes.title.set_fontsize(8.5)
-    figure.supxlabel("learning rate of both sides", fontsize=9)
-    figure.supylabel("effect in points (above 0: for the claim)", fontsize=9)
-    blue, own = [{"color": "#0072B2", "lw": lw} for lw in (2.4, 0.7)], {"color": "#D55E00"}
-    handles = [Line2D([], [], **look) for look in (*blue, own | {"lw": 1.4, "ls": ":"})]
-    words = ["these tasks", "tasks in general", "each at its own rate"]
-    put_legend(figure, handles, words, free=unused(len(names), columns))
-    return figure
+        axes.set_title(f"{what}\n{first} −\n{second}", fontsize=8.5)
+    plot.grid.set(xscale="log")
+    plot.figure.supxlabel("learning rate of both sides", fontsize=9)
+    plot.figure.supylabel("effect in points (above 0: for the claim)", fontsize=9)
+    blue = {"these tasks": 2.4, "tasks in general": 0.7}
+    handles = [Line2D([], [], color=BLUE, lw=lw, label=label) for label, lw in blue.items()]
+    return plot.finish([*handles, Line2D([], [], label="each at its own rate", **dotted)], looks={})
 
 
 def _at_usual_rate(rows: pd.DataFrame) -> pd.DataFrame:

@@ -5,7 +5,6 @@ Both are one piece of HTML; the list is a plain table without scripts, on a phon
 
 from __future__ import annotations
 
-import dataclasses
 import html
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
@@ -187,13 +186,17 @@ def _legend(figure: Figure, rows: pd.DataFrame, width: float) -> None:
     put_legend(figure, handles, words, width)
 
 
+def strengths_of(rows: pd.DataFrame, side: str = "") -> tuple[np.ndarray, np.ndarray]:
+    """Return effects in half-widths of their intervals, 0 without one, and where there is one."""
+    half = (rows[f"high{side}"] - rows[f"low{side}"]).to_numpy(float) / 2
+    known = np.isfinite(half) & (half > 0)  # what does not vary has none to measure by
+    return np.where(known, rows[f"strength{side}"].to_numpy(float), 0.0), known
+
+
 def _panel(axes: Axes, rows: pd.DataFrame, *, narrow: bool) -> None:
     """Draw one line per row: its label left of the panel, or above the mark if narrow."""
-    half = (rows["high"] - rows["low"]).to_numpy(float) / 2
-    known = np.isfinite(half) & (half > 0)  # what does not vary has no interval to measure by
-    with np.errstate(invalid="ignore", divide="ignore"):
-        x = np.where(known, rows["strength"].to_numpy(float), 0.0)
-    for y, (place, sure, row) in enumerate(zip(x, known, rows.to_dict("records"), strict=True)):
+    strengths = zip(*strengths_of(rows), rows.to_dict("records"), strict=True)
+    for y, (place, sure, row) in enumerate(strengths):
         colour, _ = LOOKS[row["outcome"]]
         if not sure:
             axes.plot(place, y, "o", markersize=5, markerfacecolor="white", color=colour, zorder=3)
@@ -214,32 +217,25 @@ def _panel(axes: Axes, rows: pd.DataFrame, *, narrow: bool) -> None:
         label.set_style("italic" if matched else "normal")
 
 
-@dataclasses.dataclass(eq=False, repr=False)  # the notebook's text would be the whole table
-class VerdictList:
-    """A list of verdicts in a notebook or page; `rows` are those of `records.verdict_rows`."""
-
-    rows: pd.DataFrame
-    here: str = ""
-
-    def _repr_html_(self) -> str:
-        style, script = (
-            files(__package__).joinpath(f"verdict_list.{kind}").read_text("utf-8")
-            for kind in ("css", "js")
-        )
-        name, tested = f"verdicts-{uuid.uuid4().hex}", self.rows["outcome"] != "not tested"
-        return filled(
-            "figures/verdict_list.html",
-            **{"name": name, "style": style, "script": script.replace("@ID@", name)},
-            **{"about": ABOUT_VERDICTS, "papers": PAPERS, "here": self.here},
-            **{"plain": plain, "link": evidence_link, "effect": _effect, "at": at},
-            rows=self.rows[tested].to_dict("records"),
-            waiting=(~tested & self.rows["cell"].eq("")).sum(),
-        )
-
-
-def verdict_list(verdicts: Iterable[Verdict], here: str = "") -> VerdictList:
+def verdict_list(verdicts: Iterable[Verdict], here: str = "") -> Any:
     """Return all verdicts as a list with filters; `here` is the chapter that shows it."""
-    return VerdictList(verdict_rows(verdicts), here)
+    from IPython.display import HTML  # of notebooks and pages alone
+
+    style, script = (
+        files(__package__).joinpath(f"verdict_list.{kind}").read_text("utf-8")
+        for kind in ("css", "js")
+    )
+    rows, name = verdict_rows(verdicts), f"verdicts-{uuid.uuid4().hex}"
+    tested = rows["outcome"] != "not tested"
+    text = filled(
+        "figures/verdict_list.html",
+        **{"name": name, "style": style, "script": script.replace("@ID@", name)},
+        **{"about": ABOUT_VERDICTS, "papers": PAPERS, "here": here},
+        **{"plain": plain, "link": evidence_link, "effect": _effect, "at": at},
+        rows=rows[tested].to_dict("records"),
+        waiting=(~tested & rows["cell"].eq("")).sum(),
+    )
+    return HTML(text)
 
 
 def _effect(row: Mapping[str, Any], side: str = "") -> str:

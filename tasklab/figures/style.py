@@ -65,7 +65,8 @@ def book_figure(function: Callable[..., Figure]) -> Callable[..., Figure | None]
 
     @functools.wraps(function)
     def styled(*args: Any, **kwargs: Any) -> Figure | None:
-        if args and _awaited(args[0]):
+        drawn = [*_tables(args[:1])]
+        if drawn and all(map(is_awaited, drawn)):
             return None
         args, kwargs = _unmarked(args), {name: _unmarked(x) for name, x in kwargs.items()}
         open_before = set(plt.get_fignums())
@@ -146,14 +147,6 @@ def _texts(df: pd.DataFrame) -> Iterator[object]:
     for _, column in df.items():
         if not pd.api.types.is_numeric_dtype(column.dtype):
             yield from (one for one in column.drop_duplicates() if isinstance(one, str))
-
-
-def _awaited(drawn: object) -> bool:
-    """Return whether a table, or all of several, awaits its recording."""
-    if isinstance(drawn, list | tuple):
-        parts = [part for part in drawn if not isinstance(part, str)]
-        return bool(parts) and all(map(_awaited, parts))
-    return is_awaited(drawn)
 
 
 class NothingToDrawError(TasklabError):

@@ -12,7 +12,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from tasklab.analyses.merging.registry import METHODS
-from tasklab.figures.forest_plot import FARTHEST, LOOKS, PAPERS, in_half_widths
+from tasklab.figures.crossing import METRIC_LABEL
+from tasklab.figures.forest_plot import FARTHEST, LOOKS, PAPERS, in_half_widths, strengths_of
 from tasklab.figures.marks import curves, scatter
 from tasklab.figures.pictures import WIDTH
 from tasklab.figures.rows import averaged, require_rows, select, where
@@ -22,13 +23,10 @@ from tasklab.records.statements import at, effect_of, plain
 
 WORLDS = ("drawn world", "real drawings")
 _WORLD_LOOKS = {WORLDS[0]: (WORLDS[0], "#0072B2", "o"), WORLDS[1]: (WORLDS[1], "#D55E00", "s")}
-_PROPERTY = {
-    "single": "accuracy alone (%)",
+_PROPERTY = METRIC_LABEL | {
+    "single": "single-task accuracy (%)",
     "zero_shot": "zero-shot accuracy (%)",
     "classes": "classes of a task",
-    "norm": "length of a vector",
-    "cosine": "cosine of two vectors",
-    "gradient_cosine": "cosine of two gradients",
 }
 _MARKERS = dict(zip(SIDES, "os", strict=True))
 _T = 2.09  # the 97.5 % quantile of Student's t for twenty sets
@@ -67,18 +65,13 @@ def replication(rows: pd.DataFrame) -> Figure:
 
 
 def _panel(axes: Axes, rows: pd.DataFrame) -> None:
-    places = {side: _strengths(rows, side) for side in SIDES}
+    strengths = {side: strengths_of(rows, side)[0] for side in SIDES}
+    places = {side: np.clip(x, -FARTHEST, FARTHEST) for side, x in strengths.items()}
     for y, ends in enumerate(zip(*places.values(), strict=True)):
         axes.plot(ends, [y, y], color="#B0B0B0", linewidth=1.2, zorder=2)
     for side, marker in _MARKERS.items():
         for y, (x, outcome) in enumerate(zip(places[side], rows[f"outcome{side}"], strict=True)):
             axes.plot(x, y, marker=marker, color=LOOKS[outcome][0], ms=5.5, zorder=3)
-
-
-def _strengths(rows: pd.DataFrame, side: str) -> np.ndarray:
-    half = (rows[f"high{side}"] - rows[f"low{side}"]).to_numpy(float) / 2
-    far = np.where(half > 0, rows[f"strength{side}"].to_numpy(float), 0.0)
-    return np.clip(far, -FARTHEST, FARTHEST)
 
 
 def replication_table(rows: pd.DataFrame) -> pd.DataFrame:

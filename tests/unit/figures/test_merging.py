@@ -1,5 +1,6 @@
 """Figures of merges: what is drawn is what is recorded or printed, and nothing of nothing."""
 
+import matplotlib.pyplot as plt
 import pandas as pd
 import pytest
 
@@ -7,7 +8,7 @@ from tasklab import figures
 from tasklab.analyses.merging import METHODS
 from tasklab.experiments.merging import MERGES
 from tasklab.experiments.minima import LEAST
-from tasklab.figures import merging, style
+from tasklab.figures import merging
 from tasklab.figures.style import NothingToDrawError
 from tasklab.records.claims import BY_ID
 from tasklab.records.intervals import Interval
@@ -202,8 +203,9 @@ def test_published_numbers_are_in_the_table_and_in_the_figure():
 
 
 def test_several_tables_are_awaited_together():
-    assert style._awaited([("first", nothing()), ("second", nothing())])
-    assert not style._awaited([("first", nothing()), ("second", synthetic())])
-    assert not any(map(style._awaited, ([], "word", None, [("first",)])))
+    drawn = figures.book_figure(lambda *_: plt.figure())
+    assert drawn([("first", nothing()), ("second", nothing())]) is None
+    others = ([("first", nothing()), ("second", synthetic())], [], "word", None, [("first",)])
+    assert all(drawn(one) is not None for one in others)
     told = figures.table(pd.DataFrame(columns=["merge", "seconds"])).to_html()
     assert "Not recorded yet." in told and "seconds" not in told
