@@ -162,21 +162,19 @@ def verdict_rows(verdicts: Iterable[Verdict], *, cells: bool = True) -> pd.DataF
         tested = sum(cell.outcome != "not tested" for cell in entry.cells)
         common = {"paper": claim.paper, "headline": claim.headline, "setting": claim.setting}
         common |= {"statement": claim.statement, "evidence": claim.evidence, "short": claim.short}
-        own = {"id": claim.entry, "cell": "", "corrected": entry.corrected, "n_cells": tested}
+        own = {"id": claim.entry, "corrected": entry.corrected, "n_cells": tested}
         own |= {"survives": ", ".join(entry.survives), "cells_holding": entry.cells_holding}
         own["mixed"] = max(cell.mixed for cell in entry.cells)
         own |= {"robust": ""} if tested > 1 else {}  # it is that of one cell
         alone = entry.here.weakest if entry.here else None
-        here = _here(alone, entry.here.outcome if entry.here else "")
         if alone and alone.claim.id != entry.weakest.claim.id:
-            here["here_cell"] = alone.claim.cell
-        rows.append(common | _numbers(entry.weakest, entry.outcome) | here | own)
+            own["here_cell"] = alone.claim.cell
+        here = entry.here.outcome if entry.here else ""
+        rows.append(common | _numbers(entry.weakest, entry.outcome, alone, here) | own)
         for cell in entry.cells if cells and len(entry.cells) > 1 else ():
-            own = {"id": cell.claim.id, "cell": cell.claim.cell, "corrected": "", "survives": ""}
-            own |= {"n_cells": 0, "cells_holding": 0}
             alone = cell.on_these_tasks
-            here = _here(alone, alone.outcome if alone else "")
-            rows.append(common | _numbers(cell, cell.outcome) | here | own)
+            numbers = _numbers(cell, cell.outcome, alone, alone.outcome if alone else "")
+            rows.append(common | numbers | {"id": cell.claim.id, "cell": cell.claim.cell})
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
@@ -348,20 +346,15 @@ def _kept(judged: Sequence[Entry]) -> str:
     return f"{sum(one.corrected == one.outcome for one in decided)} of the {len(decided)}"
 
 
-def _here(cell: Verdict | None, outcome: str) -> dict[str, object]:
-    interval = cell.interval if cell else NOTHING
-    return {"here": outcome, "here_cell": "", **_named("here", interval)}
-
-
-def _numbers(cell: Verdict, outcome: str) -> dict[str, object]:
-    own = {name: getattr(cell, name) for name in _OF_CELL} | cell.interval._asdict()
-    own |= {"others": cell.over_pretrainings, **_named("others", cell.pretrainings)}
+def _numbers(cell: Verdict, outcome: str, alone: Verdict | None, here: str) -> dict[str, object]:
+    """Return a row of a cell without its names; `alone` and `here` are of these tasks alone."""
+    sides = {"here": alone.interval if alone else NOTHING, "others": cell.pretrainings}
+    ends = {f"{side}_{k}": x for side, ends in sides.items() for k, x in ends._asdict().items()}
+    own = {name: getattr(cell, name) for name in _OF_CELL} | cell.interval._asdict() | ends
+    own |= dict.fromkeys(("cell", "here_cell", "corrected", "survives"), "")
+    own |= {"n_cells": 0, "cells_holding": 0, "outcome": outcome, "here": here}
     more = {"unit": cell.claim.unit, "robust": cell.robustly, "band": cell.claim.band}
-    return {**own, "outcome": outcome, **more}
-
-
-def _named(side: str, interval: Interval) -> dict[str, float]:
-    return {f"{side}_{name}": value for name, value in interval._asdict().items()}
+    return own | more | {"others": cell.over_pretrainings}
 
 
 def anchor(heading: str) -> str:
