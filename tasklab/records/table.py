@@ -362,7 +362,9 @@ def read(path: Path | str) -> tuple[pd.DataFrame, dict[str, Any]]:
     if not isinstance(note, dict):
         raise TasklabError(f"{path} is not the file that its .json describes: write it again.")
     try:
-        table = pd.read_csv(io.BytesIO(text), keep_default_na=True, dtype={"subset": str})
+        table = pd.read_csv(
+            io.BytesIO(text), keep_default_na=True, dtype={"subset": str, "hits": str}
+        )
     except ValueError as error:  # pandas' own errors are of this kind, too
         raise TasklabError(f"{path} holds no records: {error}.") from error
     checks = ("sha256", _SEAL, _BEFORE)

@@ -140,8 +140,24 @@ def test_recorded_results_cover_the_chapter(chapter):
     sums = table[table["experiment"] == "addition"]
     added = {8} if chapter == "closed_vocab" else {2, 4, 8}
     assert set(sums["n_tasks"].dropna()) == added
-    seeds = 3 if chapter == "closed_vocab" else HEADLINE
-    assert sums.groupby("method")["seed"].nunique().max() == seeds
+    assert sums.groupby("method")["seed"].nunique().max() == HEADLINE
+
+
+@pytest.mark.parametrize("chapter", CHAPTERS)
+def test_what_headlines_compare_has_the_seeds_that_it_declares(chapter):
+    seen = 0
+    for part, works in CHAPTERS[chapter].parts.items():
+        for work in (one for one in works if one.seeds == HEADLINE):
+            rows = results.recorded(chapter, part)[0]
+            changes = {"model": "mini", "init": "pretrained", **work.changes}
+            rows = rows[(rows["model"] == changes["model"]) & (rows["init"] == changes["init"])]
+            rows = rows[rows["experiment"].isin([n for e in work.names for n in find(e).records])]
+            for method in work.methods or ("pretrained", "full", "probe"):
+                own = rows[rows["method"] == method]["seed"].unique()
+                if len(own) or work.methods:
+                    assert {*range(HEADLINE)} <= {*own}, (part, changes["model"], method)
+                    seen += 1
+    assert seen
 
 
 @pytest.mark.parametrize(
