@@ -1,16 +1,17 @@
-"""Write `public.json`: penalties of TAK and DELTA, as their authors' code computes them.
+"""Write `public.json`: penalties and losses of TAK and DELTA, as their authors' code computes them.
 
     python freeze_public.py PATH        PATH holds the package `merge_and_rebase`
 
 The code is apanariello4/merge-and-rebase, as in FabioBozzoli's fork at 73d708b: of
-`finetune/regularizers`, `kfac_ggn.py` (TAK) and `ekfac_ggn.py` (DELTA). They run on one small model
-in float64; numbers are rounded to 12 digits. What they import for adapters, text and data sets is
-replaced.
+`finetune/regularizers`, `kfac_ggn.py` (TAK), `ekfac_ggn.py` and `_distill_runtime.py` (DELTA).
+They run on one small model in float64; numbers are rounded to 12 digits. What they import for
+adapters, text and data sets is replaced.
 """
 
 import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from unittest.mock import MagicMock
 
 import torch
@@ -87,6 +88,52 @@ def penalties():
     }
 
 
+def encoder(tau, mode):
+    from merge_and_rebase.models.linearized import LinearizedModule
+
+    visual, made = Small(unit=True), nn.Module()
+    made.clip_model = nn.Module()
+    made.clip_model.model = nn.ModuleDict({"visual": visual})
+    made.clip_model.normalize, made.clip_model.logit_scale = False, 1.0
+    made.head = nn.Linear(4, 3, bias=False)
+    made.head.weight.data = noise(90, 3, 4)
+    made.forward_mode_name, made._linearized_module = mode, LinearizedModule.from_module(visual)
+    start = {n: x.detach().clone() for n, x in made.named_parameters()}
+    for name, x in visual.named_parameters():
+        x.data = x + tau[name]
+    return made, start, dict(visual.named_parameters())
+
+
+def step(a, *, whole):
+    from merge_and_rebase.finetune.regularizers import _distill_capture as capture
+    from merge_and_rebase.finetune.regularizers import _distill_runtime as theirs
+
+    student, start, own = encoder(change(10), "standard")
+    teacher, _, its = encoder(change(30), "linearized_ntk")
+    end = SimpleNamespace(source="symbolic", name="visual_features", transforms=())
+    end = capture.EndpointRuntime(end)
+    prepared = theirs.PreparedDistillation(
+        teacher=SimpleNamespace(
+            model=teacher, mode="online", stop_gradient=True, along_path_enabled=True,
+            along_path_base=start, supervised_cfg={"enabled": whole}, regularizer_impl=None,
+        ),
+        locations=(capture.LocationRuntime("features", end, end, {"name": "mse"}, 10.0),),
+        student_store=capture.CaptureStore(), teacher_store=capture.CaptureStore(),
+        optimizer_bundles=(), student_base=start,
+        along_path=SimpleNamespace(enabled=True, sampling="uniform", alpha_start=a, alpha_end=a),
+    )  # fmt: skip
+    data = {"inputs": images(1), "targets": torch.arange(7) % 3, "step": 0, "model": student}
+    made = theirs.prepare_batch_override(prepared, virtual_batch_start=True, **data)
+    loss = theirs.apply_prepared_distillation(
+        prepared, batch_index=0, outputs=made.outputs, batch_context=made.context, **data
+    )
+    if not whole:
+        return found({"student": loss}, loss, own)
+    loss, leaves = loss + made.primary_loss, own | {f"teacher:{n}": x for n, x in its.items()}
+    taught = student._distillation_last_breakdown["loss_teacher_task"]
+    return found({"student": loss - taught}, loss, leaves)
+
+
 def rounded(x):
     return [float(f"{value:.12g}") for value in x.reshape(-1).tolist()]
 
@@ -97,9 +144,12 @@ if __name__ == "__main__":
     sys.modules |= {f"merge_and_rebase.{name}": stub for name, stub in stubs.items()}
     adapters = stubs["utils.peft_materialization"]
     adapters.is_peft_linear_module = adapters.is_lora_parameter_name = lambda _: False
+    stubs["finetune.regularizers.base"].BatchOverride = SimpleNamespace
+    stubs["finetune.regularizers._distill_config"].normalize_loss_cfg = dict
+    steps = {f"delta at {a}": step(a, whole=a == 1) for a in (1.0, 0.6)}
     numbers = {
         name: {kind: {n: rounded(x) for n, x in table.items()} for kind, table in one.items()}
-        for name, one in penalties().items()
+        for name, one in (penalties() | steps).items()
     }
     text = json.dumps({"torch": torch.__version__, "numbers": numbers}) + "\n"
     Path(__file__).with_name("public.json").write_text(text)
