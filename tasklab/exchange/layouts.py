@@ -27,6 +27,7 @@ from tasklab.architectures import vit_from_transformers
 from tasklab.errors import TasklabError, shown
 from tasklab.exchange import naming
 from tasklab.models.weights import abridged
+from tasklab.storage import state_dicts
 
 Tensors = Mapping[str, Tensor]
 Shapes = Mapping[str, Size]
@@ -157,7 +158,12 @@ def _prefixes(tensors: Tensors, own: Shapes) -> list[str]:
 
 
 def _alike(tensors: Tensors, own: Shapes, prefixes: Sequence[str]) -> bool:
-    """Return whether encoders behind several prefixes are copies, as tied weights are saved."""
+    """Return whether encoders behind several prefixes are copies, as tied weights are saved.
+
+    Weights averaged over training are another model's, also where they are equal so far.
+    """
+    if any(map(state_dicts.averaged, prefixes)):
+        return False
     nothing = torch.empty(0)
     first, *others = ([tensors.get(f"{one}{name}", nothing) for name in own] for one in prefixes)
     return all(all(map(torch.equal, first, other)) for other in others)

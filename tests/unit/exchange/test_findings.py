@@ -428,6 +428,8 @@ def test_several_networks_and_copies(tmp_path):
     assert off(compared(copies, tmp_path).vector) < 1e-6
     copies["image_encoder.visual.proj"] = FULL["visual.proj"] + 1
     refuses("2 encoders", compared, copies, tmp_path)
+    averaged = {f"{one}.{name}": x for one in ("model", "ema_model") for name, x in FULL.items()}
+    refuses("2 encoders", compared, averaged, tmp_path)  # two models, though equal
     refuses("several .*'best'.*'last'", compared, {"best": FULL, "last": FULL}, tmp_path)
     for odd in (FULL["visual.proj"].to_sparse(), FULL["visual.proj"].to("meta")):
         content = FULL | {"visual.proj": odd}
