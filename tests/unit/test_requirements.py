@@ -179,3 +179,13 @@ def test_the_tools_are_pinned_with_checksums(root):
     (blocks,) = _blocks(root / ".ci" / "tools.txt").values()
     assert all(re.match(r"uv==\S+", block) and "--hash=sha256:" in block for block in blocks)
     assert "setuptools" in _blocks(root / "requirements.txt")  # which builds this package
+
+
+def test_a_wheel_has_every_file_of_the_package(request):
+    root = request.config.rootpath / "tasklab"
+    setuptools = tomllib.loads((root.parent / "pyproject.toml").read_text())["tool"]["setuptools"]
+    asked = {file for one in setuptools["package-data"]["tasklab"] for file in root.glob(one)}
+    here = {path for path in root.rglob("*") if path.is_file() and "__pycache__" not in path.parts}
+    assert {path for path in here if path.suffix != ".py"} == {
+        one for one in asked if one.is_file()
+    }
