@@ -50,7 +50,8 @@ def test_the_stream_and_its_labels_are_reproducible():
     assert right > 0.5 * len(named)  # the others have a form without the name, or a wrong caption
     package = Path(tasklab.__file__).parent
     files = [f for f in package.rglob("*") if f.is_file() and "__pycache__" not in f.parts]
-    assert sum(len(zlib.compress(file.read_bytes(), 1)) for file in files) <= 60_000_000
+    # a wheel has 64 MB at most
+    assert sum(len(zlib.compress(file.read_bytes(), 1)) for file in files) <= 63_000_000
 
 
 @pytest.mark.parametrize("name", SHIPPED)
