@@ -1,8 +1,10 @@
 """A hub of our own: a server with the routes of the Hugging Face hub, and faults on demand.
 
-with serve() as hub:
-hub.put("owner/name", "folder/file.pt", content)
-hub.faults["folder/file.pt"] = ["stall", "break"]  # one a transfer, then none
+    with serve() as hub:
+        hub.put("owner/name", "folder/file.pt", content)
+        hub.faults["folder/file.pt"] = ["stall", "break"]  # one a transfer, then none
+
+`python tests/hub.py WORDS...` is the command line with a small CLIP registered (`register`).
 """
 
 from __future__ import annotations
@@ -13,7 +15,9 @@ import hashlib
 import http.server
 import io
 import json
+import os
 import re
+import sys
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -46,12 +50,13 @@ class Hub:
     url: str = ""
     cdn: str = ""  #: The same server as another host, to which large files are redirected
     files: dict[str, dict[str, bytes]] = dataclasses.field(default_factory=dict)
-    #: By path: wrong, stall, break, long, ignore (the range), page, portal (pages), escape;
+    #: By path: wrong, stall, break, slow, long, ignore (the range), page, portal (pages), escape;
     #: an answer such as 404, or cdn-403 of the host to which large files are redirected.
     faults: dict[str, list[str]] = dataclasses.field(default_factory=dict)
     headers: dict[str, str] = dataclasses.field(default_factory=dict)  #: Of answers about files
     told: dict[str, str] = dataclasses.field(default_factory=dict)  #: Other `sha`, `oid` of lists
     sent: dict[str, list[int]] = dataclasses.field(default_factory=dict)  #: First bytes asked for
+    slow: float = 0.0  #: Seconds between two parts of a transfer with the fault `slow`
     over: threading.Event = dataclasses.field(default_factory=threading.Event)
 
     def put(self, repository: str, path: str, content: bytes | Mapping[str, Any]) -> None:
@@ -156,7 +161,9 @@ def handler(hub: Hub) -> type[http.server.BaseHTTPRequestHandler]:
         def transfer(self, path: str, content: bytes) -> None:
             if self.command == "HEAD" or self.headers.get("Range") == "bytes=0-0":
                 return self.small(200, content[:1])
-            fault = hub.fault(path, "wrong", "stall", "break", "long", "ignore", "cdn-", "page")
+            fault = hub.fault(
+                path, "wrong", "stall", "break", "slow", "long", "ignore", "cdn-", "page"
+            )
             if fault.startswith("cdn-"):
                 return self.small(int(fault[4:]))
             if fault == "page":
@@ -166,7 +173,8 @@ def handler(hub: Hub) -> type[http.server.BaseHTTPRequestHandler]:
             hub.sent.setdefault(path, []).append(first)
             if first >= len(content):
                 return self.small(416)
-            whole, content = len(content), content[first:] + b"more" * (fault == "long")
+            whole = len(content)
+            content = content[first:] + b"more" * (fault == "long")
             if fault == "wrong":
                 content = content[:-1] + bytes([content[-1] ^ 1])
             self.send_response(206 if first else 200)
@@ -182,7 +190,10 @@ def handler(hub: Hub) -> type[http.server.BaseHTTPRequestHandler]:
                     hub.over.wait(30)
                 self.close_connection = True
                 return None
-            self.wfile.write(content)
+            for at in range(0, len(content), max(1, whole // 64)):
+                self.wfile.write(content[at : at + max(1, whole // 64)])
+                if fault == "slow" and hub.over.wait(hub.slow):
+                    break
             return None
 
     return Answer
@@ -312,3 +323,13 @@ def write_images(file: Path, count: int, names: list[str], side: int | None) -> 
         Image.fromarray(grey.astype(np.uint8)).save(stream, "PNG")
         images.append({"bytes": stream.getvalue(), "path": f"{i}.png"})
     layouts.parquet(file, images, labels, names, rows=10)
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parents[1]))
+    register()
+    if reduced := os.environ.get("TASKLAB_TESTS_REDUCED"):
+        reduce(Path(reduced))
+    from tasklab.__main__ import main
+
+    raise SystemExit(main(sys.argv[1:]))

@@ -12,7 +12,7 @@ every operation on it runs on what it holds. As on a real device
 - products of whole numbers, and what only a CPU has, refuse;
 - a convolution gives the gradient of its weight in an order of axes of its own, as cuDNN does, and
   a fused optimiser refuses gradients that do not lie as their parameters;
-- memory is counted (`Memory`).
+- memory is counted, and there is so much of it (`Memory`).
 
 PyTorch itself still takes the tensors for the CPU's. So factories, moves and what asks for a device
 are replaced here while the device is there, at the places where Python calls them. What PyTorch's
@@ -65,12 +65,13 @@ class Memory:
     """Counts the bytes of the device's tensors.
 
     Attributes:
+        total: What there is.
         now: Bytes that are held.
         peak: The most of them since it was reset.
     """
 
-    def __init__(self) -> None:
-        self.now = self.peak = 0
+    def __init__(self, total: int) -> None:
+        self.total, self.now, self.peak = total, 0, 0
         self._holders: collections.Counter[int] = collections.Counter()
         self._sizes: dict[int, int] = {}
 
@@ -79,6 +80,10 @@ class Memory:
         storage = here.untyped_storage()
         place, size = storage.data_ptr(), storage.nbytes()
         if not self._holders[place]:
+            if self.now + size > self.total:
+                del self._holders[place]
+                told = f"CUDA out of memory. Tried to allocate {size / 2**20:.2f} MiB."
+                raise torch.OutOfMemoryError(told)
             self._sizes[place] = size
             self.now += size
             self.peak = max(self.peak, self.now)
@@ -93,7 +98,7 @@ class Memory:
             self.now -= self._sizes.pop(place)
 
 
-_memory = Memory()
+_memory = Memory(0)
 
 
 class Device(Tensor):
@@ -423,7 +428,7 @@ def _current(memory: Memory) -> dict[str, Any]:
         "get_device_capability": lambda *args: (9, 0),
         "get_device_name": lambda *args: "a pretended device",
         "is_bf16_supported": lambda *args, **named: True,
-        "mem_get_info": lambda *args: (2**36 - memory.now, 2**36),
+        "mem_get_info": lambda *args: (memory.total - memory.now, memory.total),
         "memory_allocated": lambda *args: memory.now,
         "max_memory_allocated": lambda *args: memory.peak,
         "reset_peak_memory_stats": reset,
@@ -436,10 +441,14 @@ def _current(memory: Memory) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def cuda() -> Iterator[Memory]:
-    """Have a CUDA device while the block runs; yield its memory."""
+def cuda(total: int = 2**36) -> Iterator[Memory]:
+    """Have a CUDA device while the block runs; yield its memory.
+
+    Args:
+        total: Bytes that fit into its memory.
+    """
     global _memory
-    before, _memory = _memory, Memory()
+    before, _memory = _memory, Memory(total)
     swap = torch.__future__.get_swap_module_params_on_conversion()
     enabled, one_hot = torch.is_autocast_enabled, torch.nn.functional.one_hot
     torch.utils._device._device_constructors()  # kept from its first call on: the real ones

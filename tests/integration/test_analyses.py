@@ -14,6 +14,7 @@ from tasklab.experiments.parameters import Parameters
 from tasklab.models import loading
 from tasklab.models.zoo import FAMILIES, family
 from tasklab.records import claims, images, judgement
+from tasklab.records import table as records
 from tasklab.study import recording, results
 from tasklab.tuning import finetune
 from tests.helpers import refuses
@@ -123,6 +124,18 @@ def test_trained_heads_learn_and_belong_to_their_vectors(lab):
     assert not any(name.startswith("classifier") for name in vector)
     table = experiments.addition(closed, ["nonlinear", "linearized"])
     assert set(table["n_tasks"].dropna()) == {2}
+
+
+@pytest.mark.parametrize("role", ["small", "convnext", "text", "random"])
+def test_relatives_run_the_same_code(lab, role):
+    other = lab.relative(role)
+    assert len(other.suite.names) == 2
+    methods = ["nonlinear", "linearized"]
+    table = records.combine(
+        experiments.single(other, methods), experiments.disentanglement(other, methods)
+    )
+    assert set(table["method"]) == {"pretrained", *methods}
+    assert (table["init"] == ("random" if role == "random" else "pretrained")).all()
 
 
 def test_missing_weights_of_relatives_are_all_named_at_once(tmp_path, monkeypatch):

@@ -8,6 +8,7 @@ import time
 import open_clip
 import pytest
 import torch
+import torch.nn.functional as F
 from PIL import Image
 from sklearn.datasets import load_sample_images
 from transformers import T5Config, T5ForConditionalGeneration
@@ -16,6 +17,7 @@ from tasklab.mini import lexicon
 from tasklab.models import heads, loading, weights
 from tasklab.tasks import drawn
 from tasklab.tasks.suites import suite
+from tasklab.tuning import tangent
 from tasklab.tuning.methods import trainable
 from tests.helpers import refuses
 
@@ -108,6 +110,36 @@ def test_preprocessing_is_open_clips_on_photographs(clip):
         difference = (ours - theirs).abs()
         assert difference.max() < 1.01 * level  # integer arithmetic may round the other way
         assert difference.mean() < 0.05 * level
+
+
+@pytest.mark.slow
+def test_a_linearized_step(clip, x):
+    """J tau against a difference quotient, and the gradient as the adjoint of J."""
+    encoder, x = clip.encoder, x[:1]
+    if encoder.name == "convnext":
+        x = x[..., ::2, ::2]  # of any size, as its layers are convolutions
+    generator = torch.Generator().manual_seed(0)
+    tau = {
+        name: torch.randn(p.shape, generator=generator) * (0.02 * p.std(correction=0) + 1e-4)
+        for name, p in encoder.params.items()
+    }
+    cotangent = torch.randn(1, ARCHITECTURES[encoder.name][1], generator=generator)
+    f0, jtau = tangent.jvp(encoder, encoder.params, tau, x)
+    _, grads = tangent.value_and_grad(
+        encoder, encoder.params, tau, x, lambda f: (f * cotangent).sum()
+    )
+    adjoint = sum((grads[name] * tau[name]).sum(dtype=torch.float64) for name in tau)
+    expected = (jtau.double() * cotangent).sum()
+    scale = jtau.norm() * cotangent.norm()
+    assert abs(adjoint - expected) < 1e-4 * scale
+
+    h = 0.05
+    with torch.no_grad():
+        ahead = encoder({name: p + h * tau[name] for name, p in encoder.params.items()}, x)
+        here = encoder(encoder.params, x)
+    torch.testing.assert_close(here, f0, rtol=1e-3, atol=1e-4)
+    slope = (ahead - here) / h
+    assert F.cosine_similarity(slope, jtau).item() > 0.9999
 
 
 def test_t5_base_scores_the_first_word_as_its_library_does(monkeypatch):

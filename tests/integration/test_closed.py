@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from tasklab import experiments
+from tasklab import experiments, figures
 from tasklab.analyses import evaluation
 from tasklab.experiments.parameters import Parameters
 from tasklab.models import heads
@@ -169,3 +169,15 @@ def test_open_vocabulary(main):
     head = lab.tune(TASKS[0], "full", 0).head
     assert head.normalise and (head.weight - lab.evaluator.head(TASKS[0]).weight).norm() > 0
     refuses("head='probe'", experiments.subsets, lab)
+
+
+def test_maps_of_schemes_and_figures(labs, sums):
+    maps = experiments.across(labs, experiments.disentanglement, ["nonlinear", "full"], n_pairs=1)
+    figures.scheme_maps(maps)
+    figures.scheme_maps(maps, method="full")
+    figures.lambda_curves(sums)
+    figures.regimes(sums)
+    figures.closed_table(sums).to_html()
+    figures.subset_curves(experiments.across(labs, experiments.subsets))
+    linear = experiments.across(labs, experiments.cross_task, ["nonlinear"], alphas=(0.5,))
+    figures.linearity_against_addition(linear, sums)

@@ -13,8 +13,9 @@ from torch import nn
 from torch.nn import functional as F
 
 from tasklab import Lab, experiments, placement
-from tasklab.analyses import meters
+from tasklab.analyses import disentanglement, meters
 from tasklab.storage import writing
+from tasklab.tuning import finetune, memory
 
 CARD = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 REAL = pytest.param("real", marks=[pytest.mark.gpu, CARD])
@@ -117,6 +118,23 @@ def test_a_fused_step_refuses_what_a_convolution_gives(device):
     refuses(optimiser.step, RuntimeError, "dtype, device, and layout")
 
 
+def test_fine_tuning_fails_where_gradients_keep_their_layout(device, lab, monkeypatch, tmp_path):
+    there = lab("cuda", tmp_path)
+    assert there.tune(there.suite.names[0], "linearized", 0).record["device"].startswith("cuda")
+    monkeypatch.setattr(finetune, "laid_out", lambda gradient, parameter: gradient)
+    call = lambda: there.tune(there.suite.names[1], "linearized", 0)  # noqa: E731
+    refuses(call, RuntimeError, "dtype, device, and layout")
+
+
+def test_error_maps_fail_where_vectors_are_not_moved(device, lab, monkeypatch):
+    there = lab("cuda")
+    vectors = {t: v.to("cpu") for t, v in there.vectors("nonlinear", 0).items()}
+    call = lambda: disentanglement._inputs(there.evaluator, vectors, "val", 4)  # noqa: E731
+    assert call()[1].device.type == "cuda"
+    monkeypatch.setattr(disentanglement, "placed", lambda what, device: what)
+    refuses(call, RuntimeError, "same device")
+
+
 def test_heads_and_vectors_meet_an_encoder_from_anywhere(card, lab):
     there = lab("cuda")
     task, encoder = there.suite.names[0], there.clip.encoder
@@ -176,6 +194,14 @@ def test_memory_of_a_step_is_that_of_the_device(card):
     step = lambda: x.add(1).add(1)  # noqa: E731
     step()
     assert meters.peak_bytes(step, "cuda") == 2 * x.nbytes
+
+
+def test_less_memory_than_a_batch_needs_takes_parts(pretended):
+    with pretended.cuda(total=2**20):
+        x = torch.ones(64, 1024, device="cuda")  # a quarter of the memory
+        parts = memory.Parts(64)
+        rows = torch.cat([row.cpu() for row in parts(lambda one: one.repeat(1, 4).mean(1), x)])
+    assert rows.tolist() == [1] * 64 and parts.size < 64
 
 
 def test_what_merging_takes_is_measured_where_it_merges(card, lab):

@@ -19,6 +19,7 @@ from tasklab.analyses.merging import METHODS, best, minimum, pooled
 from tasklab.analyses.merging.best import span_of_loss
 from tasklab.models import heads, loading
 from tasklab.storage.store import Store
+from tasklab.tasks.drawn import DrawnImages, Images
 from tasklab.taskvector import TaskVector
 from tasklab.tuning import penalties, probes, tangent
 from tests.vectors import noise
@@ -37,6 +38,19 @@ def store(tmp_path_factory):
 @pytest.fixture
 def lab(device, store):
     return Lab(MODEL, device="cuda", store_root=store, **LIVE)
+
+
+@pytest.fixture
+def full(monkeypatch):
+    for module in (placement, sys.modules[Edited.__module__]):
+        monkeypatch.setattr(module, "fits", lambda size, device: False)
+    load = DrawnImages.load
+
+    def loaded(self, *args, **named):
+        x, y = load(self, *args, **named)
+        return Images(x.cpu(), y)
+
+    monkeypatch.setattr(DrawnImages, "load", loaded)
 
 
 def vectors(encoder, count=2):
@@ -183,8 +197,7 @@ def test_what_is_small_is_computed_where_its_tensors_are(device):
         assert float(value) == 0 and gradients[name].device.type == "cuda"
 
 
-def test_a_vector_that_does_not_fit_edits_a_model_tensor_by_tensor(device, monkeypatch):
-    monkeypatch.setattr(sys.modules[Edited.__module__], "fits", lambda size, device: False)
+def test_a_vector_that_does_not_fit_edits_a_model_tensor_by_tensor(device, full):
     encoder = loading.load(MODEL, device="cuda").encoder
     (tau,) = vectors(encoder, 1)
     edited = Edited(encoder.params, tau, 0.5)
@@ -228,11 +241,19 @@ def test_a_method_trains_on_a_device(method, lab):
     assert np.isfinite(experiments.train(lab, [method])["loss"]).all()
 
 
-def test_an_experiment_runs_beside_a_full_device(device, store, monkeypatch):
-    monkeypatch.setattr(placement, "fits", lambda size, device: False)
+ONE = {"methods": ["nonlinear"]}
+FULL = {"addition": {**ONE, "n_tasks": (2,)}, "merged": {"merges": ["regmean"]}, "linear_gaps": ONE}
+
+
+@pytest.mark.parametrize("name", FULL)
+def test_an_experiment_runs_beside_a_full_device(name, device, full, store):
     lab = Lab(MODEL, device="cuda", store_root=store / "full", **LIVE)
-    rows_of("merged", {"merges": ["regmean"]}, lab)
+    rows_of(name, FULL[name], lab)
+    assert lab.evaluator.images(TASKS[0], "test").x.device.type == "cpu"
     assert {v.device.type for v in lab.vectors("nonlinear", 0).values()} == {"cpu"}
+
+
+# --- Editors -------------------------------------------------------------------------------------
 
 
 # --- Command lines -------------------------------------------------------------------------------

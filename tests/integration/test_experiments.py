@@ -2,6 +2,7 @@
 
 import pandas as pd
 import pytest
+import torch
 
 from tasklab import experiments
 from tasklab.analyses import evaluation
@@ -115,3 +116,16 @@ def test_a_study_tells_recipes_and_seconds(lab, tables, tmp_path, monkeypatch):
         for t in lab.suite.names
     )
     assert origin["fine_tuning"]["seconds"] > spent > 0
+
+
+def test_full_size_architecture_runs_the_same_code(tmp_path):
+    """One task on ViT-B/32 with random weights: images resized, a step, an edited model."""
+    parameters = Parameters(model="vitb32", init="random", steps=1, store_root=tmp_path)
+    lab = experiments.Lab(parameters, progress=False)
+    lab.scale = experiments.Scale(counts={"val": 2, "test": 2}, alphas=(0.0, 1.0))
+    lab.evaluator.counts = dict(lab.scale.counts)
+    vector = lab.vectors("linearized", 0, ["Scenes"])["Scenes"]
+    assert vector.norm() > 0
+    curve = lab.evaluator.sweep(vector, ["Scenes"], "test", linear=True, alphas=(0.0, 1.0))
+    assert curve.shape == (2, 1)
+    assert torch.isfinite(torch.tensor(curve)).all()

@@ -11,12 +11,14 @@ import signal
 import subprocess
 import threading
 import time
+from pathlib import Path
 
 import pytest
 import torch
 
-from tasklab.cluster import grid
+from tasklab.cluster import grid, ray_cluster
 from tasklab.cluster.grid import Grid
+from tasklab.errors import TasklabError
 
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 os.environ["RAY_AUTH_MODE"], os.environ["RAY_AUTH_TOKEN"] = "token", secrets.token_hex(32)
@@ -143,6 +145,25 @@ def when_caught(notes, act):
     return thread
 
 
+def test_a_node_that_does_not_share_the_folder_is_named(cluster, monkeypatch, tmp_path):
+    made, second = cluster
+    other = second.node_id
+
+    def look(folder):  # on the second node, the same path is another disk
+        import ray
+
+        from tasklab.cluster import shared_store
+
+        here = ray.get_runtime_context().get_node_id()
+        return shared_store.sees_store(folder / "elsewhere" if here == other else folder)
+
+    monkeypatch.setattr(ray_cluster, "sees_store", look)
+    with pytest.raises(TasklabError, match=rf"^node \S+:{other[:6]} does not see the store"):
+        grid.run(small(tmp_path), made.address, progress=False)
+    assert not ray.is_initialized()
+    assert not results(tmp_path) and not list((tmp_path / "tmp").iterdir())
+
+
 def test_a_node_is_killed_and_the_grid_ends_as_in_order(cluster, monkeypatch, tmp_path, in_order):
     made, second = cluster
     store, notes, lost = tmp_path / "store", tmp_path / "notes", []
@@ -172,3 +193,41 @@ def test_a_node_is_killed_and_the_grid_ends_as_in_order(cluster, monkeypatch, tm
     jobs = {(job.method, job.task): job.key for job in grid.plan(small(store))}
     assert jobs[again["method"], again["task"]] == key
     assert not list((store / "tmp").iterdir()) and not list((store / "locks").glob("*.owner"))
+
+
+@pytest.fixture
+def interruptible():
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("interruptible")
+def test_ctrl_c_keeps_what_is_finished(cluster, monkeypatch, tmp_path, in_order):
+    made, _ = cluster
+    store, notes, stopped = tmp_path / "store", tmp_path / "notes", []
+    notes.mkdir()
+    head = made.head_node.node_id
+    one = small(store).changed(methods="nonlinear", tasks="Scenes")
+    grid.run(one, progress=False)
+    monkeypatch.setattr(grid, "_work", slowed(notes, head))
+
+    def interrupt(key, process):
+        stopped.append(process)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    stopper = when_caught(notes, interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        grid.run(small(store), made.address, progress=False)
+    stopper.join()
+    assert not ray.is_initialized() and not list((store / "tmp").iterdir())
+    end = time.monotonic() + 60
+    while Path(f"/proc/{stopped[0]}").exists():
+        assert time.monotonic() < end, "the run goes on"
+        time.sleep(0.1)
+
+    monkeypatch.undo()
+    table = grid.run(small(store), made.address, progress=False)
+    assert sorted(table["state"]) == ["done"] * 3 + ["kept"]
+    assert results(store) == in_order

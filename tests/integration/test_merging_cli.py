@@ -251,11 +251,14 @@ def test_the_default_is_recommended_and_a_search_is_not_worse(files, encoder, ca
     assert "worse than the pre-trained model" in capsys.readouterr().err
 
 
-def test_runs_that_are_not_there(files, encoder, capsys):
+def test_runs_and_towers_that_are_not_there(files, encoder, capsys):
     run_of(encoder, "Signs", "nonlinear", 2)
     words = ["evaluate", MODEL, "--add", "Signs@nonlinear", "--task", "Signs"]
     assert main(words) == 2
     assert "it has nonlinear of Signs (--steps 1, seeds 2)" in capsys.readouterr().err
+    shutil.copy("a.safetensors", "copy.safetensors")
+    assert main(["merge", "a.safetensors", "copy.safetensors", "--model", MODEL]) == 0
+    assert "copy.safetensors: it is the same vector as a.safetensors" in capsys.readouterr().out
 
 
 def test_a_model_without_a_text_tower_is_evaluated_by_probes(files, capsys):

@@ -3,6 +3,12 @@
 import hashlib
 import io
 import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -195,18 +201,15 @@ def test_a_faulty_transfer_ends_whole_or_in_one_sentence(world, fresh, monkeypat
         assert len(world.hub.sent[path]) == 3
 
 
-@pytest.mark.parametrize("own", [True, False])
-def test_what_a_killed_process_left_is_gone_on_with_if_it_is_of_the_file(world, fresh, own):
+def test_what_was_left_of_another_file_is_fetched_anew(world, fresh):
     path = "ViT-tiny/DTDVal/linear_finetuned.pt"
     content = world.hub.files[ORTHOREG][path]
-    left = content[: len(content) // 2] if own else b"<html>"
     blobs = fresh / "cache" / f"models--{ORTHOREG.replace('/', '--')}" / "blobs"
     blobs.mkdir(parents=True)
     sha256 = hashlib.sha256(content).hexdigest()
-    (blobs / f"{sha256}.tasklab.incomplete").write_bytes(left)
+    (blobs / f"{sha256}.tasklab.incomplete").write_bytes(b"<html>")
     assert fetching.fetch(ORTHOREG, path, progress=False).read_bytes() == content
-    assert world.hub.sent[path] == ([len(left)] if own else [len(left), 0])
-    assert not [*(fresh / "cache").rglob("*.incomplete")]
+    assert world.hub.sent[path] == [6, 0]
 
 
 def test_a_hostile_mirror_writes_nothing_outside(world, fresh):
@@ -241,6 +244,36 @@ def test_a_damaged_file_in_the_cache_is_fetched_again(world, fresh):
     blob.write_bytes(content[:-1] + b"?")
     assert fetching.fetch(ORTHOREG, path, progress=False).read_bytes() == content
     refuses("checksum", lambda: fetching.fetch(ORTHOREG, path, sha256="0" * 64, progress=False))
+
+
+def test_kills_at_random_cost_no_more_than_a_part(world, fresh):
+    """A process that fetches is killed at random moments; the command then ends whole."""
+    hub, store, path = world.hub, Store(fresh / "store"), "ViT-tiny/DTDVal/linear_finetuned.pt"
+    hub.slow, hub.faults[path] = 0.02, ["slow"] * 9
+    env = os.environ | {
+        "HF_ENDPOINT": hub.url, "HF_HUB_CACHE": str(fresh / "cache"), "PYTHONPATH": str(ROOT),
+        "HF_HUB_OFFLINE": "0",
+    }  # fmt: skip
+    code = f"from tasklab.storage import fetching; fetching.fetch({ORTHOREG!r}, {path!r})"
+    drawn = random.Random(0)
+    for count in (1, 2, 3):
+        process = subprocess.Popen([sys.executable, "-c", code], env=env, stderr=subprocess.DEVNULL)
+        end = time.monotonic() + 120
+        while len(hub.sent.get(path, ())) < count and time.monotonic() < end:
+            time.sleep(0.01)
+        time.sleep(drawn.uniform(0.05, 0.4))
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        kept = [one.name for one in (fresh / "cache").rglob("*") if one.name.startswith("linear_")]
+        assert not kept  # nothing half-written has the file's name
+    hub.faults.clear()
+    assert main(words(world, fresh, "orthoreg", "--tasks", "DTD", "--method", "linearized")) == 0
+    assert len(hub.sent[path]) == 4 and hub.sent[path] == sorted(hub.sent[path])
+    assert hub.sent[path][-1] > 0
+    vector = importing.imported(store, "tiny", "orthoreg_DTD_linear")
+    for name, x in vector.items():
+        torch.testing.assert_close(x, world.vectors["DTD"][name], atol=1e-6, rtol=1e-3)
+    assert not [*(fresh / "cache").rglob("*.incomplete")]
 
 
 def test_mislabelled_files_are_named(world, fresh, capsys):

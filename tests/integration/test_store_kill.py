@@ -4,6 +4,7 @@ Each test runs a script in processes of its own, as nothing less can be killed.
 """
 
 import functools
+import hashlib
 import signal
 import subprocess
 import sys
@@ -46,6 +47,59 @@ artifact = Store(root / "store").get("result", {"a": 1}, make)
 print(artifact.record["pid"], float(artifact.tensors()["w"].sum()))
 """
 
+FINETUNE = """
+import sys, time, zlib
+from pathlib import Path
+import torch
+from torch import nn
+from tasklab.tasks import drawn
+from tasklab.tuning import finetune
+from tasklab.tuning.recipe import FineTune
+from tasklab.models.loading import Clip
+from tasklab.models.encoder import Encoder
+from tasklab.storage.store import Store
+
+root, method, pause = Path(sys.argv[1]), sys.argv[2], float(sys.argv[3])
+steps = 0
+
+class Slow(Encoder):
+    def preprocess(self, x):
+        global steps
+        steps += 1
+        time.sleep(pause)
+        return super().preprocess(x)
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(48, 16), nn.Linear(16, 8)
+
+    def forward(self, x):
+        return self.last(torch.tanh(self.first(x.flatten(1))))
+
+def text(prompts):
+    seeds = [zlib.crc32(p.encode()) for p in prompts]
+    return torch.stack([torch.randn(8, generator=torch.Generator().manual_seed(s)) for s in seeds])
+
+torch.manual_seed(0)
+net = Net().eval().requires_grad_(False)
+encoder = Slow(
+    name="mini", init="pretrained", module=net, params=dict(net.named_parameters()), blocks=(),
+    image_size=4, mean=(0.5,) * 3, std=(0.25,) * 3, device=torch.device("cpu"),
+)
+images = drawn.Images(
+    torch.randint(0, 256, (200, 3, 4, 4), dtype=torch.uint8), torch.randint(0, 10, (200,))
+)
+drawn.DrawnImages.load = lambda *args, **kwargs: images
+drawn.DrawnImages.version = lambda *args: "test"
+config = FineTune(
+    task="LandCover", method=method, steps=60, batch_size=32, lr=0.01, warmup=6, checkpoint_every=5
+)
+clip = Clip(encoder=encoder, text=text, logit_scale=10.0)
+finetune.finetune(config, clip, Store(root), progress=False)
+print(steps)
+"""
+
 
 @pytest.fixture
 def start(forks):
@@ -82,6 +136,26 @@ def kill(started):
     started[0].kill()
     started[0].join(PATIENCE)
     assert started[0].exitcode == -signal.SIGKILL
+
+
+def checksum(root):
+    (file,) = root.glob("*/*/tensors.safetensors")
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["nonlinear", "linearized"])
+def test_a_fine_tuning_that_is_killed_and_restarted_ends_bit_identical(start, tmp_path, method):
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    assert finish(start(FINETUNE, whole, method, 0)) == ["60"]
+    process = start(FINETUNE, cut, method, 0.1)
+    wait_for(lambda: list(cut.rglob("checkpoint.safetensors")), process)
+    kill(process)
+    assert not list(cut.glob("finetune/*/*"))
+    (again,) = finish(start(FINETUNE, cut, method, 0))
+    assert 0 < int(again) <= 55  # it went on from a checkpoint
+    assert checksum(cut) == checksum(whole)
+    assert not list(cut.rglob("checkpoint*"))
 
 
 @pytest.mark.parametrize("where", ["write", "thread"])

@@ -4,6 +4,7 @@ import io
 import os
 import pickle
 import struct
+import subprocess
 import sys
 import time
 import warnings
@@ -63,10 +64,6 @@ def test_a_state_dict_is_read_as_pytorch_reads_it(tmp_path, zipped):
     path = save(OrderedDict(STATE), tmp_path / "x.pt", _use_new_zipfile_serialization=zipped)
     same(tensors(read(path)), STATE)
     same(tensors(read(path)), torch.load(path, weights_only=True))
-    two = {"a": (base := torch.arange(6.0))[:3], "b": base[3:]}  # of one storage
-    found = read(save(two, path, _use_new_zipfile_serialization=zipped))
-    same(found, two)
-    assert len({x.untyped_storage().data_ptr() for x in found.values()}) == 1
 
 
 @pytest.mark.parametrize("zipped", [True, False])
@@ -214,6 +211,22 @@ def test_what_is_there_instead_of_weights_is_said(tmp_path):
         assert "torch.save(model.state_dict(), ...)" in str(caught.value)
 
 
+def test_what_shares_memory_does_so_again(tmp_path):
+    base = torch.arange(6.0)
+    path = save({"two": [base[:3], base[3:]]}, tmp_path / "x.pt")
+    one, two = read(path)["two"]
+    assert one.untyped_storage().data_ptr() == two.untyped_storage().data_ptr()
+    assert torch.equal(two, base[3:])
+
+
+def test_pytorchs_own_readers_are_not_asked(tmp_path, monkeypatch):
+    path = save(STATE, tmp_path / "x.pt")
+    for library, name in ((torch, "load"), (pickle, "load"), (pickle, "loads")):
+        monkeypatch.setattr(library, name, lambda *_: pytest.fail("it was"))
+    monkeypatch.setattr(pickle, "Unpickler", None)
+    assert tensors(read(path)).keys() == STATE.keys()
+
+
 # What a file can ask for. `{mark}` is the file that would be there if anything had run.
 
 Run = Callable[[Path], bytes]
@@ -245,9 +258,16 @@ CODES: dict[str, Run] = {
     "a call of os.system": lambda mark: _dumps(_touch(mark)),
     "in protocol 0": lambda mark: _dumps(_touch(mark), 0),
     "in protocol 4": lambda mark: _dumps(_touch(mark), 4),
+    "eval": lambda mark: _dumps(Reduce(eval, (f"open({str(mark)!r}, 'w')",))),
+    "exec of a program": lambda mark: _dumps(Reduce(exec, (f"open({str(mark)!r}, 'w')",))),
+    "a process": lambda mark: _dumps(Reduce(subprocess.Popen, (["touch", str(mark)],))),
     "a new object": lambda mark: (
         b"\x80\x02csubprocess\nPopen\n(" + _short("touch") + _short(str(mark)) + b"lt\x85\x81."
     ),
+    "in a dictionary of weights": lambda mark: _dumps(
+        OrderedDict(weight=torch.ones(2).numpy(), bias=_touch(mark))
+    ),
+    "as a key": lambda mark: _dumps({_touch(mark): 1}),
     "a state that is set": lambda mark: _dumps(Reduce(Reduce, (), {"parts": _touch(mark)})),
     "the instruction INST": lambda mark: b"(" + f"S'touch {mark}'\n".encode() + b"ios\nsystem\n.",
     "the instruction OBJ": lambda mark: b"(cos\nsystem\n" + f"S'touch {mark}'\n".encode() + b"o.",
@@ -256,6 +276,9 @@ CODES: dict[str, Run] = {
     ),
     "a function fetched by another": lambda mark: _dumps(
         Reduce(getattr, (Reduce(__import__, ("os",)), "system"))
+    ),
+    "what a call returned is called": lambda mark: (
+        b"cbuiltins\ngetattr\n(cos\n__dict__\nS'get'\ntR" + f"(S'touch {mark}'\ntR.".encode()
     ),
     "attributes of a class are set": lambda mark: (
         b"\x80\x02ccollections\nOrderedDict\n}" + _short("__init__") + b"cos\nsystem\nsb."
@@ -303,6 +326,31 @@ def test_nothing_is_executed(what, write, mark, tmp_path):
     except TasklabError as error:
         assert str(error).count("\n") == 0
     assert not mark.exists()
+
+
+def test_the_payloads_do_run_where_pickle_reads_them(tmp_path):
+    """So that the test above is one."""
+    for what in ("a call of os.system", "in protocol 4", "the instruction INST", "as a key"):
+        mark = tmp_path / what.replace(" ", "-")
+        code = CODES[what](mark)
+        done = [sys.executable, "-c", f"import pickle; pickle.loads({code!r})"]
+        subprocess.run(done, check=False, timeout=60, capture_output=True)
+        assert mark.exists(), what
+
+
+class Armed(nn.Linear):
+    """A module that acts when it is restored."""
+
+    def __setstate__(self, state):
+        Path(state["mark"]).touch()
+        super().__setstate__(state)
+
+
+def test_a_modules_own_setstate_is_not_called(tmp_path, mark):
+    armed = Armed(2, 3)
+    armed.mark = str(mark)
+    found = tensors(read(save(armed, tmp_path / "armed.pt")))
+    assert torch.equal(found["weight"], armed.weight)
 
 
 def test_odd_states_are_no_modules(tmp_path):
@@ -432,6 +480,13 @@ def test_what_is_endless_is_given_up(tmp_path, make, told):
     assert time.monotonic() - began < 5
 
 
+def test_more_instructions_than_a_network_needs_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(pickles, "MOST_CODE", 1 << 17)
+    code = b"\x80\x02" + b"N0" * (1 << 16) + b"N."
+    for write in (zipped, streamed):
+        refuses("longer than", read, write(tmp_path / "x.pt", code))
+
+
 @pytest.mark.parametrize(
     "code",
     [
@@ -445,12 +500,9 @@ def test_what_is_endless_is_given_up(tmp_path, make, told):
         b"\x80\x05\x97.",  # memory outside of the file
     ],
 )  # fmt: skip
-def test_broken_instructions_are_one_error(tmp_path, monkeypatch, code):
-    monkeypatch.setattr(pickles, "MOST_CODE", 1 << 17)
-    long = b"\x80\x02" + b"N0" * (1 << 16) + b"N."  # more than a network needs
+def test_broken_instructions_are_one_error(tmp_path, code):
     for write in (zipped, streamed):
         refuses("not a whole file of torch.save", read, write(tmp_path / "x.pt", code))
-        refuses("longer than", read, write(tmp_path / "x.pt", long))
 
 
 def _mark(*parts):
@@ -508,6 +560,7 @@ def test_copying_again_and_again_is_refused(tmp_path, what):
     refuses(r"copy more than|the name of|a list of|is made of|index", read, path)
 
 
+NUMBERS = b"](" + b"".join(b"M" + struct.pack("<H", k) for k in range(60_000)) + b"e"
 DOUBLED = b"](K\x01q\x05" + b"h\x05h\x05\x86q\x05" * 40
 
 # what stops PyTorch 2.15's restricted reader for more than a minute, or ends it
@@ -524,6 +577,18 @@ STOPPERS: dict[str, bytes] = {
     "a key that doubles": DOUBLED + b"}h\x05Nse",
     "a set that doubles": b"\x8f(K\x01q\x05" + b"h\x05h\x05\x86q\x05" * 40 + b"h\x05\x90",
     "many names": b"](" + b"".join(b"cx%d\ny\n" % k for k in range(150_000)) + b"e",
+    **{
+        f"{name}, again and again": b"]("
+        + (PAIRS if name == "collections.OrderedDict" else NUMBERS)
+        + b"q\x01"
+        + _global(name)
+        + b"q\x02"
+        + b"h\x02h\x01\x85R" * 110_000
+        + b"e"
+        for name in (
+            "builtins.set", "collections.Counter", "torch.Tensor", "collections.OrderedDict",
+        )
+    },
     "memory without numbers": b"](J\xff\xff\xff\x7fq\x01"
     + _global("builtins.bytearray")
     + b"q\x02"

@@ -72,10 +72,14 @@ def test_writing_to_the_tensors_does_not_change_the_cache(tmp_path):
 DAMAGES = {
     "empty": lambda file: file.write_bytes(b""),
     "cut": lambda file: file.write_bytes(file.read_bytes()[:500]),
+    "cut at the end": lambda file: file.write_bytes(file.read_bytes()[:-1]),
+    "longer": lambda file: file.write_bytes(file.read_bytes() + b"x"),
+    "zeros": lambda file: file.write_bytes(bytes(file.stat().st_size)),
     "a pickle": lambda file: torch.save({"x": torch.zeros(1)}, file),
     "a bit of the header": lambda file: flip(file, 12),
     "a bit of a label": lambda file: flip(file, -20 * 8),
     "a bit of a pixel": lambda file: flip(file, -20 * 8 - 3),
+    "a bit of the first pixel": lambda file: flip(file, -20 * 8 - 20 * 3 * 32 * 32),
     "the last bit": lambda file: flip(file, -1),
 }
 

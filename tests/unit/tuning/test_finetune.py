@@ -337,6 +337,16 @@ def test_nan_stops_the_run_and_keeps_nothing(store):
     assert store.find("finetune", finetune.identity(RUN, clip)) is None
 
 
+def test_divergence_stops_the_run(store, monkeypatch):
+    clip = dataclasses.replace(tiny(Curved), logit_scale=100.0)
+    config = dataclasses.replace(RUN, steps=400, lr=1e-9)
+    rising = iter(range(10_000))
+    logits = heads.Head.__call__  # weights that explode: logits that grow with the steps
+    rise = lambda h, f: logits(h, f) * (1 + 0.1 * next(rising))  # noqa: E731
+    monkeypatch.setattr(heads.Head, "__call__", rise)
+    refuses(r"diverges at step \d+ of 400: loss \d", train, config, clip, store)
+
+
 def test_bfloat16_comes_close(store):
     """Autocast leaves float64 alone, so this one runs in float32."""
     clip = tiny(Curved)
@@ -444,6 +454,18 @@ def test_smaller_parts_and_blocks_that_are_recomputed(
 
 def same(one, two):
     return all(torch.equal(one[name], two[name]) for name in one)
+
+
+@pytest.mark.slow
+def test_where_one_image_never_fits_the_run_stops(store, monkeypatch, transformer):
+    attempts = short_of_memory(monkeypatch, lambda images, again: False)
+    message = "step 0: out of memory, even with 1 at a time, and the insides.*Take a smaller model"
+    refuses(message, train, RUN, transformer, store)
+    assert len(attempts) == 10
+    assert store.find("finetune", finetune.identity(RUN, transformer)) is None
+    attempts.clear()
+    refuses(r"even with 1 at a time \(", lambda: train(RUN, tiny(Curved), store))  # has no blocks
+    assert len(attempts) == 5
 
 
 @pytest.mark.parametrize(

@@ -109,26 +109,39 @@ def test_pixels_are_decoded_and_compared_once(split, tmp_path, monkeypatch):
 
 
 DAMAGES = {
-    "no manifest": ("manifest.json", Path.unlink),
-    "empty manifest": ("manifest.json", lambda file: file.write_bytes(b"")),
-    "half a manifest": ("manifest.json", lambda file: file.write_bytes(b'{"shape": [3')),
-    "another manifest": ("manifest.json", lambda file: file.write_bytes(b"{}")),
-    "a bit of the manifest": ("manifest.json", lambda file: flip(file, 300)),
-    "longer pixels": ("x.npy", lambda file: os.truncate(file, file.stat().st_size + 1)),
-    "cut off pixels": ("x.npy", lambda file: os.truncate(file, 999)),
-    "a bit of a size": ("sizes.npy", lambda file: flip(file, -1)),
-    "a bit of a label": ("y.npy", lambda file: flip(file, -8)),
-    "no labels": ("y.npy", Path.unlink),
-    "other labels": ("y.npy", lambda file: np.save(file, np.ones_like(np.load(file)))),
-}
+    "no manifest": ("manifest.json", None), "empty manifest": ("manifest.json", b""),
+    "half a manifest": ("manifest.json", b'{"shape": [3'),
+    "another manifest": ("manifest.json", b"{}"), "empty pixels": ("x.npy", b""),
+    "longer pixels": ("x.npy", b"+"), "cut off pixels": ("x.npy", b"-"),
+    "a bit of the manifest": ("manifest.json", 300), "a bit of a size": ("sizes.npy", -1),
+    "a bit of a label": ("y.npy", -8), "no labels": ("y.npy", None),
+    "other labels": ("y.npy", b"\1"),
+}  # fmt: skip
+
+
+def damage(folder, how):
+    name, content = DAMAGES[how]
+    file = folder / name
+    if content is None:
+        file.unlink()
+    elif isinstance(content, int):
+        flip(file, content)
+    elif content in (b"+", b"-"):
+        file.write_bytes(
+            file.read_bytes() + content if content == b"+" else file.read_bytes()[:999]
+        )
+    elif len(content) == 1:  # instead of every value
+        head = np.load(file, mmap_mode="r").offset
+        file.write_bytes(file.read_bytes()[:head] + content * (file.stat().st_size - head))
+    else:
+        file.write_bytes(content)
 
 
 @pytest.mark.parametrize("how", DAMAGES)
 def test_what_is_damaged_is_decoded_again(how, split, tmp_path):
     rows = rows_of(split)
     pixels.decode(tmp_path / "out", split, rows, CENTRE, progress=False)
-    name, damage = DAMAGES[how]
-    damage(tmp_path / "out" / name)
+    damage(tmp_path / "out", how)
     assert pixels.opened(tmp_path / "out") is None
     made = pixels.decode(tmp_path / "out", split, rows, CENTRE, progress=False)
     assert np.array_equal(made.x, expected(split, rows)) and pixels.opened(tmp_path / "out")
@@ -177,33 +190,67 @@ def test_changed_pixels_are_found(split, tmp_path, monkeypatch):
     assert np.array_equal(made.x, expected(split, np.arange(40))) and made.damaged() == []
 
 
-def test_images_that_cannot_be_decoded_are_named_and_the_rest_is_kept(split, tmp_path, monkeypatch):
-    def decode(jobs=1):
-        return pixels.decode(
-            tmp_path / "out", split, np.arange(40), CENTRE, progress=False, jobs=jobs
-        )
+def test_files_are_known_by_what_is_in_them(tmp_path):
+    files, memory = [tmp_path / "a", tmp_path / "b"], tmp_path / "x" / "contents.json"
+    for file in files:
+        file.write_text(file.name)
 
-    bad = {Path(split.files[row]): Path(split.files[row]).read_bytes() for row in (3, 5, 6, 30)}
-    for jobs, content in ((1, b"<html>404</html>"), (2, next(iter(bad.values()))[:60])):
-        for file in bad:
-            file.write_bytes(content)
+    def contents():
+        return pixels.contents([str(file) for file in files], memory)
+
+    before, times = contents(), files[0].stat()
+    assert contents() == before and len(set(before)) == 2
+    os.utime(files[0])
+    assert contents() == before  # another time, the same file
+    files[0].write_text("c")
+    os.utime(files[0], ns=(times.st_atime_ns, times.st_mtime_ns))  # the same size and time
+    assert contents()[0] != before[0] and contents()[1] == before[1]
+    files[0].write_text("a")
+    files[0].rename(tmp_path / "c")
+    files[1].rename(files[0])
+    (tmp_path / "c").rename(files[1])
+    assert contents() == before[::-1]
+    for text in ("", "{", "[]", "3", '{"a": 1}', json.dumps({str(files[0]): None})):
+        memory.write_text(text)
+        assert contents() == before[::-1]
+
+
+def test_an_image_that_cannot_be_decoded_is_named_and_the_rest_is_kept(split, tmp_path):
+    rows, bad = np.arange(40), Path(split.files[22])
+    good = bad.read_bytes()
+    for jobs, content in ((1, good[:60]), (2, b"<html>404</html>")):
+        bad.write_bytes(content)
+        with pytest.raises(TasklabError, match="022.png is not an image that can be decoded"):
+            pixels.decode(tmp_path / "out", split, rows, CENTRE, progress=False, jobs=jobs)
+    os.utime(bad, ns=(0, 0))
+    bad.write_bytes(good)
+    made = pixels.decode(tmp_path / "out", split, rows, CENTRE, progress=False, jobs=1)
+    assert np.array_equal(made.x, expected(split, rows))
+
+
+def test_all_images_that_cannot_be_decoded_are_named(split, tmp_path, monkeypatch):
+    bad = (3, 5, 6, 30)
+    for row in bad:
+        Path(split.files[row]).write_bytes(b"<html>404</html>")
+    for jobs in (1, 2):
         with pytest.raises(decoding.BadImagesError) as error:
-            decode(jobs)
-        for file, line in zip(bad, sorted(error.value.lines), strict=True):
-            assert f"{file.name} is not an image" in line
+            pixels.decode(tmp_path / "out", split, np.arange(40), CENTRE, progress=False, jobs=jobs)
+        told = sorted(error.value.lines)
+        assert len(told) == 4
+        assert all(
+            f"{row:03d}.png is not an image" in line for row, line in zip(bad, told, strict=True)
+        )
     log = (tmp_path / "out.partial" / "done.jsonl").read_text().splitlines()
     assert len({json.loads(line)["chunk"] for line in log}) == 7  # the good ones are kept
     sizes = np.load(tmp_path / "out.partial" / "sizes.npy", mmap_mode="r+")
     sizes[20, 0] += 2
     sizes.flush()
+    with pytest.raises(decoding.BadImagesError):
+        pixels.decode(tmp_path / "out", split, np.arange(40), CENTRE, progress=False, jobs=1)
+    assert np.load(tmp_path / "out.partial" / "sizes.npy")[20].tolist() == [18, 26]
     monkeypatch.setattr(decoding, "BAD", 3)
     with pytest.raises(TasklabError, match="There may be more"):
-        decode()
-    assert np.load(tmp_path / "out.partial" / "sizes.npy")[20].tolist() == [18, 26]
-    for file, content in bad.items():
-        os.utime(file, ns=(0, 0))
-        file.write_bytes(content)
-    assert np.array_equal(decode().x, expected(split, np.arange(40)))
+        pixels.decode(tmp_path / "out", split, np.arange(40), CENTRE, progress=False, jobs=1)
 
 
 def test_an_image_of_another_size_is_named(split, tmp_path):
