@@ -86,5 +86,6 @@ from .worlds import errors_by_accuracy as errors_by_accuracy
 from .worlds import properties_table as properties_table
 from .worlds import replication as replication
 from .worlds import replication_table as replication_table
+from .worlds import scopes_table as scopes_table
 from .worlds import set_curves as set_curves
 from .worlds import worlds_table as worlds_table

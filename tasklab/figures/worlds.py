@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,8 +18,9 @@ from tasklab.figures.marks import curves, scatter
 from tasklab.figures.pictures import WIDTH
 from tasklab.figures.rows import averaged, require_rows, select, where
 from tasklab.figures.style import COLOURS, book_figure
+from tasklab.records.judgement import Verdict
 from tasklab.records.replication import SIDES, of_pairs, properties
-from tasklab.records.statements import at, effect_of, plain
+from tasklab.records.statements import at, effect_of, plain, verdict_rows
 
 WORLDS = ("drawn world", "real drawings")
 _WORLD_LOOKS = {WORLDS[0]: (WORLDS[0], "#0072B2", "o"), WORLDS[1]: (WORLDS[1], "#D55E00", "s")}
@@ -80,6 +81,22 @@ def replication_table(rows: pd.DataFrame) -> pd.DataFrame:
     for side, world in zip(SIDES, WORLDS, strict=True):
         table[world] = [_told(row, side) for row in rows.to_dict("records")]
     return pd.DataFrame({**table, "both": list(rows["both"])})
+
+
+def scopes_table(scopes: Mapping[str, Sequence[Verdict]]) -> pd.DataFrame:
+    """Return a row per claim, with its outcome and effect in each scope.
+
+    Args:
+        scopes: Name -> verdicts on the same claims, in one order.
+    """
+    claims = [one.claim for one in next(iter(scopes.values()))]
+    named = [f"{c.short} ({c.cell})" if c.cell else c.short for c in claims]
+    return pd.DataFrame({"statement": named} | {k: [*map(_alone, v)] for k, v in scopes.items()})
+
+
+def _alone(verdict: Verdict) -> str:
+    (row,) = verdict_rows([verdict], cells=False).to_dict("records")
+    return _told(row, "")
 
 
 def _named(row: Mapping[str, Any]) -> str:

@@ -8,6 +8,7 @@ from .papers import beside as beside
 from .rates import over_rates as over_rates
 from .replication import counted as counted
 from .replication import of_pairs as of_pairs
+from .replication import over_sets as over_sets
 from .replication import properties as properties
 from .replication import replication as replication
 from .statements import both_scopes as both_scopes

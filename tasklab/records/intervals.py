@@ -76,9 +76,15 @@ def of_tasks(values: Mapping[str, float]) -> Source | None:
     without = [numbers[[name not in two for two in members]] for name in names]
     if not all(map(len, without)):
         return of_means("tasks", numbers)
-    left, n = np.array([rest.mean() for rest in without]), len(names)
+    return jackknife("tasks", [rest.mean() for rest in without])
+
+
+def jackknife(name: str, without: ArrayLike) -> Source:
+    """Return the source of error of a mean by what it is without each of those that were drawn."""
+    left = np.asarray(without, float)
+    n = len(left)
     variance = (n - 1) / n * float(((left - left.mean()) ** 2).sum())
-    return Source(name="tasks", variance=variance, freedom=n - 1)
+    return Source(name=name, variance=variance, freedom=n - 1)
 
 
 def bootstrap_t(

@@ -116,7 +116,7 @@ class Verdict:
     def strength(self) -> float:
         """How far it is on the claimed side, in half-widths of its interval; 0 without one."""
         half = (self.interval.high - self.interval.low) / 2
-        far = _towards(self.claim, self.interval.effect)
+        far = towards(self.claim, self.interval.effect)
         if half == 0:  # no error
             return math.copysign(math.inf, far)
         return far / half if half > 0 else 0.0
@@ -140,7 +140,7 @@ def _of_rounds(claim: Claim, table: pd.DataFrame, effect: float) -> dict[str, An
     return result | {"p": intervals.p_value(effect, rounds)}
 
 
-def _towards(claim: Claim, effect: float) -> float:
+def towards(claim: Claim, effect: float) -> float:
     """Return an effect's distance from the border between holding and not; claimed is positive."""
     return claim.margin - abs(effect) if claim.relation == "=" else effect
 
@@ -216,7 +216,7 @@ def verdict(
     elif len(by_seed) > 1:
         seeds, machine = intervals.of_means("seeds", by_seed), machines.source(claim, table)
         sources = [seeds, *_of_images(claim, table), *([machine] if machine else [])]
-        far = _towards(claim, effect)
+        far = towards(claim, effect)
         on: dict[str, Any] = {
             "here": intervals.interval(effect, sources),
             "p_here": intervals.p_value(far, sources),

@@ -11,8 +11,11 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 import pandas as pd
 
+from tasklab.records import intervals, machines
+from tasklab.records.claims import CLAIMS, Claim
 from tasklab.records.foretelling import foretelling, units
-from tasklab.records.judgement import DECIDED, Verdict
+from tasklab.records.judgement import DECIDED, Verdict, judged, towards
+from tasklab.records.pairing import Split, pairs
 from tasklab.records.statements import verdict_rows
 
 BOTH = ("confirmed", "not confirmed", "they differ", "open")
@@ -86,6 +89,64 @@ def counted(rows: pd.DataFrame) -> str:
         f"{count['not confirmed']} {_are(count['not confirmed'])} decided in both and confirmed in "
         f"neither; {count['open']} {_are(count['open'])} open in at least one world. The effects "
         f"have the same sign in {agree} of {len(rows)}."
+    )
+
+
+def over_sets(df: pd.DataFrame, *, model: str, n_tasks: int = 8) -> list[Verdict]:
+    """Judge the statements on sums and merges over sets of tasks: the set is the unit.
+
+    Both sides are of the same seed, set and task. Seeds are drawn, sets are drawn, and so are the
+    tasks on whose images a merged model is measured; each task is left out in turn (jackknife).
+    That is the interval `here`, of sets of these tasks. In the interval for tasks in general a task
+    is left out with all sets that contain it, which is cautious.
+
+    Args:
+        df: Records `merging` of a lab of all tasks; sums are the merge `arithmetic`.
+        n_tasks: Size of the sets.
+
+    Returns:
+        A verdict on each claim that two seeds and three sets or more test; `by_task` has the effect
+        in each set.
+    """
+    df = df[(df["n_tasks"] == n_tasks).fillna(False)]
+    split = Split(pd.concat([df, df[df["merge"] == "arithmetic"].assign(experiment="addition")]))
+    tables = {
+        claim: pairs(claim, split, model, n_tasks)
+        for claim in CLAIMS
+        if claim.experiment in ("addition", "merging")
+        and claim.setting == "chosen"
+        and not claim.grows
+    }
+    return [
+        _of_sets(claim, table)
+        for claim, table in tables.items()
+        if len(table) and table["seed"].nunique() > 1 and table["subset"].nunique() > 2
+    ]
+
+
+def _of_sets(claim: Claim, table: pd.DataFrame) -> Verdict:
+    by_seed, by_set = (table.groupby(name)["difference"].mean() for name in ("seed", "subset"))
+    effect, has = float(by_seed.mean()), by_set.index.str.split("+")
+    rows, whole = [], []  # the effect without a task, and without the sets that contain it
+    for task in table["task"].unique():
+        rows.append(table.loc[table["task"] != task, "difference"].mean())
+        whole.append(by_set[[task not in members for members in has]].mean())
+    machine = machines.source(claim, table)
+    common = [intervals.of_means("seeds", by_seed), *([machine] if machine else [])]
+    sets = intervals.of_means("sets", by_set)
+    here = [*common, sets, intervals.jackknife("tasks", rows)]
+    drawn = [*common, intervals.jackknife("tasks", whole)]
+    interval, far = intervals.interval(effect, drawn), towards(claim, effect)
+    return Verdict(
+        claim=claim,
+        outcome=judged(interval, claim.margin),
+        interval=interval,
+        sources=tuple(source.name for source in drawn),
+        here=intervals.interval(effect, here),
+        p=intervals.p_value(far, drawn),
+        p_here=intervals.p_value(far, here),
+        by_seed={int(seed): float(value) for seed, value in by_seed.items()},
+        by_task={str(name): float(value) for name, value in by_set.items()},
     )
 
 

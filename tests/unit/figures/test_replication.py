@@ -10,7 +10,8 @@ import pytest
 
 from tasklab import figures, records
 from tasklab.figures.forest_plot import LOOKS
-from tasklab.records.intervals import Interval
+from tasklab.records import intervals
+from tasklab.records.intervals import Interval, Source
 from tasklab.records.judgement import Verdict
 from tests.rows import found
 
@@ -149,3 +150,59 @@ def test_what_goes_with_the_error_of_pairs_is_told_of_both_worlds():
     dots = np.concatenate([dot.get_offsets() for dot in axes.collections])
     assert len(dots) == 30
     assert dots.sum(1).tolist() == pytest.approx([100.5] * 30)  # each the mean of both seeds
+
+
+SETS = {  # TIES above the sum, by seed and set; each set's two tasks have one point more and less
+    (0, "A+B"): 2.0, (0, "A+C"): 3.0, (0, "B+C"): 7.0,
+    (1, "A+B"): 3.0, (1, "A+C"): 4.0, (1, "B+C"): 8.0,
+}  # fmt: skip
+
+
+def of_sets(seeds=(0, 1)):
+    common = {"experiment": "merging", "split": "test", "model": "icons_s", "init": "pretrained",
+              "suite": "icons", "method": "nonlinear", "metric": "absolute", "n": 100}  # fmt: skip
+    return pd.DataFrame([
+        {**common, "seed": seed, "subset": subset, "task": task, "merge": merge, "n_tasks": n,
+         "value": 40.0 + (merge == "ties") * (gain + more) * (n == 2)}
+        for (seed, subset), gain in SETS.items() if seed in seeds
+        for task, more in zip(subset.split("+"), (1.0, -1.0), strict=True)
+        for merge in ("arithmetic", "ties") for n in (2, 3)
+    ])  # fmt: skip
+
+
+def test_over_sets_the_set_is_the_unit():
+    (one,) = records.over_sets(of_sets(), model="icons_s", n_tasks=2)
+    assert one.claim.id == "merging-ties"
+    assert one.by_seed == {0: 4.0, 1: 5.0} and one.by_task == {"A+B": 2.5, "A+C": 3.5, "B+C": 7.5}
+    seeds = Source(name="seeds", variance=0.25, freedom=1)
+    sets = Source(name="sets", variance=7 / 3, freedom=2)  # of 2.5, 3.5 and 7.5, three of them
+    # without A, B, C as a task there are 2.5-1, 7.5+1, 3.5-1, 7.5-1 and so on, without their sets
+    # only B+C, A+C, A+B
+    rows = np.mean([[1.5, 2.5, 8.5, 6.5], [3.5, 4.5, 2.5, 6.5], [3.5, 1.5, 4.5, 8.5]], axis=1)
+    tasks = [
+        Source(name="tasks", variance=2 / 3 * ((x - x.mean()) ** 2).sum(), freedom=2)
+        for x in (rows, np.array([7.5, 3.5, 2.5]))
+    ]
+    assert one.here == pytest.approx(intervals.interval(4.5, [seeds, sets, tasks[0]]))
+    assert one.interval == pytest.approx(intervals.interval(4.5, [seeds, tasks[1]]))
+    assert one.p == pytest.approx(intervals.p_value(4.5, [seeds, tasks[1]]))
+    assert (one.outcome, one.on_these_tasks.outcome) == ("undecided", "undecided")
+    assert one.sources == ("seeds", "tasks")
+    assert records.over_sets(of_sets((0,)), model="icons_s", n_tasks=2) == []  # one seed
+    sums = of_sets().assign(merge="arithmetic", method=lambda df: [
+        "linearized" if merge == "ties" else "nonlinear" for merge in of_sets()["merge"]
+    ])  # fmt: skip
+    same = records.over_sets(sums, model="icons_s", n_tasks=2)
+    assert {v.claim.id for v in same} == {"tangent-1-absolute", "linear-1-linearized-absolute"}
+    assert {v.interval for v in same} == {one.interval}
+
+
+def test_each_scope_of_a_claim_is_a_column():
+    (one,) = records.over_sets(of_sets(), model="icons_s", n_tasks=2)
+    cell = found("tangent-1-absolute", 2.0, seeds=2, tasks=2)
+    table = figures.scopes_table({"eight": [cell, one], "sets": [cell, one.on_these_tasks]})
+    assert list(table["statement"]) == [
+        f"{cell.claim.short} (accuracy of the sum)", one.claim.short
+    ]  # fmt: skip
+    assert list(table["sets"])[0] == "confirmed: +2.0 [1.0, 3.0] points"
+    assert table["eight"][1].startswith("open: +") and table["eight"][1] != table["sets"][1]
