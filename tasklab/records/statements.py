@@ -190,8 +190,8 @@ def effect_of(row: Mapping[str, Any]) -> str:
     half, of = (row["high"] - row["low"]) / 2, ".3g"
     if known := half > 0:  # two digits of the half-width
         of = f".{min(max(1 - math.floor(math.log10(half)), 0), 6)}f"
-    parts = [f"{row[name]:{of}}" for name in ("low", "high")] if known else []
-    numbers = f"{row['effect']:+{of}}" + (f" [{', '.join(parts)}]" if known else "")
+    parts = [f"{row[name]:z{of}}" for name in ("low", "high")] if known else []
+    numbers = f"{row['effect']:+z{of}}" + (f" [{', '.join(parts)}]" if known else "")
     alone = pd.isna(row["low"]) and row["n_seeds"] == 1
     why = "" if known else ", one seed" if alone else ", does not vary"
     if row.get("outcome") == "no gain":
