@@ -278,10 +278,7 @@ _TABLE = (
         )
         for seed in range(3)
     ),
-    Spec(
-        name="icons", arch="tasklab-mini", blocks=6, source=_DRAWN, extra=True,
-        **_MINI, **_OF_ICONS,
-    ),
+    Spec(name="icons", arch="tasklab-mini", blocks=6, source=_DRAWN, **_MINI, **_OF_ICONS),
     Spec(name="icons_s", source=_DRAWN, **_MINI_S, **_OF_ICONS),
     *(
         Spec(

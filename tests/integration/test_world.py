@@ -50,8 +50,8 @@ def test_the_stream_and_its_labels_are_reproducible():
     assert right > 0.5 * len(named)  # the others have a form without the name, or a wrong caption
     package = Path(tasklab.__file__).parent
     files = [f for f in package.rglob("*") if f.is_file() and "__pycache__" not in f.parts]
-    # a wheel has 64 MB at most
-    assert sum(len(zlib.compress(file.read_bytes(), 1)) for file in files) <= 63_000_000
+    # a wheel has 70 MB at most
+    assert sum(len(zlib.compress(file.read_bytes(), 1)) for file in files) <= 69_000_000
 
 
 @pytest.mark.parametrize("name", SHIPPED)
@@ -77,10 +77,14 @@ def test_the_shipped_model_reaches_its_levels():
         assert 100 * task.chance < accuracy[task.name] < 80, task.name
         assert accuracy[task.name] == pytest.approx(told[task.name], abs=0.5)
     assert 35 <= sum(accuracy.values()) / 8 <= 60
+
+
+@pytest.mark.parametrize("model", ["icons_s", "icons"])
+def test_the_models_of_drawings_reach_their_levels(model):
     # Zero-shot accuracy is what the card says, and between 45 and 60 %, on validation drawings.
-    world, card = suite("icons"), mini.card("icons_s")
+    world, card = suite("icons"), mini.card(model)
     told = card["zero-shot accuracy, validation drawings of a task (%)"]
-    evaluator = Evaluator(loading.load("icons_s"), world, Store())
+    evaluator = Evaluator(loading.load(model), world, Store())
     accuracy = {
         name: evaluator.evaluate(TaskVector({}), name, "val", 0.0, linear=False)
         for name in world.usual

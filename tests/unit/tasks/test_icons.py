@@ -97,6 +97,8 @@ def test_labs_take_and_merge_the_tasks_drawn_beforehand(tmp_path):
     with pytest.raises(LeftOutError, match="icons_s has no relative of the role 'small'"):
         lab.relative("small")
     refuses("unknown role 'smal'", lab.relative, "smal")
-    if mini.weights_path("icons").exists():
+    large = Lab("icons", steps=2, store_root=tmp_path, device="cpu")
+    assert len(large.clip.encoder.blocks) == 6 and large.suite.names == lab.suite.names
+    if mini.weights_path("icons_s_seed1").exists():
         pytest.skip("they are here")
-    refuses("pretraining.queue icons", Lab, "icons", store_root=tmp_path)
+    refuses("pretraining.queue icons_s_seed1", Lab, "icons_s_seed1", store_root=tmp_path)
