@@ -8,6 +8,7 @@ import itertools
 import re
 import types
 from pathlib import Path
+from xml.etree import ElementTree
 
 import nbformat
 import pytest
@@ -182,6 +183,17 @@ def _draws(source):
         and "figures.book_figure" in map(ast.unparse, node.decorator_list)
     ]
     return name in own or (name.startswith("figures.") and not name.endswith(TABLES))
+
+
+def test_words_of_drawings_have_the_colour_of_the_text(path):
+    """Without a colour they are black, in a dark theme too."""
+    for drawing in re.findall("<svg.*?</svg>", "\n".join(c.source for c in _code(path)), re.S):
+        coloured = ElementTree.fromstring(drawing)
+        for part in [one for one in coloured.iter() if "fill" in one.attrib]:
+            for word in part.iter("text"):
+                word.set("fill", part.get("fill"))
+        assert [one.get("fill") for one in coloured.iter("text")].count("currentColor") > 0
+        assert not [one.text for one in coloured.iter("text") if one.get("fill") in (None, "none")]
 
 
 def test_links_lead_somewhere_in_jupyterlab(path):
