@@ -19,6 +19,7 @@ PENALISED = ("tau_jp", "tak", "ortho_reg", "off_diagonal")
 TEXT = {"model": "mini_t5"}
 RANDOM = {"init": "random"}
 ICONS = {"model": "icons_s"}  # of the second world
+BLIND = {"model": "icons"}  # predicted before it was recorded (`study.blind`)
 TABLES: Names = {"single": {}, "addition": {}}
 ONE_PAIR: Names = {"disentanglement": {"n_pairs": 1}}
 XI = ("xi_classifier",)

@@ -2,6 +2,7 @@
 
 from tasklab.analyses.merging.registry import SOLVED
 from tasklab.chapters.chapter import (
+    BLIND,
     HEADLINE,
     ICON_REPLICAS,
     ICONS,
@@ -33,6 +34,7 @@ _JOINT = Work(("nonlinear",), {"joint": {}})
 _CURVES = {"merges": ("arithmetic", "ties", "tsv_m", "regmean")}
 _SETS: Names = {"single": {}, "merging": {**_CURVES, "n_tasks": (2, 4, 8)}}
 _LARGE_SETS: Names = {"merging": {**_CURVES, "n_tasks": (14, 20)}}
+_PREDICTED = ("arithmetic", "tsv_m", "ties", "regmean", "wudi", "consensus")
 _SUMMED: Names = {"single": {}, "merging": {"merges": ("arithmetic", "tsv_m")}}
 _SORTS = tuple(PROBED[role] for role in SORTS)
 _ENCODERS = (*({"model": FAMILIES[0][role]} for role in ("small", "convnext", "closed")), *_SORTS)
@@ -69,6 +71,14 @@ CHAPTER = Chapter(
         "icons_replicas": tuple(
             Work(("nonlinear",), {"single": {}, "merging": {"merges": LEADING, "n_tasks": (8,)}}, m)
             for m in ICON_REPLICAS
+        ),
+        "blind": (
+            Work(
+                ("nonlinear",),
+                {"single": {}, "merging": {"merges": _PREDICTED, "n_tasks": (8,)}},
+                BLIND,
+                seeds=HEADLINE,
+            ),
         ),
         "encoders": tuple(Work(("nonlinear",), _MERGED, model) for model in _SORTS),
         "models": (

@@ -2,6 +2,7 @@
 
 from tasklab.chapters.chapter import (
     ALL_PAIRS,
+    BLIND,
     HEADLINE,
     ICON_REPLICAS,
     ONE_PAIR,
@@ -97,6 +98,7 @@ CHAPTER = Chapter(
         "icons_replicas": tuple(
             Work((*TRAINED, "posthoc"), _HEADLINES, model) for model in ICON_REPLICAS
         ),
+        "blind": (Work((*TRAINED, "posthoc"), _HEADLINES, BLIND, seeds=HEADLINE),),
         "icons_budgets": on_icons(Work((*METHODS, "attention"), {"budgets": {"lengths": None}})),
     },
     elsewhere=(("linear_layers", ("cost",), ("cost",)), ALL_PAIRS),
