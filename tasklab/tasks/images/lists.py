@@ -5,13 +5,14 @@
 
 One rule reads all of them, with or without a header, in any order of columns:
 
-- files: the column whose entries name images in the folder, by their path or its end, with or
+- images: the column whose entries name images in the folder, by their path or its end, with or
   without the suffix;
 - splits: a column of words such as train and test, or one that is called is_test or the like and
   has 0 and 1; else the word in the list's name; else the folders of the images;
 - classes: the column that is called label, class, category or target; else the only other one.
 
-Where folders of classes say the same, they are read instead. Anything unclear is refused.
+`columns` finds these roles, and a line of the log names them. Where folders of classes say the
+same, they are read instead. Anything unclear is refused.
 """
 
 from __future__ import annotations
@@ -22,20 +23,17 @@ import dataclasses
 import itertools
 import re
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tasklab.errors import TasklabError, abridged
+from tasklab.tasks.images import columns
 from tasklab.tasks.images.checks import absent
 from tasklab.tasks.images.formats import SUFFIXES, image_files
 from tasklab.tasks.images.trees import Splits, files_below, folders_in, split_named, split_of, tell
 
 _LOOKED_AT = 200  # rows that tell what a column holds
 _MANY = 20  # folders in which a list is looked for
-_LABEL = re.compile(r"(class|label|category|target)(e?s|name|label|id|idx|index|number)?")
-_SPLIT = re.compile(r"(data)?(split|set|subset|partition|phase|usage|fold)")
-_ONE_SPLIT = re.compile(r"(?:is)?(train|test|(?<=is)val)(?:ing|id|idation)?(?:set|image|img)?")
-_YES, _NO = {"1", "1.0", "true", "yes"}, {"0", "0.0", "false", "no"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,6 +47,7 @@ class _List:
     split: str | None  # that its name, or its folder's, tells
     rows: list[tuple[Sequence[Path | str], str, str | None]]
     named: bool  # whether the column of classes is called so
+    roles: tuple[str, str, str]  # columns of images, classes and splits, in words
 
 
 def by_list(root: Path) -> Splits:
@@ -75,7 +74,11 @@ def by_list(root: Path) -> Splits:
         if any(map(split_named, parts)) or not (within or all(split for _, _, split in rows)):
             return {}
         rows = [(image, image.parent.name, split) for image, _, split in rows]  # lists tell splits
-    return _splits(root, rows) if rows else {}
+        found = [
+            dataclasses.replace(one, roles=(one.roles[0], "folders of images", one.roles[2]))
+            for one in found
+        ]
+    return _splits(root, rows, found) if rows else {}
 
 
 def _rows_of(
@@ -110,12 +113,15 @@ def _rows_of(
     return rows
 
 
-def _splits(root: Path, rows: Sequence[tuple[Path, str, str]]) -> Splits:
+def _splits(root: Path, rows: Sequence[tuple[Path, str, str]], lists: Sequence[_List]) -> Splits:
+    how = "names of lists"
     if not any(split for _, _, split in rows):
+        how = "drawn at random"
         folders = {image.parent for image, _, _ in rows}
         named = {one: split_of(f"{one.relative_to(root).as_posix()}/") or "" for one in folders}
         if all(named.values()) and len(set(named.values())) > 1:
             rows = [(image, label, named[image.parent]) for image, label, _ in rows]
+            how = "folders of images"
     names = sorted({label for _, label, _ in rows})
     if all(re.fullmatch(r"\d{1,9}", name) for name in names):
         names.sort(key=int)
@@ -130,6 +136,15 @@ def _splits(root: Path, rows: Sequence[tuple[Path, str, str]]) -> Splits:
     number = {name: label for label, name in enumerate(names)}
     if len(names) < 2:
         raise TasklabError(f"{root}: lists have one class, {names[0]!r}, and a task needs two.")
+    used = {image for image, _, _ in rows}
+    lists = [one for one in lists if not used.isdisjoint(x for i, _, _ in one.rows for x in i)]
+    for roles in dict.fromkeys(one.roles for one in lists):
+        mine = [one for one in lists if one.roles == roles]
+        files = _names(mine)
+        tell(
+            f"{root}: {files} is read as images: {roles[0]}, classes: {roles[1]} "
+            f"({abridged(names, 4)}), split: {roles[2] or how}."
+        )
     return {
         split or "all": image_files(
             [image for image, _, mine in rows if mine == split],
@@ -193,39 +208,36 @@ def _read(root: Path, file: Path, there: dict[str, list[Path]]) -> _List | None:
 
     try:
         some = list(itertools.islice(_rows(file), _LOOKED_AT + 1))
-        column = _column_of_files(some, images_of)
+        column = columns.of_images(file, some, images_of)
         if column is None:
             return None
-        first = some[0][column].strip()
-        headed = isinstance(images_of(first)[0], str) and not first.lower().endswith(SUFFIXES)
+        headed = columns.headed(some, column, images_of)
         rows = list(_rows(file))
     except (UnicodeDecodeError, csv.Error) as error:
         tell(f"{file} is no list in UTF-8 and is not read ({error}).")
         return None
-    names = [re.sub(r"[\W_]", "", one.lower()) for one in rows[0]] if headed else []
-    rows = rows[1:] if headed else rows
+    head = rows.pop(0) if headed else []
     if odd := next((n for n, row in enumerate(rows) if len(row) != len(rows[0])), None):
         raise TasklabError(
             f"{file} has {len(rows[0])} columns in its first rows and {len(rows[odd])} in row "
             f"{odd + 1 + headed}: write all alike."
         )
-    if headed and len(names) < len(rows[0]):
-        raise TasklabError(f"{file} names {len(names)} of its {len(rows[0])} columns: name all.")
-    others = [one for one in range(len(rows[0])) if one != column]
-    splits, words = _column_of_splits(file, rows, names, others)
-    others = [one for one in others if one != splits]
-    if not others:
+    if not rows:
+        return None
+    if headed and len(head) < len(rows[0]):
+        raise TasklabError(f"{file} names {len(head)} of its {len(rows[0])} columns: name all.")
+    roles = columns.find(file, head, rows, column)
+    if (label := roles.classes) is None:
         tell(f"{file} names images and no classes: it is not read.")
         return None
-    label, named = _column_of_classes(file, rows, names, others)
     if empty := [n for n, row in enumerate(rows) if row[label].strip().lower() in ("", "nan")]:
         raise TasklabError(
             f"{file} has {len(empty):,} rows without a class, the first in line "
             f"{empty[0] + 1 + headed}: write them, or remove these rows."
         )
-    both = zip(rows, words, strict=True)
+    both = zip(rows, roles.words, strict=True)
     read = [(images_of(row[column]), row[label].strip(), word) for row, word in both]
-    return _List(file, split, read, named)
+    return _List(file, split, read, roles.named, roles.told)
 
 
 def _rows(file: Path) -> Iterator[list[str]]:
@@ -237,65 +249,6 @@ def _rows(file: Path) -> Iterator[list[str]]:
         for row in csv.reader(lines, delimiter=mark, skipinitialspace=True):
             if any(one.strip() for one in row):
                 yield row
-
-
-def _column_of_files(
-    rows: Sequence[Sequence[str]], images_of: Callable[[str], Sequence[Path | str]]
-) -> int | None:
-    """Return the column in which at least half of the rows name images, the most of all."""
-    best, most = None, 0
-    for column in range(len(rows[0]) if rows else 0):
-        entries = {row[column] for row in rows if len(row) > column}
-        count = sum(isinstance(images_of(one)[0], Path) for one in entries)
-        if count > most and 2 * count >= len(rows) - 1:
-            best, most = column, count
-    return best
-
-
-def _column_of_splits(
-    file: Path, rows: Sequence[Sequence[str]], names: Sequence[str], others: Sequence[int]
-) -> tuple[int | None, list[str | None]]:
-    """Return the column that tells splits, if there is one, and the split of each row."""
-    for column in others:
-        entries, name = [row[column].strip() for row in rows], names[column] if names else ""
-        words, lower = [split_named(one) for one in entries], [one.lower() for one in entries]
-        if None not in words and (len({*words}) > 1 or _SPLIT.fullmatch(name)):
-            return column, words
-        if any(words) and _SPLIT.fullmatch(name):
-            odd = abridged(sorted({x for x, word in zip(entries, words, strict=True) if not word}))
-            raise TasklabError(f"{file}: as a split, {odd} names none: write train, val or test.")
-        if _SPLIT.fullmatch(name) and len(others) > 1:
-            some = abridged(sorted({*entries}), 4)
-            tell(f"{file}: {some} of the column {name} name no splits, and it is not read.")
-        flags = len(others) > 1 and {*lower} <= _YES | _NO and len({*lower}) > 1
-        if flags and (one := _ONE_SPLIT.fullmatch(name)):
-            other = "test" if one[1] == "train" else "train"
-            return column, [one[1] if x in _YES else other for x in lower]
-    return None, [None] * len(rows)
-
-
-def _column_of_classes(
-    file: Path, rows: Sequence[Sequence[str]], names: Sequence[str], others: Sequence[int]
-) -> tuple[int, bool]:
-    """Return the column of classes, and whether it is called so.
-
-    Of columns that tell the same, one in words and one in numbers, it is the one in words.
-    """
-    called = [one for one in others if names and _LABEL.fullmatch(names[one])]
-    meant = called or list(others)
-    if called and len(called) > 1:
-        values = {one: [row[one].strip() for row in rows] for one in called}
-        pairs = set(zip(*values.values(), strict=True))
-        if all(len(set(one)) == len(pairs) for one in values.values()):
-            texts = [n for n, one in values.items() if not all(x.isdecimal() for x in one)]
-            meant = texts[:1] or called[:1]
-    if len(meant) != 1:
-        which = abridged((names[one] if names else f"column {one + 1}" for one in meant), 6)
-        raise TasklabError(
-            f"{file} lists images, and which of {which} has their classes is not clear: call one "
-            "column label, or leave only files and classes."
-        )
-    return meant[0], bool(called)
 
 
 def _composed(text: str) -> str:

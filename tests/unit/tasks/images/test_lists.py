@@ -176,6 +176,48 @@ def test_a_list_beside_folders_of_classes(rows, says, tmp_path, caplog):
     assert says in caplog.text and bool(says) == bool(caplog.text)
 
 
+@pytest.mark.parametrize(
+    ("head", "form", "read_as"),
+    [  # pandas writes row numbers, which are names of other images here
+        (",filename,label", "{row},{0}.png,{1}", "filename, classes: label"),
+        ("Unnamed: 0,id,breed", "{row},{0},{1}", "id, classes: breed"),
+        ("label,image,n", "{1},{0}.png,{row}", "image, classes: label"),
+        ("", "{row},{0}.png,{1}", "column 2, classes: column 3"),
+        ("img,mask,label", "{0}.png,{0}_mask.png,{1}", "img, classes: label"),
+        ("path,filename,label", "./images/{0}.png,{0}.png,{1}", "path, classes: label"),
+        ("image,width,breed", "{0},640,{1}", "image, classes: breed"),
+        ("first,label", "{0},{1}", "first, classes: label"),  # an image is called like the header
+    ],
+)
+def test_columns_of_images_and_classes_among_others(head, form, read_as, tmp_path, caplog):
+    more = ["first"] * ("first" in head) + [f"{n}_mask" for n in SIX if "mask" in head]
+    images(tmp_path / "images", *SIX, *more)
+    rows = [form.format(k, SIX[k], row=row) for row, k in enumerate("314052")]
+    (tmp_path / "labels.csv").write_text("\n".join(filter(None, [head, *rows])))
+    assert labels(tmp_path)["all"] == {f"images/{k}.png": one for k, one in SIX.items()}
+    assert f"images: {read_as} (cat, dog), split: drawn at random" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("head", "form", "says"),
+    [
+        ("index,number,label", "{row},{0},{1}", "could each name the images .index, number."),
+        ("left,right,label", "{0}.png,{row}.png,{1}", "could each name the images .left, right."),
+        ("image,age,test", "{0}.png,{2},{3}", "which of age, test has their classes"),
+        ("image,label,split,phase", "{0}.png,{1},{4},{5}", "different splits .split, phase."),
+    ],
+)
+def test_columns_that_could_have_the_same_role_are_refused(head, form, says, tmp_path):
+    images(tmp_path, *SIX)
+    words = ("train", "test")
+    rows = [
+        form.format(k, SIX[k], 20 + row // 3, row % 2, words[row % 2], words[row // 3], row=row)
+        for row, k in enumerate("314052")
+    ]
+    (tmp_path / "labels.csv").write_text("\n".join([head, *rows]))
+    refuses(says, own.from_folder, tmp_path)
+
+
 @pytest.mark.parametrize("column", ["label", "author"])
 def test_a_list_beside_a_folder_with_folders_of_classes(column, tmp_path):
     for name in "ab":
