@@ -7,7 +7,7 @@ lab = Lab(Parameters(model="vitb32"), own=[pets, own.from_hub("user/name")])
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from tasklab import errors
@@ -15,9 +15,8 @@ from tasklab.errors import TasklabError, abridged, shown
 from tasklab.tasks.images import finding, trees
 from tasklab.tasks.images.formats import Split
 from tasklab.tasks.suites import Source, Task, check_differ, check_name
-from tasklab.tasks.wording import Words, by_order, read, words_for
+from tasklab.tasks.wording import Templates, Words, by_order, read, templates_for, words_for
 
-Templates = Sequence[str | Callable[[str], str]] | str
 TEMPLATES = ("a photo of a {}.", "a photo of the {}.")
 
 
@@ -38,7 +37,8 @@ def from_folder(
 
     Args:
         name: Of the task; `None` is the folder's name.
-        templates: One or more prompts with one `{}` each, for the class name, or functions of it.
+        templates: One or more prompts with one `{}` each, for the class name, or functions of it;
+            or a mapping from each class to its prompts.
         classes: Names to write into the prompts: a list in the alphabetical order of the folders,
             if there is but one such order, or a mapping from folders to names; `None` is the
             folders' names, with spaces instead of `_`.
@@ -69,7 +69,8 @@ def from_hub(
         repository: `owner/name`. Its files must be parquet, on its main branch or in the copy that
             the hub makes of data sets in other formats; its scripts are not run.
         name: Of the task; `None` is the repository's name without the owner.
-        templates: One or more prompts with one `{}` each, for the class name, or functions of it.
+        templates: One or more prompts with one `{}` each, for the class name, or functions of it;
+            or a mapping from each class to its prompts.
         classes: Names to write into the prompts, in the order of the labels, or a mapping from
             labels or the data set's own names; `None` is these names.
         config: Which of its configurations, if it has several.
@@ -136,9 +137,7 @@ def _task(
         if pairs := by_order(own_names, classes, words):
             trees.tell(f"{folder}: the list classes= is in the order of: {abridged(pairs, 12)}.")
     check_differ(name, words, own_names)
-    if isinstance(templates, Iterable) and not isinstance(templates, str):  # CLIP's are functions
-        templates = [one("{}") if callable(one) else one for one in templates]
-    prompts = errors.texts("templates", templates)
+    prompts = templates_for(own_names, words, templates, str(folder))
     return Task(name=name, classes=words, templates=prompts, stand_in_for="your own", source=source)
 
 

@@ -97,13 +97,25 @@ def _fields(template: str) -> list[tuple[str | None, ...]]:
         return []
 
 
+@dataclasses.dataclass(frozen=True)
+class Written:
+    """A template whose text differs by more than the class name: the prompt of each class."""
+
+    texts: tuple[tuple[str, str], ...]  #: Class name and prompt
+
+    def format(self, name: str) -> str:
+        """Return the prompt of a class, as the method of a text does."""
+        return dict(self.texts)[name]
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Task:
     """A classification task that a zero-shot head can be made for."""
 
     name: str
     classes: tuple[str, ...]  #: Name of each class; the index is the label
-    templates: tuple[str, ...]  #: Prompts with one `{}` each, for the class name
+    #: Prompts with one `{}` each, for the class name, or `Written` ones.
+    templates: tuple[str | Written, ...]
     stand_in_for: str  #: The data set of the papers whose place it takes
     control: bool = False  #: Whether it is the task that editing must leave alone
     source: Source | None = None  #: Where its images come from; `None` for the embedded tasks
@@ -119,7 +131,9 @@ class Task:
             if isinstance(listed, str) or not isinstance(listed, Sequence):
                 raise TasklabError(f"{field} of {self.name} must be a list, not {shown(listed)}.")
             for one in listed:
-                _check_text(f"a {kind}", one, self.name)
+                written = isinstance(one, Written)
+                for text in (text for _, text in one.texts) if written else (one,):
+                    _check_text(f"a {kind}", text, self.name)
             object.__setattr__(self, field, tuple(listed))
         if len(self.classes) < 2:
             raise TasklabError(f"task {self.name} needs at least two classes, all different.")
@@ -128,7 +142,10 @@ class Task:
         if not self.templates:
             raise TasklabError(f"task {self.name} has no prompt template.")
         for template in self.templates:
-            if _fields(template) != [("", "", None)]:
+            if isinstance(template, Written):
+                if lacking := {*self.classes} - {*dict(template.texts)}:
+                    raise TasklabError(f"a template of {self.name} lacks {abridged(lacking, 4)}.")
+            elif _fields(template) != [("", "", None)]:
                 raise TasklabError(
                     f"template {shown(template)} of {self.name} needs exactly one '{{}}', for the "
                     "class, and no other braces."

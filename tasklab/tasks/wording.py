@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import collections
+import math
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from numbers import Integral
 from typing import Any
 
 from tasklab import errors
 from tasklab.errors import TasklabError, abridged, shown
-from tasklab.tasks.suites import spoken
+from tasklab.tasks.suites import Written, spoken
 
 Words = Sequence[str] | Mapping[str | int, str]  # in the order of the names, or by name
+Template = str | Callable[[str], str]
+Templates = Sequence[Template] | Template | Mapping[str, str | Sequence[str]]
+_MOST = 200  # prompts of a class: the text tower reads each
 
 
 def words_for(names: Sequence[str] | None, classes: Words, where: str) -> tuple[str, ...]:
@@ -56,6 +60,82 @@ def words_for(names: Sequence[str] | None, classes: Words, where: str) -> tuple[
             f"case and accents, the order is another one. Give {_form(names)}"
         )
     return words
+
+
+def templates_for(
+    names: Sequence[str] | None, words: Sequence[str], templates: Templates, where: str
+) -> tuple[str | Written, ...]:
+    """Return the templates of a task.
+
+    Args:
+        names: The classes as the data have them.
+        words: The classes as prompts call them, in the same order.
+        templates: Texts with one `{}`; functions, which are called with each word; or a mapping
+            from each class, by its name or word, to its prompts. Where classes have different
+            numbers of prompts, each is repeated so that their mean stays the same.
+    """
+    if isinstance(templates, Mapping):
+        return _by_class(words if names is None else names, words, templates, where)
+    listed = [templates] if callable(templates) or isinstance(templates, str) else templates
+    if isinstance(listed, Set) or not isinstance(listed, Iterable):
+        raise TasklabError(f"templates must be a list of prompts, not {shown(templates)}.")
+    made = [_written(one, words) if callable(one) else one for one in listed]
+    errors.texts("templates", [one for one in made if not isinstance(one, Written)] or ["{}"])
+    if not made:
+        raise TasklabError("templates is empty: give at least one prompt.")
+    return tuple(made)
+
+
+def _written(template: Callable[[str], str], words: Sequence[str]) -> str | Written:
+    """Return the prompts that a function writes, as a text with `{}` where it is one."""
+
+    def called(word: str) -> str:
+        try:
+            text = template(word)
+        except Exception as error:  # the user's own
+            raise TasklabError(
+                f"a function of templates= fails for the class {word!r}: "
+                f"{type(error).__name__}: {error}"
+            ) from error
+        if not isinstance(text, str) or not text.strip():
+            raise TasklabError(
+                f"a function of templates= returns {shown(text)} for the class {word!r}: it must "
+                "return the prompt."
+            )
+        return text
+
+    texts = [called(word) for word in words]
+    head, _, tail = texts[0].partition(words[0])
+    plain = all(text == f"{head}{word}{tail}" for text, word in zip(texts, words, strict=True))
+    if plain and not any(mark in head + tail for mark in "{}"):
+        return f"{head}{{}}{tail}"
+    return Written(tuple(zip(words, texts, strict=True)))
+
+
+def _by_class(
+    names: Sequence[str], words: Sequence[str], templates: Mapping[str, Any], where: str
+) -> tuple[Written, ...]:
+    known = {_plain(text): n for texts in (names, words) for n, text in enumerate(texts)}
+    found: dict[int, list[str]] = {}
+    for key, value in templates.items():
+        label = known.get(_plain(key)) if isinstance(key, str) else None
+        if label is None or label in found:
+            problem = "are given twice" if label in found else "belong to none of them"
+            raise TasklabError(f"{where} has {_listed(names)}; prompts of {shown(key)} {problem}.")
+        listed = errors.texts(f"templates of {key!r}", value)
+        found[label] = [text.replace("{}", words[label]) for text in listed]
+    if lacking := [name for label, name in enumerate(names) if label not in found]:
+        raise TasklabError(f"templates= has no prompts of {abridged(lacking, 4)}: write them.")
+    count = math.lcm(*map(len, found.values()))
+    if count > _MOST:
+        raise TasklabError(
+            f"templates= has {min(map(len, found.values()))} to {max(map(len, found.values()))} "
+            "prompts a class: write the same number for each."
+        )
+    return tuple(
+        Written(tuple((words[k], found[k][n % len(found[k])]) for k in range(len(words))))
+        for n in range(count)
+    )
 
 
 def read(name: str) -> str:

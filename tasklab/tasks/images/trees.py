@@ -34,6 +34,10 @@ _PROGRAMS = {"__macosx", "__pycache__", "@eadir", "$recycle.bin", "system volume
 _PROGRAMS |= {"lost+found", "thumbs.db", "desktop.ini", "icon\r"}
 _NOTES = {".txt", ".csv", ".tsv", ".json", ".jsonl", ".xml", ".md", ".yaml", ".yml", ".html"}
 _NOTES |= {".py", ".ini", ".log", ".db"}
+_MASKS = r"masks?|segmentations?|segmaps?|seg|gt|ground[-_ ]?truths?|annotations?"
+_OF_MASKS = re.compile(_MASKS, re.IGNORECASE)
+_OF_IMAGES = re.compile(r"images?|imgs?|photos?|pictures?|inputs?|jpegimages", re.IGNORECASE)
+_MASK = re.compile(rf"(.+)[-_. ](?:{_MASKS})(?:[-_ ]?\d+)?", re.IGNORECASE)  # x_mask, of x
 _told: set[str] = set()
 _log = logging.getLogger(__name__)
 Splits = dict[str, Split]
@@ -243,6 +247,7 @@ def _read(root: Path, classes: Mapping[Path, Sequence[Path]], nested: bool = Fal
         )
     if gone:
         raise absent(gone, sum(map(len, members.values())))
+    _check_masks(root, members)
     with os.scandir(root) as around:
         beside = [Path(e.path) for e in around if e.name.lower().endswith(SUFFIXES)]
     _tell_unread(root, unread, "in folders of classes are no images that can be read")
@@ -257,6 +262,25 @@ def _read(root: Path, classes: Mapping[Path, Sequence[Path]], nested: bool = Fal
     labels = [label for label, name in enumerate(names) for _ in members[name]]
     files = [file for name in names for file in sorted(members[name])]
     return image_files(files, labels, names, seen=True)
+
+
+def _check_masks(root: Path, members: Mapping[str, Sequence[Path]]) -> None:
+    """Raise if one class is of images and another of their masks; log masks beside their images."""
+    of_masks = [name for name in members if _OF_MASKS.fullmatch(name)]
+    if of_masks and (of_images := [name for name in members if _OF_IMAGES.fullmatch(name)]):
+        raise TasklabError(
+            f"{root} has {of_images[0]} and {of_masks[0]}: they look like images and their masks, "
+            "not like classes. Put the images of each class into one folder."
+        )
+    files = [file for one in members.values() for file in one]
+    stems = {file.with_suffix("") for file in files}
+    masks = [f for f in files if (of := _MASK.fullmatch(f.stem)) and f.with_name(of[1]) in stems]
+    if masks:
+        tell(
+            f"{root}: {len(masks):,} of {len(files):,} images look like masks of others beside "
+            f"them ({abridged((file.relative_to(root).as_posix() for file in masks), 2)}), and are "
+            "read as images of their class. Move them to a folder whose name begins with a dot."
+        )
 
 
 def _is_image(entry: os.DirEntry[str]) -> bool:

@@ -1,4 +1,4 @@
-"""Images that are tested and are somewhere else as well: the same bytes in two splits or classes.
+"""Images that are tested and are somewhere else as well, byte for byte: in any split or class.
 
 Copies of other bytes, such as resized or saved anew, are not found.
 """
@@ -31,7 +31,7 @@ class _Image(NamedTuple):
 
 
 def tell(task: str, parts: Mapping[str, Part]) -> None:
-    """Log which test images have the bytes of a training image, or of one of another class.
+    """Log which test images have the bytes of a training image, or of another test image.
 
     Image files are compared by size, then a piece, then all bytes; rows of parquet files by their
     bytes, in files of up to 4 GiB together. MNIST's and SVHN's own files are not compared.
@@ -43,12 +43,22 @@ def tell(task: str, parts: Mapping[str, Part]) -> None:
     groups: list[list[_Image]] = []
     with contextlib.suppress(OSError):  # what cannot be read is told where it is decoded
         groups = alike(parts)
+    remove = "remove one of each two, or"
     for what, why, differ in (
-        ("train or validate on", "their accuracy is no test", lambda a, b: a.split != b.split),
+        (
+            "train or validate on",
+            f"{remove} their accuracy is no test",
+            lambda a, b: a.split != b.split,
+        ),
         (
             "test in another class",
-            "one of the two is wrong",
+            f"{remove} one of the two is wrong",
             lambda a, b: a.split == b.split and a.label != b.label,
+        ),
+        (
+            "test in the same class",
+            "remove copies: intervals count each of them as an image of its own",
+            lambda a, b: a.split == b.split and a.label == b.label and a.place != b.place,
         ),
     ):
         pairs = [
@@ -60,8 +70,7 @@ def tell(task: str, parts: Mapping[str, Part]) -> None:
         ]
         if pairs:
             _log.warning(
-                "%s: %s of %s test images are the same, byte for byte, as images to %s (%s): "
-                "remove one of each two, or %s",
+                "%s: %s of %s test images are the same, byte for byte, as images to %s (%s): %s",
                 task, f"{len(pairs):,}", f"{len(parts['test'].rows):,}", what,
                 "; ".join(f"{one.place} and {other.place}" for one, other in pairs[:_NAMED]), why,
             )  # fmt: skip

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from tasklab.tasks.suites import Task
-from tasklab.tasks.wording import by_order, words_for
+from tasklab.tasks.wording import by_order, templates_for, words_for
 from tests.helpers import refuses
 
 LETTERS = ("a", "b", "c")
@@ -109,3 +109,32 @@ def test_what_names_no_class_is_refused(classes, says):
 )
 def test_prompts_that_tokenizers_read_alike_are_refused(pair):
     refuses("prompts", Task, name="t", classes=(*pair, "dog"), templates=("{}",), stand_in_for="")
+
+
+def prompts(templates, names=("ant", "big_bee"), words=("ant", "big bee")):
+    made = templates_for(names, words, templates, "here")
+    return Task(name="x", classes=words, templates=made, stand_in_for="").prompts()
+
+
+def test_a_function_writes_the_prompt_of_each_class():
+    def rule(word):
+        return f"a photo of {'an' if word[0] in 'aeiou' else 'a'} {word}."
+
+    assert prompts(rule) == ["a photo of an ant.", "a photo of a big bee."]
+    assert prompts(["{}!", rule])[:2] == ["ant!", "a photo of an ant."]
+    assert templates_for(None, ("ant", "bee"), [lambda c: f"one {c}."], "x") == ("one {}.",)
+    refuses("fails for the class 'ant': KeyError: 'ant'", prompts, {"a": 1}.__getitem__)
+    refuses("returns 3 for the class 'ant'", prompts, [lambda word: len(word)])
+
+
+def test_prompts_by_class():
+    given = {"big_bee": "a bee", "ant": ["an ant", "ants of a {}"]}
+    assert prompts(given) == ["an ant", "ants of a ant", "a bee", "a bee"]
+    assert prompts({"Big bee": ["a bee"], "ant": ["an ant"]}) == ["an ant", "a bee"]
+    three = {"ant": ["1", "2", "3"], "big_bee": ["4", "5"]}
+    assert prompts(three) == [*"123123", *"454545"]  # each as often as others of its class
+    refuses("no prompts of big_bee", prompts, {"ant": ["x"]})
+    refuses("prompts of 'cat' belong to none", prompts, given | {"cat": "x"})
+    refuses("prompts of 'big bee' are given twice", prompts, given | {"big bee": "x"})
+    refuses("each of templates of 'ant' must be a name, not 3", prompts, given | {"ant": [3]})
+    refuses("13 to 17 prompts a class", prompts, {"ant": [*"x" * 13], "big_bee": [*"y" * 17]})

@@ -185,3 +185,17 @@ def test_lists_of_splits_that_are_not_read_are_told(name, tmp_path, caplog):
     (tmp_path / name).write_text("{}")
     assert found(tmp_path) == {"all": PETS}
     assert f"{name} are not read, and test images are drawn at random" in caplog.text
+
+
+def test_masks_are_told_or_refused(tmp_path, caplog):
+    made(tmp_path / "a", "images,masks")
+    refuses("images and their masks", layouts.splits_in, tmp_path / "a")
+    made(tmp_path / "b", "train,test/img,Segmentation")
+    refuses("images and their masks", layouts.splits_in, tmp_path / "b")
+    made(tmp_path / "c", "mask,no_mask")  # faces
+    assert found(tmp_path / "c") == {"all": {"mask": 2, "no_mask": 2}}
+    assert not caplog.text
+    for file in sorted((tmp_path / "c" / "mask").iterdir()):
+        file.with_stem(f"{file.stem}_mask").write_bytes(file.read_bytes() + b"0")
+    found(tmp_path / "c")
+    assert "2 of 6 images look like masks of others beside them" in caplog.text

@@ -39,9 +39,11 @@ def test_files_in_two_splits_are_named(tmp_path, caplog):
 def test_test_images_of_two_classes_are_named(tmp_path, caplog):
     train = split(tmp_path / "train", "aabb", [0, 0, 1, 1])  # twice in a class is no matter
     test = split(tmp_path / "test", "xyxzz", [0, 0, 1, 1, 1])
-    ((count, of, which),) = told(caplog, train=train, test=test)
-    assert (count, of) == (2, 5)
+    (count, of, which), (copies, _, pairs) = told(caplog, train=train, test=test)
+    assert (count, of, copies) == (2, 5, 2)
     assert which.startswith(f"{tmp_path}/test/0.png and {tmp_path}/test/2.png")
+    assert pairs.startswith(f"{tmp_path}/test/3.png and {tmp_path}/test/4.png")
+    assert "intervals count each of them" in caplog.text
 
 
 def test_rows_are_compared_by_their_bytes(tmp_path, caplog):
