@@ -179,7 +179,7 @@ def title(head: Sequence[str], column: int) -> str:
 
 
 def _called(name: str) -> int:
-    """Return how well a header fits images: 2 for a file, 1 for a key, -1 for a count of rows."""
+    """Score a header for images: 2 for a file, 1 for a key, -1 for a count of rows."""
     plain = _plain(name)
     patterns = ((_IMAGE, 2), (_KEY, 1), (_COUNT, -1))
     return next((score for pattern, score in patterns if pattern.fullmatch(plain)), 0)
