@@ -134,6 +134,16 @@ class Evaluator:
         """Return the number of images that an accuracy is measured on."""
         return len(self.images(task, split).y)
 
+    @functools.cached_property
+    def copies(self) -> Callable[[str, str], Int[np.ndarray, " N"]]:
+        """Task, split -> a number for each image; images of equal pixels have the same one."""
+        return functools.cache(self._copies)
+
+    def _copies(self, task: str, split: str) -> Int[np.ndarray, " N"]:
+        _, images = self._loaded(task, split)
+        prints = [hash(image.cpu().numpy().tobytes()) for image in images.x]
+        return np.unique(prints, return_inverse=True)[1]
+
     def accuracy(
         self, features: Float[Tensor, "N D"], task: str, split: str, *, alpha: float | None = None
     ) -> float:

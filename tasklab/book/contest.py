@@ -10,6 +10,7 @@ import pandas as pd
 from matplotlib.ticker import MaxNLocator
 
 from tasklab.analyses.merging import registry
+from tasklab.analyses.shares import Estimate
 from tasklab.experiments.contest import Contest, Entry
 from tasklab.progress import shared
 from tasklab.records.table import where
@@ -27,12 +28,11 @@ def page(contest: Contest, about: Mapping[str, Any]) -> str:
             (task -> images by split), `written` (what was written beside the page), `provenance`.
     """
     best, start = contest.best, contest.start
-    (mean, half), (gain, gain_half) = best.mean, best.gain(start)
     return filled(
         "book/contest.html",
         **{"model": about["model"], "tasks": contest.tasks, "labels": contest.labels},
         **{"headline": _headline(contest), "warnings": _warnings(contest), "alpha": contest.alpha},
-        **{"mean": mean, "half": half, "gain": gain, "gain_half": gain_half},
+        **{"mean": best.mean, "gain": best.gain(start)},
         count=f"{len(contest.merges)} merge{'s'[: len(contest.merges) != 1]}",
         better=sum(best.accuracy(task) > start.accuracy(task) for task in contest.tasks),
         forest=_forest(contest),
@@ -77,19 +77,23 @@ def _merges(contest: Contest) -> tuple[list[str], list[list[object]]]:
     plain = next((one for one in contest.merges if one.name == "arithmetic"), None)
     lines: list[list[object]] = []
     for one in contest.merges:
-        (mean, half), (gain, around) = one.mean, one.gain(contest.start)
-        over = "" if plain is None or one is plain else f"{mean - plain.mean[0]:+.1f}"
+        mean, gain = one.mean, one.gain(contest.start)
+        over = "" if plain is None or one is plain else f"{mean.value - plain.mean.value:+.1f}"
         book = expected.get(one.name)
         lines.append([
-            one.title, f"{mean:.1f} ± {half:.1f}", f"{gain:+.1f} ± {around:.1f}", over,
+            one.title, _shown(mean), _shown(gain, "+"), over,
             "" if book is None or not over else f"{book:+.1f}", f"{one.alpha:.3g}", _option(one),
             _score(one), f"{one.norm:.3g}", f"{one.seconds:.0f}",
         ])  # fmt: skip
-    mean, half = contest.start.mean
-    first = [contest.start.title, f"{mean:.1f} ± {half:.1f}", *[""] * 5]
+    first = [contest.start.title, _shown(contest.start.mean), *[""] * 5]
     lines.append([*first, _score(contest.start) if contest.labels else "1", "", ""])
     head = ["merge", "test, %", "gain, points", "over the sum", "expected", "coefficient", "option"]
     return [*head, "validation, %" if contest.labels else "E(τ) / E(0)", "norm", "seconds"], lines
+
+
+def _shown(one: Estimate, sign: str = "") -> str:
+    value, low, high = (f"{x:{sign}.1f}".replace("-", "−") for x in one)
+    return f"{value} ({low} to {high})"
 
 
 def _score(one: Entry) -> str:
@@ -146,12 +150,9 @@ def _warnings(contest: Contest) -> list[str]:
             f"The vectors of {', '.join(useless)} do not surely raise the accuracy on the tasks "
             "that they name: check which checkpoint and which images belong together."
         )
-    gain, half = contest.best.gain(contest.start)
-    if gain + half < 0:
+    if contest.best.gain(contest.start).high < 0:
         found.append("Every merge is worse than the pre-trained model: do not use one.")
-    apart = {one.title: one.gain(contest.best) for one in contest.merges[1:]}
-    close = [title for title, (gain, half) in apart.items() if abs(gain) <= half]
-    if close:
+    if close := [one.title for one in contest.merges[1:] if not one.gain(contest.best).sure]:
         found.append(f"Not distinguishable from it on these images: {', '.join(close)}.")
     return found
 
@@ -203,9 +204,9 @@ def _facts(contest: Contest, about: Mapping[str, Any]) -> list[tuple[str, str]]:
 def _forest(contest: Contest) -> dict[str, Any]:
     """Return places of mean accuracies with their intervals, the chosen merge first."""
     entries = [*contest.merges, contest.start]
-    ends = [(mean - half, mean + half) for mean, half in (one.mean for one in entries)]
+    means = [one.mean for one in entries]
     own = sum(one.accuracy(task) for task, one in contest.alone.items()) / len(contest.alone)
-    low, high = min(a for a, _ in ends), max(own, *(b for _, b in ends))
+    low, high = min(one.low for one in means), max(own, *(one.high for one in means))
     low, high = low - 0.05 * (high - low) - 0.1, high + 0.05 * (high - low) + 0.1
     left = 20 + 7 * max(len(one.title) for one in entries)
     width, step, top = 240, 22, 40
@@ -214,12 +215,12 @@ def _forest(contest: Contest) -> dict[str, Any]:
         return f"{left + width * (value - low) / (high - low):.1f}"
 
     rows = [
-        {"title": one.title, "mean": one.mean[0], "x": x(one.mean[0]),
-         "ends": [*map(x, ends[number])], "y": top + step * (number + 0.5)}
-        for number, one in enumerate(entries)
+        {"title": one.title, "mean": mean.value, "x": x(mean.value),
+         "ends": [x(mean.low), x(mean.high)], "y": top + step * (number + 0.5)}
+        for number, (one, mean) in enumerate(zip(entries, means, strict=True))
     ]  # fmt: skip
     ticks = (value for value in MaxNLocator(6).tick_values(low, high) if low <= value <= high)
-    marked = ((contest.start.mean[0], "pre-trained", 24), (own, "own vector alone", 8))
+    marked = ((means[-1].value, "pre-trained", 24), (own, "own vector alone", 8))
     return {
         **{"left": left, "width": left + width + 60, "height": top + step * len(entries) + 30},
         "rows": rows,

@@ -67,8 +67,10 @@ def compare(
         model_out: Write the best merged model, with a card: NAME.safetensors or NAME.pt for
             open_clip, or a folder for transformers.
         csv: Write accuracies and gains of every model on every task.
-        json: Print JSON: best, model, tasks, merges (merge, mean, half_interval, gain, alpha,
-            option, validation, loss, seconds), useless (tasks whose vector does not help), written.
+        json: Print JSON: best, model, tasks, merges (merge, mean, mean_low, mean_high,
+            half_interval, gain, gain_low, gain_high, alpha, option, validation, loss,
+            seconds), useless (tasks whose vector does not surely help), written. Names in _low and
+            _high are the ends of 95 % intervals.
     """
     by_words.check_several("compare", vector)
     named = (("--out", out), ("--merged", merged), ("--csv", csv))
@@ -110,18 +112,19 @@ def compare(
     if json:
         print(writer.dumps(_answer(found, lab, targets), indent=1))
         return
-    rows = [["merge", "test accuracy, %", "gain", "coefficient"]]
+    rows = [["merge", "test accuracy, %", "95 % interval", "gain", "coefficient"]]
     for one in (*found.merges, found.start):
-        (mean, half), (gain, _) = one.mean, one.gain(found.start)
+        mean, gain = one.mean, one.gain(found.start).value
         more = [f"{gain:+.1f}", f"{one.alpha:.3g}"] if one is not found.start else ["", ""]
-        rows.append([one.title, f"{mean:.1f} +- {half:3.1f}", *more])
+        rows.append([one.title, f"{mean.value:.1f}", f"{mean.low:.1f} to {mean.high:.1f}", *more])
     print(*columns(rows, right=True), sep="\n")
     for note in shared({one.name: one.notes for one in of_task.values()}):
         print(f"  {note}")
     if useless := found.useless():
+        idle = (f"{task} ({found.distinct(task)} test images)" for task in useless)
         print(
-            f"not surely better on its task with its vector: {', '.join(useless)}. Is each the "
-            "right vector?"
+            f"not surely better on its task with its vector: {', '.join(idle)}. Is each the right "
+            "vector, and are there enough images?"
         )
     rule = "Best on validation images" if found.labels else "Least E on unlabelled images"
     print(f"{rule}: {found.best.title}. Written: {', '.join(written)}.")
@@ -130,8 +133,8 @@ def compare(
 def _answer(found: Contest, lab: Lab, targets: Mapping[str, Path]) -> dict[str, Any]:
     plain = ("alpha", "option", "validation", "loss", "seconds")
     merges = [
-        {"merge": one.name, "mean": one.mean[0], "half_interval": one.mean[1]}
-        | {"gain": one.gain(found.start)[0]}
+        {"merge": one.name, **one.mean.named("mean"), "half_interval": one.mean.half}
+        | one.gain(found.start).named("gain")
         | {name: getattr(one, name) for name in plain}
         for one in found.merges
     ]

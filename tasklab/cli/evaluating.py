@@ -48,8 +48,9 @@ def evaluate(
         linear: Edit the linearized model. By default where the vectors were made for it.
         base: The checkpoint that published ones start from.
         json: Print JSON: model, suite, split, linear, edits (vector, coefficient, notes), tasks
-            (task, control, images, accuracy in % before and after, gain in points, half_interval:
-            half the 95 % interval of the gain) and their mean without the control.
+            (task, control, images, how many are distinct, accuracy in % before and after, gain in
+            points, low, high and half_interval: ends and half the width of its 95 % interval) and
+            their mean without the control.
     """
     choose("split", split, SPLITS)
     given |= {"model": model}

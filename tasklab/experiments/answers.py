@@ -1,52 +1,23 @@
 """Accuracies of a model before and after an edit, with intervals paired over images.
 
-Intervals are 95 %: images are drawn at random, the tasks are fixed.
+Intervals are 95 %: images are drawn at random, the tasks are fixed (`analyses.shares`).
 """
 
 from __future__ import annotations
 
 import dataclasses
 import html
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from jaxtyping import Bool
-
+from tasklab.analyses import shares
+from tasklab.analyses.shares import Answers, Copies
 from tasklab.errors import Advised, choose
 from tasklab.progress import columns
 
 if TYPE_CHECKING:
     import pandas as pd
-
-Z = 1.96  # standard errors of a 95 % interval
-Answers = Mapping[str, Bool[np.ndarray, " N"]]  # task -> which images are classified correctly
-
-
-def interval(parts: Sequence[np.ndarray]) -> tuple[float, float]:
-    """Return the mean over tasks of values in %, and half the width of its interval.
-
-    Args:
-        parts: Values of each task's images, in [-1, 1].
-
-    >>> mean, half = interval([np.array([1.0, 0.0, 1.0, 0.0])])
-    >>> mean, round(half, 1)
-    (50.0, 56.6)
-    """
-    variances = [part.var(ddof=1) / len(part) if len(part) > 1 else 0.0 for part in parts]
-    error = float(np.sqrt(np.sum(variances))) / len(parts)
-    return 100 * float(np.mean([part.mean() for part in parts])), 100 * Z * error
-
-
-def paired(after: Answers, before: Answers) -> tuple[float, float]:
-    """Return the mean gain over tasks in points, and half the width of its interval.
-
-    Args:
-        after: Answers of one model; its tasks count.
-        before: Of the other, on the same images.
-    """
-    return interval([one.astype(float) - before[task] for task, one in after.items()])
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -63,6 +34,7 @@ class Evaluation(Advised):
     before: Answers  #: Answers of the unedited model
     after: Answers  #: Answers of the edited one; the same as `before` where nothing was edited
     control: str = ""  #: Name of the control task, which the means leave out
+    copies: Copies | None = None  #: Which images are the same; `None`: all differ
 
     def __getitem__(self, task: str) -> dict[str, Any]:
         """Return the row of a task."""
@@ -76,9 +48,15 @@ class Evaluation(Advised):
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """One row per task: name, control, images, accuracies before, after (%), gain, interval."""
+        """One row per task: its name, whether it is the control, images, accuracies and gain.
+
+        `distinct` is the number of images that differ; `before` and `after` are accuracies in %,
+        `gain` is in points. `low`, `high` and `half_interval` are the ends and half the width of
+        the 95 % interval of the gain, or without an edit of the accuracy.
+        """
         return [
             {"task": task, "control": task == self.control, "images": len(right)}
+            | {"distinct": self._distinct(task)}
             | self._measured([task])
             for task, right in self.after.items()
         ]
@@ -98,13 +76,19 @@ class Evaluation(Advised):
     def harmful(self) -> bool:
         """Whether the edited model is surely worse on average."""
         mean = self.mean
-        return mean["gain"] is not None and mean["gain"] + mean["half_interval"] < 0
+        return self.edited and mean["high"] is not None and mean["high"] < 0
 
     def _measured(self, tasks: Sequence[str]) -> dict[str, Any]:
         before, after = ({t: side[t] for t in tasks} for side in (self.before, self.after))
-        gain, half = paired(after, before) if self.edited else interval([*after.values()])
-        found = {"before": interval([*before.values()])[0], "after": interval([*after.values()])[0]}
-        return {**found, "gain": gain if self.edited else 0.0, "half_interval": half}
+        every = [shares.accuracy(side, self.copies) for side in (before, after)]
+        shown = shares.gain(after, before, self.copies) if self.edited else every[1]
+        found = {"before": every[0].value, "after": every[1].value}
+        found["gain"] = shown.value if self.edited else 0.0
+        return found | {"half_interval": shown.half, "low": shown.low, "high": shown.high}
+
+    def _distinct(self, task: str) -> int:
+        copies = self.copies or {}
+        return len({*copies.get(task, range(len(self.after[task])))})
 
     def table(self) -> pd.DataFrame:
         """Return the rows as a table."""
@@ -116,13 +100,15 @@ class Evaluation(Advised):
         mean, lines = self.mean, []
         named = [(r["task"] + " (control)" * r["control"], r) for r in self.rows]
         for name, row in [*named, *([("mean of the tasks", mean)] if self._has_mean else [])]:
-            half, images = row["half_interval"], str(row.get("images", ""))
+            images = str(row.get("images", ""))
+            if row.get("images") != row.get("distinct"):
+                images += f" ({row['distinct']} distinct)"
             if self.edited:
-                spread = f"{row['gain'] - half:+.1f} to {row['gain'] + half:+.1f}"
+                spread = f"{row['low']:+.1f} to {row['high']:+.1f}"
                 shown = [f"{row['before']:.1f}", f"{row['after']:.1f}", f"{row['gain']:+.1f}"]
                 lines.append([name, images, *shown, spread])
             else:
-                spread = f"{row['after'] - half:.1f} to {row['after'] + half:.1f}"
+                spread = f"{row['low']:.1f} to {row['high']:.1f}"
                 lines.append([name, images, f"{row['after']:.1f}", spread])
         head = ["before", "after", "gain"] if self.edited else ["accuracy"]
         return [["", "images", *head, "95 % interval"], *lines]
@@ -142,8 +128,9 @@ class Evaluation(Advised):
             [name, *numbers[:-1], f"{numbers[-1]} ({spread})".replace("-", "−")]
             for name, _, *numbers, spread in self._lines()
         ]
-        images = [row["images"] for row in self.rows]
-        counts = " to ".join(map(str, dict.fromkeys((min(images), max(images)))))
+        distinct = [row["distinct"] for row in self.rows]
+        counts = " to ".join(map(str, dict.fromkeys((min(distinct), max(distinct)))))
+        counts += " distinct" * (distinct != [row["images"] for row in self.rows])
         values = [*self.rows, *([self.mean] if self._has_mean else [])]
         body = "".join(
             f"<tr>{''.join(f'<td {_APART}>{html.escape(cell)}</td>' for cell in line)}"

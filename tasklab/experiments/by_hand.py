@@ -140,7 +140,8 @@ class ByHand(Advised):  # `self` is a `Lab`, which is made of this
             after = {task: edit(task, split) for task in listed}
         kind = "linearized, " if linear else ""
         title = f"{self.parameters.model}, {kind}{split} images"
-        return Evaluation(title=title, before=before, after=after, control=control)
+        copies = {task: evaluator.copies(task, split) for task in seen}
+        return Evaluation(title=title, before=before, after=after, control=control, copies=copies)
 
     def merge(
         self: Any,
@@ -197,7 +198,7 @@ class ByHand(Advised):  # `self` is a `Lab`, which is made of this
         from tasklab.figures import by_experiment  # start-up: matplotlib
 
         if isinstance(what, Evaluation):
-            return by_experiment.evaluation(what.table())
+            return by_experiment.evaluation(what.table(), edited=what.edited)
         if isinstance(what, TaskVector):
             return by_experiment.along(self._along(what, **options))
         return by_experiment.draw(what, **options)

@@ -26,11 +26,12 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from tasklab.analyses import shares
 from tasklab.analyses.merging import timing
 from tasklab.analyses.merging.registry import method as rule_of
 from tasklab.analyses.merging.search import Choice
 from tasklab.analyses.pair_errors import pair_errors
-from tasklab.experiments.answers import Answers, interval, paired
+from tasklab.analyses.shares import Answers, Copies, Estimate
 from tasklab.experiments.estimate import passing, per_image
 from tasklab.experiments.lab import Lab
 from tasklab.experiments.merge_loss import Unlabelled, unlabelled
@@ -58,6 +59,7 @@ class Entry:
     name: str  #: `"pretrained"`, or a merge's (`merging.registry`)
     title: str  #: For people
     answers: Answers  #: Task -> which test images it classifies correctly (N,)
+    copies: Copies | None = None  #: Which test images are the same; `None`: all differ
     validation: float | None = None  #: Mean accuracy on validation images in %; `None`: not read
     loss: float | None = None  #: E(tau) / E(0) there, where it chose in the place of labels
     alpha: float = 0.0  #: Coefficient of the merged vector
@@ -71,13 +73,13 @@ class Entry:
         return 100 * float(self.answers[task].mean())
 
     @property
-    def mean(self) -> tuple[float, float]:
-        """Mean accuracy over tasks in %, and half its 95 % interval: tasks fixed, images drawn."""
-        return interval([*self.answers.values()])
+    def mean(self) -> Estimate:
+        """Mean accuracy over tasks in %; the interval draws images and keeps the tasks."""
+        return shares.accuracy(self.answers, self.copies)
 
-    def gain(self, start: Entry) -> tuple[float, float]:
-        """Return the mean gain over another model in points, and half its interval (paired)."""
-        return paired(self.answers, start.answers)
+    def gain(self, start: Entry) -> Estimate:
+        """Return the mean gain over another model on the same images, in points."""
+        return shares.gain(self.answers, start.answers, self.copies)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -117,10 +119,18 @@ class Contest:
         """Whether labels of validation images chose."""
         return self.best.loss is None
 
+    def distinct(self, task: str) -> int:
+        """Return the number of a task's test images, copies counted once."""
+        copies = self.start.copies
+        return len(np.unique(copies[task])) if copies else len(self.start.answers[task])
+
     def useless(self) -> list[str]:
-        """Return the tasks whose own vector does not surely raise their accuracy."""
-        gains = {task: one.gain(self.start) for task, one in self.alone.items()}
-        return [task for task, (gain, half) in gains.items() if gain - half <= 0]
+        """Return the tasks whose own vector does not surely raise their accuracy.
+
+        A gain is sure if its 95 % interval lies above zero; with fewer than ten images that one
+        of the models alone classifies correctly, none is.
+        """
+        return [task for task, one in self.alone.items() if one.gain(self.start).low <= 0]
 
 
 def seconds(
@@ -280,8 +290,9 @@ def contest(
     def entry(name: str, title: str, record: Mapping[str, Any]) -> Entry:
         sizes = {task: lab.evaluator.count(task, "test") for task in record["hits"]}
         answers = {task: unpacked(hits, sizes[task]) for task, hits in record["hits"].items()}
+        copies = {task: lab.evaluator.copies(task, "test") for task in answers}
         told = {key: x for key, x in record.items() if key != "hits"}
-        return Entry(name=name, title=title, answers=answers, **told)
+        return Entry(name=name, title=title, answers=answers, copies=copies, **told)
 
     def compared(name: str) -> dict[str, Any]:
         title, key = rule_of(name).title, _key(bench, name)

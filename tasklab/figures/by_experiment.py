@@ -37,20 +37,25 @@ def draw(df: pd.DataFrame, **options: Any) -> Figure:
 
 
 @book_figure
-def evaluation(table: pd.DataFrame) -> Figure:
-    """Draw accuracies before and after an edit, one line per task, with intervals of the gain.
+def evaluation(table: pd.DataFrame, *, edited: bool) -> Figure:
+    """Draw accuracies before and after an edit, one line per task, with 95 % intervals.
 
-    `table` has the columns task, before, after and half_interval.
+    Args:
+        table: Columns task, before, after, low and high (ends of an interval).
+        edited: Whether intervals are of the gain from before to after, or of the accuracy.
     """
     figure, axes = plt.subplots(figsize=(6, 0.8 + 0.32 * len(table)))
     for place, row in enumerate(table.itertuples()):
         colour = COLOURS["nonlinear"] if row.after >= row.before else COLOURS["linearized"]
         axes.plot([row.before, row.after], [place, place], color=colour, lw=2)
-        axes.errorbar(row.after, place, xerr=row.half_interval, fmt="o", color=colour)
+        ends = np.clip(np.array([row.low, row.high]) + edited * row.before, 0, 100)
+        axes.plot(ends, [place, place], color=colour, lw=1)
+        axes.plot(row.after, place, "o", color=colour)
         axes.plot(row.before, place, "o", color=COLOURS["pretrained"])
     axes.set_yticks(range(len(table)), table["task"])
     axes.invert_yaxis()
-    axes.set_xlabel("accuracy (%), grey: before; bar: 95 % interval of the gain")
+    of = "the gain, from grey" if edited else "it"
+    axes.set_xlabel(f"accuracy (%), grey: before; thin line: 95 % interval of {of}")
     return figure
 
 

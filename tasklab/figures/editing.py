@@ -11,11 +11,11 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from tasklab.analyses import shares
 from tasklab.errors import TasklabError
 from tasklab.figures.marks import GIVEN, ZERO, Panels, curves, diagonal, level, points, scatter
 from tasklab.figures.rows import averaged, ends, methods_in, most_tasks, require_rows, select, where
 from tasklab.figures.style import COLOURS, INIT_LABEL, INK, METHOD_LABEL, book_figure, method_looks
-from tasklab.records.table import wilson
 
 MEAN = "mean"  # the last line of a figure of tasks
 BASE: dict[str, Any] = {"color": COLOURS["pretrained"], "label": METHOD_LABEL["pretrained"]}
@@ -39,7 +39,8 @@ def _by_task(rows: pd.DataFrame, tasks: Collection[str], x: Mapping[str, str] | 
     every["n"] = every["n"].mask(control, every.pop("same"))
     every = every.reset_index()
     table = pd.concat([single, every.assign(task=MEAN)], ignore_index=True)
-    table["low"], table["high"] = wilson(table["value"] / 100 * table["n"], table["n"])
+    low, high = shares.interval(table[["value"]].to_numpy() / 100, table[["n"]].to_numpy())
+    table["low"], table["high"] = 100 * low, 100 * high
     tuned, base = table[table["method"] != "pretrained"], where(table, method="pretrained")
     plot = points(
         ends(tuned, *by, "task"), "task", order=order, facets={"col": "metric"},

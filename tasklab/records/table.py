@@ -33,7 +33,6 @@ _PRESET = 6 | lzma.PRESET_EXTREME  # a third smaller than gzip
 _SEAL = "checksum"  # entry of a provenance: that of the others
 _BEFORE = "before"  # entry of a provenance: that of the rows before, while they are replaced
 _AWAITED = "awaited"  # key of a table's attributes, which pandas hands on
-Z95 = 1.959963984540054  # 97.5 % quantile of the standard normal distribution
 
 
 class Records(pd.DataFrame):
@@ -184,28 +183,6 @@ def _check(df: pd.DataFrame) -> None:
         raise TasklabError("accuracies look like fractions; records hold percentages (0 to 100).")
     if len(shares) and not shares.between(0, 100).all():
         raise TasklabError("an accuracy lies outside 0 to 100 %.")
-
-
-def wilson(k_correct: Any, n: Any) -> tuple[Any, Any]:
-    """Return the 95 % Wilson score interval of an accuracy, in percent.
-
-    Equation: (p + z²/2n ± z √(p(1−p)/n + z²/4n²)) / (1 + z²/n), with p = k/n and z = 1.96. Unlike
-    the normal approximation it stays within 0 to 100 % and is not empty at k = 0 or k = n.
-
-    Returns:
-        Lower and upper end, shaped like the arguments.
-
-    >>> tuple(round(float(x), 1) for x in wilson(50, 100))
-    (40.4, 59.6)
-    """
-    n = np.asarray(n, dtype=float)
-    p = np.asarray(k_correct, dtype=float) / n
-    if np.any(n <= 0) or np.any(p < 0) or np.any(p > 1):
-        raise TasklabError("an accuracy needs n > 0 and between 0 and n correct answers.")
-    centre = p + Z95**2 / (2 * n)
-    spread = Z95 * np.sqrt(p * (1 - p) / n + Z95**2 / (4 * n**2))
-    scale = 100 / (1 + Z95**2 / n)
-    return np.clip((centre - spread) * scale, 0, 100), np.clip((centre + spread) * scale, 0, 100)
 
 
 def summarise(df: pd.DataFrame, by: Iterable[str], value: str = "value") -> pd.DataFrame:

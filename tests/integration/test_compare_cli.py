@@ -62,6 +62,9 @@ def test_the_best_on_validation_is_written_and_scores_what_is_told(at, capsys, m
     merges = {one["merge"]: one for one in found["merges"]}
     assert set(merges) == {"arithmetic", "ties", "tsv_m"} and found["useless"] == []
     assert found["best"] == max(merges, key=lambda name: merges[name]["validation"])
+    for one in merges.values():
+        assert 0 <= one["mean_low"] <= one["mean"] <= one["mean_high"] <= 100
+        assert one["gain_low"] <= one["gain"] <= one["gain_high"]
     lab = Lab(model=MODEL, progress=False)
     tau = checkpoints.load("best.st", lab.clip.encoder)
     scores = [lab.evaluator.evaluate(tau, task, "test", linear=False) for task in TASKS]

@@ -10,11 +10,12 @@ from matplotlib.figure import Figure
 
 from tasklab import experiments
 from tasklab.__main__ import main
-from tasklab.analyses import merging
+from tasklab.analyses import merging, shares
 from tasklab.analyses.evaluation import Evaluator
 from tasklab.errors import TasklabError
-from tasklab.experiments.answers import Evaluation, paired
+from tasklab.experiments.answers import Evaluation
 from tasklab.experiments.lab import Lab
+from tasklab.tasks.drawn import DrawnImages, Images
 from tasklab.taskvector import Base, TaskVector
 from tests.helpers import refuses
 from tests.vectors import noise
@@ -88,19 +89,46 @@ def test_an_evaluation_is_a_table_with_paired_intervals():
     before = {"a": np.array([1, 0, 0, 0], bool), "b": np.array([1, 1], bool)}
     after = {"a": np.array([1, 1, 0, 1], bool), "b": np.array([1, 0], bool)}
     found = Evaluation(title="m", before=before, after=after, control="b")
-    variance = 100**2 * np.var([0, 1, 0, 1], ddof=1) / 4
-    assert found.mean["gain"] == 50 and not found.harmful
-    assert found.mean["half_interval"] == pytest.approx(1.96 * variance**0.5)
-    both, half = paired(after, before)
-    variance = (variance + 100**2 * np.var([0, -1], ddof=1) / 2) / 4
-    assert both == 0 and half == pytest.approx(1.96 * variance**0.5)
+    one = shares.gain({"a": after["a"]}, before)
+    assert found.mean["gain"] == one.value == 50 and not found.harmful
+    assert found.mean["half_interval"] == pytest.approx(one.half)
+    assert (found.mean["low"], found.mean["high"]) == (one.low, one.high)
+    both = Evaluation(title="m", before=before, after=after).mean
+    assert both["gain"] == 0 and -100 <= both["low"] < 0 < both["high"] <= 100
     text, page = repr(found), found._repr_html_()
     assert "b (control)" in text and "+50.0" in text and page.count("<svg") == 2
     assert list(found.table()["task"]) == ["a", "b"] and found["a"] == found.rows[0]
     many = {"a": np.ones(100, bool)}, {"a": np.zeros(100, bool)}
     assert Evaluation(title="m", before=many[0], after=many[1]).harmful
+    assert not Evaluation(title="m", before=many[1], after=many[0]).harmful
+    few = [{task: x[:9] for task, x in side.items()} for side in many]  # all nine are lost
+    assert not Evaluation(title="m", before=few[0], after=few[1]).harmful
+    one_of_ten = many[0] | {"b": np.zeros(10, bool)}, many[0] | {"b": np.arange(10) < 1}
+    assert not Evaluation(title="m", before=one_of_ten[1], after=one_of_ten[0]).harmful
     alone = Evaluation(title="m", before=before, after=before)
     assert "before" not in repr(alone) and "gain" not in repr(alone)
+    assert (alone["a"]["low"], alone["a"]["high"]) == shares.accuracy({"a": before["a"]})[1:]
+
+
+@pytest.mark.parametrize("right", [[0, 0], [1] * 5, [1] * 7 + [0], [0, 0, 1], [1]])
+def test_an_interval_of_few_images_lies_within_0_and_100_percent(right):
+    answers = {"A": np.array(right, bool)}
+    text = str(Evaluation(title="m", before=answers, after=answers))
+    low, high = map(float, re.search(r"(-?\d+\.\d) to (-?\d+\.\d)", text).groups())
+    assert 0 <= low <= 100 * np.mean(right) <= high <= 100 and high - low > 40
+
+
+def test_copies_of_an_image_are_counted_once(lab, monkeypatch):
+    x, y = (part[:8] for part in lab.evaluator.images("Signs", "test"))
+    monkeypatch.setattr(
+        DrawnImages, "load", lambda *_, **__: Images(x.repeat(10, 1, 1, 1), y.repeat(10))
+    )
+    found = Lab(lab.parameters, tasks=TASKS, progress=False).evaluate(tasks="Signs")
+    row, (right,) = found["Signs"], found.after.values()
+    assert (row["images"], row["distinct"]) == (80, 8) and "80 (8 distinct)" in str(found)
+    expected = shares.accuracy({"Signs": right[:8]})
+    assert (row["after"], row["low"], row["high"]) == pytest.approx(expected)
+    assert "8 distinct a task" in found._repr_html_()
 
 
 def test_files_of_every_command_load(lab, tmp_path, monkeypatch, capsys):

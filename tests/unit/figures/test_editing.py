@@ -10,9 +10,10 @@ import pytest
 from matplotlib.colors import rgb_to_hsv, to_rgb
 
 from tasklab import figures
+from tasklab.analyses import shares
 from tasklab.errors import TasklabError
 from tasklab.records.schema import METHODS
-from tasklab.records.table import tidy, wilson
+from tasklab.records.table import tidy
 from tests.helpers import refuses
 from tests.marks import marked, texts
 from tests.rows import row
@@ -79,7 +80,7 @@ def test_points_are_means_with_the_spread_of_seeds_on_fitted_axes():
 def test_intervals_are_of_test_images_and_missing_records_say_so():
     axes = figures.single_task(synthetic(1)).axes[0]
     assert [t.get_text() for t in axes.get_yticklabels()] == [*TASKS, "mean"]
-    low, high = wilson(0.8 * 500, 500)
+    low, high = (100 * end for end in shares.interval(np.array([0.8]), np.array([500])))
     bars = [tuple(line.get_xdata()) for line in axes.lines if line.get_marker() in ("", "None")]
     assert (pytest.approx(float(low)), pytest.approx(float(high))) in bars
     last = [x for y, x in marked(axes) if y > len(TASKS) - 0.5]

@@ -1,4 +1,4 @@
-"""Records, accuracies' intervals, and the join with the papers."""
+"""Records, and the join with the papers."""
 
 import hashlib
 import json
@@ -14,7 +14,7 @@ from tasklab.errors import TasklabError
 from tasklab.records import images, schema
 from tasklab.records import table as records
 from tasklab.records.papers import beside
-from tasklab.records.table import is_awaited, summarise, tidy, wilson
+from tasklab.records.table import is_awaited, summarise, tidy
 from tasklab.storage import atomic
 from tasklab.study import results
 from tests.helpers import refuses
@@ -144,24 +144,6 @@ def test_what_is_not_recorded_yet_is_no_records(monkeypatch, tmp_path):
     assert not results.awaited("merging") and results.how_many_recorded() == (1, every)
     assert results.recorded("merging", "ways")[0].empty and len(results.evidence("merging")) == 1
     refuses("did you mean 'ways'", results.recorded, "merging", "wayz")
-
-
-# --- statistics ---------------------------------------------------------------------------------
-def test_wilson_known_values():
-    low, high = wilson(15, 20)  # p = 0.75: centre and width worked out by hand
-    assert (low, high) == (pytest.approx(53.13, abs=0.01), pytest.approx(88.81, abs=0.01))
-    assert wilson(0, 10)[0] == 0 and wilson(10, 10)[1] == pytest.approx(100)
-    low, high = wilson([50, 500], [100, 1000])
-    assert (high - low)[0] > 3 * (high - low)[1]
-    for end in wilson(37, 90):
-        p, q = 37 / 90, end / 100
-        assert abs(p - q) == pytest.approx(records.Z95 * math.sqrt(q * (1 - q) / 90))
-
-
-@pytest.mark.parametrize(("k", "n"), [(1, 0), (-1, 5), (6, 5)])
-def test_wilson_refuses(k, n):
-    with pytest.raises((TasklabError, RuntimeWarning)):
-        wilson(k, n)
 
 
 # --- beside the papers --------------------------------------------------------------------------
