@@ -12,7 +12,10 @@ every operation on it runs on what it holds. As on a real device
 - products of whole numbers, and what only a CPU has, refuse;
 - a convolution gives the gradient of its weight in an order of axes of its own, as cuDNN does, and
   a fused optimiser refuses gradients that do not lie as their parameters;
-- memory is counted, and there is so much of it (`Memory`).
+- memory is counted, and there is so much of it (`Memory`);
+- there may be several (`cuda(count=2)`), of which one is current; `cuda` without a number is that;
+- streams order nothing by themselves: what one of them wrote, another may use when it has waited
+  (`pretended_streams`), and a graph is recorded and replayed on the device of its tensors.
 
 PyTorch itself still takes the tensors for the CPU's. So factories, moves and what asks for a device
 are replaced here while the device is there, at the places where Python calls them. What PyTorch's
@@ -35,11 +38,12 @@ import torch._dynamo
 from torch import Tensor
 from torch.autograd import forward_ad as fw
 
+from tests import pretended_streams as streams
+
 with warnings.catch_warnings():  # of deprecations; it looks through all that torch has
     warnings.simplefilter("ignore")
     importlib.import_module("torch._decomp.decompositions_for_jvp")
 
-CUDA = torch.device("cuda:0")
 CPU = torch.device("cpu")
 META = torch.device("meta")
 _BASE = torch._C.TensorBase
@@ -72,6 +76,7 @@ class Memory:
 
     def __init__(self, total: int) -> None:
         self.total, self.now, self.peak = total, 0, 0
+        self._forget = streams.forget  # also while the process ends
         self._holders: collections.Counter[int] = collections.Counter()
         self._sizes: dict[int, int] = {}
 
@@ -96,26 +101,30 @@ class Memory:
         if not self._holders[place]:
             del self._holders[place]
             self.now -= self._sizes.pop(place)
+            self._forget(place)
 
 
-_memory = Memory(0)
+_memories = [Memory(0)]  # of each device
 
 
 class Device(Tensor):
     """A tensor on the pretended device; `here` is the CPU tensor that it is made of."""
 
     here: Tensor
+    index: int
     __torch_function__ = torch._C._disabled_torch_function_impl
 
     @staticmethod
-    def __new__(cls, here: Tensor) -> Device:
-        """Return a CPU tensor as one of the device; both share their memory."""
-        place = _memory.take(here)
+    def __new__(cls, here: Tensor, index: int | None = None) -> Device:
+        """Return a CPU tensor as one of a device; both share their memory."""
+        index = streams.current_device() if index is None else index
+        memory = _memories[index]
+        place = memory.take(here)
         out = torch.Tensor._make_wrapper_subclass(
             cls, here.size(), strides=here.stride(), storage_offset=here.storage_offset(),
             dtype=here.dtype, device=CPU,
         )  # fmt: skip
-        out.here, out.held = here, (_memory, place)
+        out.here, out.held, out.index = here, (memory, place), index
         return out
 
     def __del__(self) -> None:
@@ -131,7 +140,7 @@ class Device(Tensor):
     is_cpu = property(lambda self: False)
 
     def get_device(self) -> int:
-        return 0
+        return self.index
 
     def numpy(self, *args: Any, **named: Any) -> None:
         raise TypeError(_NUMPY)
@@ -139,6 +148,7 @@ class Device(Tensor):
     __array__ = __dlpack__ = __reduce_ex__ = numpy
 
     def tolist(self) -> Any:
+        streams.read(self.here, self.index)
         return self.here.tolist()
 
     def pin_memory(self, *args: Any) -> None:
@@ -163,7 +173,17 @@ def device_of(x: Tensor) -> torch.device:
     functorch = torch._C._functorch
     while functorch.is_functorch_wrapped_tensor(x):
         x = functorch.get_unwrapped(x)
-    return CUDA if isinstance(x, Device) else _BASE.device.__get__(x)
+    return torch.device("cuda", x.index) if isinstance(x, Device) else _BASE.device.__get__(x)
+
+
+def index_of(device: object) -> int | None:
+    """Return the number of a device, however it is written; `None` for another kind."""
+    if isinstance(device, int):
+        return device
+    if not is_cuda(device):
+        return None
+    number = torch.device(device).index
+    return streams.current_device() if number is None else number
 
 
 def is_cuda(device: object) -> bool:
@@ -210,6 +230,7 @@ def _dispatched(func: Any, args: tuple, named: dict[str, Any]) -> Any:
     targets = list(_tensors(targets))
     if name not in _MOVES:
         _check(name, args, tensors, targets)
+    index = next((x.index for x in [*targets, *tensors] if isinstance(x, Device)), None)
     _check_generator(named.get("generator"), cuda=True)
     shapes = named.get("device") == META  # C++ asks so for the shape of a sum of zeros
     if "device" in named and not shapes:  # of options that C++ took from a tensor: moves are `_to`
@@ -219,9 +240,17 @@ def _dispatched(func: Any, args: tuple, named: dict[str, Any]) -> Any:
     def bare(x: Tensor) -> Tensor:
         return x.here if isinstance(x, Device) else x
 
-    out = func(*_mapped(bare, args), **{key: _mapped(bare, x) for key, x in named.items()})
+    plain = _mapped(bare, args), {key: _mapped(bare, x) for key, x in named.items()}
+    for x in tensors:
+        if isinstance(x, Device) and not view:
+            streams.read(x.here, x.index)
+    out = func(*plain[0], **plain[1])
     if shapes:
         return out
+    if not view and index is not None:
+        made = [x.here for x in targets if isinstance(x, Device)]
+        streams.record(func, *plain, out, index, in_place=bool(written))
+        streams.wrote(made or list(_tensors([out])), index)
     if name == "aten::copy_" and not isinstance(args[0], Device):
         return args[0]
     if name == "aten::convolution_backward" and out[1] is not None and out[1].dim() == 4:
@@ -229,7 +258,7 @@ def _dispatched(func: Any, args: tuple, named: dict[str, Any]) -> Any:
     same = held | {id(bare(x)): x for x in targets}
 
     def dressed(x: Tensor) -> Tensor:
-        return same[id(x)] if id(x) in same else Device(x)
+        return same[id(x)] if id(x) in same else Device(x, index)
 
     if view and not args[0].is_inference():  # then neither is its view
         with torch.inference_mode(False):
@@ -248,6 +277,16 @@ def _check(name: str, args: tuple, tensors: list[Tensor], written: list[Tensor])
         for group in zip(*(one for one in lists if one[0].dim()), strict=False):
             if len({x.stride() for x in group}) > 1:
                 raise RuntimeError(_LAYOUT)
+    apart = {
+        x.index
+        for x in tensors
+        if isinstance(x, Device) and (x.dim() or any(x is one for one in written))
+    }
+    if len(apart) > 1:
+        raise RuntimeError(
+            "Expected all tensors to be on the same device, but found at least two devices, "
+            f"{' and '.join(f'cuda:{i}' for i in sorted(apart))}! ({name})"
+        )
     own = [x for x in tensors if not isinstance(x, Device)]
     if not own:
         return
@@ -285,37 +324,45 @@ class _Move(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(x: Tensor) -> Tensor:
-        return _copied(x)
+    def forward(x: Tensor, index: int | None) -> Tensor:
+        return _copied(x, index)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple, output: Tensor) -> None:
-        pass
+        ctx.origin, ctx.index = index_of(device_of(inputs[0])), inputs[1]
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        return _Move.apply(gradient)
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        return _Move.apply(gradient, ctx.origin), None
 
     @staticmethod
-    def jvp(ctx: Any, tangent: Tensor) -> Tensor:
-        return _Move.apply(tangent)
+    def jvp(ctx: Any, tangent: Tensor, _: None) -> Tensor:
+        return _Move.apply(tangent, ctx.index)
 
 
-def _copied(x: Tensor) -> Tensor:
+def _copied(x: Tensor, index: int | None) -> Tensor:
+    """Return a copy on a device, or for `None` on the CPU."""
     if isinstance(x, Device):
-        return x.here.clone()
-    return Device(x.detach().clone())
+        streams.read(x.here, x.index)
+        copy = x.here.clone()
+    else:
+        copy = x.detach().clone()
+    if index is None:
+        return copy
+    streams.wrote([copy], index)
+    return Device(copy, index)
 
 
 def _moved(x: Tensor, device: object) -> Tensor:
-    if device is None or is_cuda(device) == (device_of(x) == CUDA):
+    if device is None or index_of(device) == index_of(device_of(x)):
         return x
-    if torch.device(device) == META:
+    if not isinstance(device, int) and torch.device(device) == META:
         return _BASE.to(x.here if isinstance(x, Device) else x, device)
+    index = index_of(device)
     derived = x.requires_grad or torch._C._functorch.is_functorch_wrapped_tensor(x)
     if derived or fw.unpack_dual(x).tangent is not None:
-        return _Move.apply(x)
-    return _copied(x)
+        return _Move.apply(x, index)
+    return _copied(x, index)
 
 
 def _to(self: Tensor, *args: Any, **named: Any) -> Tensor:
@@ -380,7 +427,7 @@ def _factory(usual: Callable) -> Callable[..., Tensor]:
             return usual(*args, **named)
         if device is not None and not is_cuda(device) and not from_device:
             return usual(*args, **named)
-        where = CUDA if device is None else device
+        where = args[0].index if device is None else device
         _check_generator(named.get("generator"), cuda=is_cuda(where))
         named = {**named, "device": CPU, "pin_memory": False}
         if takes_data or usual.__name__ in ("tril_indices", "triu_indices"):
@@ -391,7 +438,7 @@ def _factory(usual: Callable) -> Callable[..., Tensor]:
                 args = (args[0].here, *args[1:])
             grad = named.pop("requires_grad", False)
             out = usual(*args, **named)
-        return (_copied(out) if is_cuda(where) else out).requires_grad_(grad)
+        return (_copied(out, index_of(where)) if is_cuda(where) else out).requires_grad_(grad)
 
     return make
 
@@ -400,7 +447,7 @@ def _one_hot(usual: Callable) -> Callable[..., Tensor]:
     """Its C++ makes a range of its own."""
 
     def one_hot(x: Tensor, *args: Any) -> Tensor:
-        return Device(usual(x.here, *args)) if isinstance(x, Device) else usual(x, *args)
+        return Device(usual(x.here, *args), x.index) if isinstance(x, Device) else usual(x, *args)
 
     return one_hot
 
@@ -413,26 +460,43 @@ class _Autocast(torch.autocast):
         super().__init__("cpu" if device_type == "cuda" else device_type, *args, **named)
 
 
-def _current(memory: Memory) -> dict[str, Any]:
+def _functions() -> dict[str, Any]:
     """Return what stands for the functions of `torch.cuda`, by name."""
     nothing = lambda *args, **named: None  # noqa: E731
 
-    def reset(*args: Any) -> None:
-        memory.peak = memory.now
+    def memory(device: object = None) -> Memory:
+        return _memories[streams.current_device() if device is None else index_of(device)]
+
+    def reset(device: object = None) -> None:
+        memory(device).peak = memory(device).now
+
+    def info(device: object = None) -> tuple[int, int]:
+        return memory(device).total - memory(device).now, memory(device).total
 
     return {
         "is_available": lambda: True,
         "is_initialized": lambda: True,
-        "device_count": lambda: 1,
-        "current_device": lambda: 0,
+        "device_count": lambda: len(_memories),
+        "current_device": streams.current_device,
+        "current_stream": streams.current_stream,
+        "device": streams.on_device,
+        "stream": streams.on_stream,
+        "Stream": streams.Stream,
+        "Event": streams.Event,
+        "CUDAGraph": streams.Graph,
+        "graph": streams.recording,
+        "graph_pool_handle": lambda: (0, 0),
         "get_device_capability": lambda *args: (9, 0),
+        "get_arch_list": lambda: ["sm_90"],
         "get_device_name": lambda *args: "a pretended device",
         "is_bf16_supported": lambda *args, **named: True,
-        "mem_get_info": lambda *args: (memory.total - memory.now, memory.total),
-        "memory_allocated": lambda *args: memory.now,
-        "max_memory_allocated": lambda *args: memory.peak,
+        "mem_get_info": info,
+        "memory_allocated": lambda device=None: memory(device).now,
+        "memory_reserved": lambda device=None: memory(device).now,
+        "max_memory_allocated": lambda device=None: memory(device).peak,
         "reset_peak_memory_stats": reset,
-        **dict.fromkeys(("synchronize", "empty_cache", "_lazy_init"), nothing),
+        "synchronize": lambda device=None: streams.current_stream(device).synchronize(),
+        **dict.fromkeys(("empty_cache", "_lazy_init"), nothing),
         **dict.fromkeys(("manual_seed", "manual_seed_all"), nothing),
         "is_current_stream_capturing": lambda: False,
         "get_rng_state": torch.get_rng_state,
@@ -441,14 +505,16 @@ def _current(memory: Memory) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def cuda(total: int = 2**36) -> Iterator[Memory]:
-    """Have a CUDA device while the block runs; yield its memory.
+def cuda(total: int = 2**36, count: int = 1) -> Iterator[Memory]:
+    """Have CUDA devices while the block runs; yield the first one's memory.
 
     Args:
-        total: Bytes that fit into its memory.
+        total: Bytes that fit into the memory of each.
+        count: Number of devices.
     """
-    global _memory
-    before, _memory = _memory, Memory(total)
+    global _memories
+    before, _memories = _memories, [Memory(total) for _ in range(count)]
+    state = streams.start(count)
     swap = torch.__future__.get_swap_module_params_on_conversion()
     enabled, one_hot = torch.is_autocast_enabled, torch.nn.functional.one_hot
     torch.utils._device._device_constructors()  # kept from its first call on: the real ones
@@ -457,7 +523,7 @@ def cuda(total: int = 2**36) -> Iterator[Memory]:
         def put(owner: Any, name: str, value: Any) -> None:
             stack.enter_context(mock.patch.object(owner, name, value, create=True))
 
-        for name, value in _current(_memory).items():
+        for name, value in _functions().items():
             put(torch.cuda, name, value)
         put(torch.accelerator, "current_accelerator", lambda *args, **named: None)
         put(torch.accelerator, "is_available", lambda: False)
@@ -476,6 +542,7 @@ def cuda(total: int = 2**36) -> Iterator[Memory]:
         torch.__future__.set_swap_module_params_on_conversion(True)
         stack.callback(torch.__future__.set_swap_module_params_on_conversion, swap)
         try:
-            yield _memory
+            yield _memories[0]
         finally:
-            _memory = before
+            streams.finish(state)
+            _memories = before

@@ -13,6 +13,7 @@ differ by rounding. Where either fails, one sentence says so, and the run goes o
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import math
@@ -36,6 +37,8 @@ _STEPS = 100  # a run of fewer is over before a compilation has paid
 _LARGE = 20_000_000  # parameters: below, launches take longer than kernels
 _BOUND = 5e12  # flops of a step that takes a GPU less time than its launches: a ViT-B/32's, of 128
 _CACHE = 64  # kinds of blocks in one process: methods, precisions, batches and models
+_CHECKED = 2  # first calls at which a recorded step is compared with the computation
+_OFF = 0.05  # of the gradients' norm: what rounding in bfloat16 changes at most
 _WARM = 3  # calls before a recording: libraries choose kernels and make workspaces
 _backend = "inductor"
 _log = logging.getLogger(__name__)
@@ -104,6 +107,9 @@ def _on_gpu(encoder: Encoder) -> bool:
 class Replayed:
     """A computation of fixed shapes that is recorded at its first call.
 
+    The recording is compared with the computation on the batch that it was made on, and on the next
+    one: a replay that does nothing, or reads from another place, gives the former numbers there.
+
     Args:
         compute: Images and labels -> the loss and its gradients. It reads all else from tensors
             that stay where they are, and reads no number from the device.
@@ -112,39 +118,79 @@ class Replayed:
     def __init__(self, compute: Compute) -> None:
         self.compute = compute
         self._again: Callable[[], Any] | None = None
+        self._unchecked = _CHECKED
 
     def __call__(self, x: Tensor, y: Tensor) -> Results:
         """Return the loss, and the gradients in tensors that the next call writes over.
 
         Raises:
-            RuntimeError: If the recording gives another loss than the computation.
+            RuntimeError: If the recording gives another loss or other gradients.
         """
-        if self._again is None:
-            self._inputs = x.clone(), y.clone()
-            loss = float(self.compute(*self._inputs)[0])
-            self._again, self._results = _cuda_graph(lambda: self.compute(*self._inputs))
-            self._again()
-            found = float(self._results[0])
-            if not math.isclose(found, loss, rel_tol=1e-2, abs_tol=1e-3) and math.isfinite(loss):
-                self._again = None
-                raise RuntimeError(f"the recorded step has loss {found:.4g}, not {loss:.4g}")
-        for kept, given in zip(self._inputs, (x, y), strict=True):
-            kept.copy_(given)
-        self._again()
+        with _current(x.device):
+            if self._again is None:
+                self._inputs = x.clone(), y.clone()
+                self._again, self._results = _cuda_graph(lambda: self.compute(*self._inputs))
+            for kept, given in zip(self._inputs, (x, y), strict=True):
+                kept.copy_(given)
+            if self._unchecked:
+                self._check(x, y)
+            else:
+                self._again()
         value, gradients = self._results
         return value.clone(), dict(gradients)
 
+    def _check(self, x: Tensor, y: Tensor) -> None:
+        """Replay, and raise where the results are not those of the computation."""
+        expected, gradients = self.compute(x, y)
+        value, found = self._results
+        for tensor in (value, *found.values()):
+            tensor.fill_(math.nan)  # what a replay leaves is no result of its own
+        self._again()  # type: ignore[misc]  # it is recorded
+        loss, replayed = float(expected), float(value)
+        if not math.isclose(replayed, loss, rel_tol=1e-2, abs_tol=1e-3) and math.isfinite(loss):
+            raise RuntimeError(f"the recorded step has loss {replayed:.4g}, not {loss:.4g}")
+        norms = torch._foreach_norm([found[n] - one for n, one in gradients.items()])
+        off, size = (
+            float(torch.stack(parts).float().norm())
+            for parts in (norms, torch._foreach_norm([*gradients.values()]))
+        )
+        if not off <= _OFF * size and math.isfinite(size):
+            raise RuntimeError(
+                f"the recorded step has gradients that are {off:.4g} away from those of norm "
+                f"{size:.4g}"
+            )
+        self._unchecked -= 1
+
+
+def _current(device: torch.device) -> contextlib.AbstractContextManager[Any]:
+    """Make a CUDA device the current one, on which streams and graphs are made."""
+    return torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
+
+
+@functools.cache
+def _pool(device: torch.device) -> Any:
+    """Return the memory that all recordings of a device share.
+
+    They are replayed one at a time, and a step's gradients are used before the next replay, so that
+    joint training on many tasks holds the activations of one step.
+    """
+    return torch.cuda.graph_pool_handle()
+
 
 def _cuda_graph(run: Callable[[], Results]) -> tuple[Callable[[], None], Results]:
-    """Run a function; return what repeats it, and what it returned."""
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
+    """Run a function on the current device; return what repeats it, and what it returned."""
+    device = torch.device("cuda", torch.cuda.current_device())
+    side = torch.cuda.Stream(device)
+    side.wait_stream(torch.cuda.current_stream(device))
     with torch.cuda.stream(side):
         for _ in range(_WARM):
             run()
-    torch.cuda.current_stream().wait_stream(side)
+    torch.cuda.current_stream(device).wait_stream(side)
     graph = torch.cuda.CUDAGraph()
     # Other threads, which load images, may go on calling what a recording forbids this one.
-    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+    with torch.cuda.graph(
+        graph, pool=_pool(device), stream=side, capture_error_mode="thread_local"
+    ):
         results = run()
+    torch.cuda.current_stream(device).wait_stream(side)
     return graph.replay, results

@@ -209,18 +209,70 @@ def test_a_recorded_run_ends_bit_for_bit_the_same(clip, tmp_path, monkeypatch, k
         assert torch.equal(run.head.weight, expected.head.weight)
 
 
-def test_a_recording_that_gives_another_loss_is_not_used(clip, tmp_path, monkeypatch, caplog):
-    def wrong(run):
-        value, gradients = run()
-        return (lambda: value.fill_(7.0)), (value, gradients)
+def frozen(run):
+    """A replay that does nothing."""
+    return (lambda: None), run()
 
+
+def deaf(run):
+    """A replay that gives the results of the batch that was recorded."""
+    value, gradients = run()
+    kept = value.clone(), {name: one.clone() for name, one in gradients.items()}
+
+    def again():
+        value.copy_(kept[0])
+        for name, one in gradients.items():
+            one.copy_(kept[1][name])
+
+    return again, (value, gradients)
+
+
+def wrong_loss(run):
+    value, gradients = run()
+    return (lambda: value.fill_(7.0)), (value, gradients)
+
+
+def stale_gradients(run):
+    """A replay that computes the loss alone."""
+    value, gradients = run()
+    before = {name: one.clone() for name, one in gradients.items()}
+
+    def again():
+        value.copy_(run()[0])
+        for name, one in gradients.items():
+            one.copy_(before[name])
+
+    return again, (value, gradients)
+
+
+def half_gradients(run):
+    again, kept = pretended_graph(run)
+
+    def halved():
+        again()
+        for one in kept[1].values():
+            one.mul_(0.5)
+
+    return halved, kept
+
+
+@pytest.mark.parametrize(
+    ("recorder", "message"),
+    [
+        (frozen, "has loss nan, not"), (deaf, "has loss"), (wrong_loss, "has loss 7, not"),
+        (stale_gradients, "has gradients that are"), (half_gradients, "has gradients that are"),
+    ],
+)  # fmt: skip
+def test_a_recording_that_gives_other_numbers_is_not_used(
+    clip, tmp_path, monkeypatch, caplog, recorder, message
+):
     expected = train(RUN, clip, tmp_path / "usual")
-    monkeypatch.setattr(compiled, "_cuda_graph", wrong)
+    monkeypatch.setattr(compiled, "_cuda_graph", recorder)
     monkeypatch.setattr(compiled, "records", lambda config, encoder: True)
     run = train(RUN, clip, tmp_path / "recorded")
     assert run.vector == expected.vector
     (told,) = [record.getMessage() for record in caplog.records]
-    assert "could not be recorded as a CUDA graph" in told and "has loss 7, not" in told
+    assert "could not be recorded as a CUDA graph" in told and message in told
 
 
 def test_parts_of_a_batch_are_not_recorded(clip, tmp_path, monkeypatch):
