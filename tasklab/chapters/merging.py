@@ -100,7 +100,7 @@ CHAPTER = Chapter(
         "fewer_rates": (Work(TRAINED, {"merging_rates": {"merges": LEADING, "n_tasks": (2, 4)}}),),
         "strengths": (Work(PENALISED, {"penalty_strengths": {}}),),
         "distilled": (
-            Work(("delta",), {"single": {}, "merging": {"merges": LEADING, "n_tasks": (8,)}}),
+            Work(("delta_even",), {"single": {}, "merging": {"merges": LEADING, "n_tasks": (8,)}}),
         ),
         "icons": on_icons(_EDITING, _JOINT),
         "icons_minimum": on_icons(Work(("nonlinear",), _LEAST_ICONS)),

@@ -6,6 +6,7 @@ from .judgement import gains as gains
 from .judgement import verdicts as verdicts
 from .papers import beside as beside
 from .rates import over_rates as over_rates
+from .recipes import recipe_table as recipe_table
 from .replication import counted as counted
 from .replication import of_pairs as of_pairs
 from .replication import over_sets as over_sets

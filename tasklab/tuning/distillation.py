@@ -2,23 +2,25 @@
 
 T. Sommariva et al., *Distilling Linearized Behavior into Non-Linear Fine-Tuning for Effective Task
 Arithmetic*, arXiv:2605.18993, ICML 2026. Student S and teacher T both start at theta_0 and see the
-same images; only the student's vector is kept:
+same images; only the student's vector is kept. Method `delta` follows the eighteen configurations
+of the published code (apanariello4/merge-and-rebase):
 
-    L_T = CE(f_lin(x; theta_0 + tau_T)) + lambda tau_T' G tau_T
-    L_S = CE(f(x; theta_0 + tau_S)) + lambda tau_S' G tau_S + b E_a mean_x
-          |f(x; theta_0 + a tau_S) - f_lin(x; theta_0 + a tau_T)|^2 / |f(x; theta_0)|^2
+    L_T = CE(u_lin(x; theta_0 + a tau_T)) + lambda tau_T' G tau_T
+    L_S = CE(u(x; theta_0 + a tau_S)) + lambda tau_S' G tau_S
+          + b mean_x |u(x; theta_0 + a tau_S) - u_lin(x; theta_0 + a tau_T)|^2
 
-with no gradient from the last term to the teacher, a drawn from U(1/2, 1) in each step, and f the
-features before the head. G says what a change does to images that are none of the tasks': the
-EK-FAC factors (`kronecker.corrected`) of a reference data set.
+with u = f / |f| and its linearization u_lin, no gradient from the last term to the teacher, and a
+drawn in each step from a range that grows from [1, 1] to [1/2, 2] with the square root of the share
+of the run. lambda is 500, b is 1. G says what a change does to images that are none of the tasks':
+the EK-FAC factors (`kronecker.corrected`) of a reference data set, with the published weights
+(`methods.Published`, which also has what trains, decay, warm-up and clipping).
 
-Differences: the paper's distance is not relative to the size of the features, which in our models
-differs by a factor of six; its reference is a part of ImageNet-21k, ours the validation images of
-the control task, which has ImageNet's place here; weight decay pulls theta, as in all our methods;
-teacher and student have one learning rate, that of non-linear fine-tuning; b and lambda were
-chosen by the sum of four vectors of `mini_xs` on validation images. The published code
-(apanariello4/merge-and-rebase) takes both cross-entropies at a too, and weighs the parts of G by
-factors of its own.
+Method `delta_even` has cross-entropies at the whole vectors, a from U(1/2, 1), features that are
+not normalised, |f(x; theta_0)|^2 under the distance, all parts of G alike, and strengths that were
+chosen by the sum of four vectors of `mini_xs` on validation images.
+
+In both the reference is the validation images of the control task, which has here the place of
+ImageNet-21k, and teacher and student have the learning rate of non-linear fine-tuning.
 
 Letters: B images, D features.
 """
@@ -35,16 +37,29 @@ from torch import Tensor
 from tasklab.models.encoder import Encoder
 from tasklab.tuning import kronecker, memory, penalties, tangent
 from tasklab.tuning.methods import TABLE
-from tasklab.tuning.steps import Gradients, Model, Problem, Step, gradient, precision
+from tasklab.tuning.recipe import FineTune
+from tasklab.tuning.steps import (
+    Gradients,
+    Model,
+    Problem,
+    Step,
+    gradient,
+    head_gradient,
+    precision,
+)
 
 PREFIX = "teacher:"  # of the names of a teacher's change
 LEAST = 0.5  # where the path of coefficients begins
 
 
-def coefficient(seed: int, step: int) -> float:
-    """Return a of a step, a function of seed and step alone."""
-    generator = torch.Generator().manual_seed(seed * 1_000_003 + step)
-    return LEAST + (1 - LEAST) * float(torch.rand((), generator=generator))
+def coefficient(config: FineTune, step: int) -> float:
+    """Return a of a step, a function of the configuration's seed, length and method alone."""
+    generator = torch.Generator().manual_seed(config.seed * 1_000_003 + step)
+    low, high = LEAST, 1.0
+    if own := TABLE[config.method].published:
+        grown = min(step / config.steps, 1.0) ** own.power
+        low, high = (1 + (end - 1) * grown for end in own.path)
+    return low + (high - low) * float(torch.rand((), generator=generator))
 
 
 class Distilled(Step):
@@ -78,21 +93,83 @@ class Distilled(Step):
     def _attempt(
         self, images: Tensor, labels: Tensor, others: Tensor | None, plan: memory.Plan
     ) -> tuple[Tensor, Gradients]:
-        value, gradients = super()._attempt(images, labels, others, plan)
-        a = coefficient(self.config.seed, self._next)
+        whole = TABLE[self.config.method].published is None
+        if whole:
+            value, gradients = super()._attempt(images, labels, others, plan)
+        a = coefficient(self.config, self._next)
         taught = memory.Recomputed(self.encoder) if plan.recompute else self.encoder
         models = self._models[plan.recompute], taught
-        part = functools.partial(distance, self._problem, *models, self._teacher, a)
+        losses = distance if whole else along
+        part = functools.partial(losses, self._problem, *models, self._teacher, a)
         far, more = memory.accumulated(
             lambda x, y: part(self.encoder.preprocess(x), y), images, labels, plan.size
         )
-        if self.config.penalty and self._known is not None:
-            drift = penalties.curved(self._teacher, self._known).gradients
-            for name, tensor in drift.items():
-                more[PREFIX + name] = more[PREFIX + name].add(tensor, alpha=self.config.penalty)
-        for name, tensor in gradients.items():
-            more[name] = more[name] + tensor if name in more else tensor
-        return value + far, more
+        if whole:
+            self._add_drift(more, self._teacher, PREFIX)
+            for name, tensor in gradients.items():
+                more[name] = more[name] + tensor if name in more else tensor
+            return value + far, more
+        self._add_drift(more, self._teacher, PREFIX)
+        return far + self._add_drift(more, self._problem.delta, ""), more
+
+    def _add_drift(
+        self, gradients: Gradients, change: Mapping[str, Tensor], prefix: str
+    ) -> Tensor | float:
+        """Add a change's penalty to its gradients; return its part of the loss."""
+        if not self.config.penalty or self._known is None:
+            return 0.0
+        drift = penalties.curved(change, self._known)
+        for name, tensor in drift.gradients.items():
+            gradients[prefix + name] = gradients[prefix + name].add(
+                tensor, alpha=self.config.penalty
+            )
+        return self.config.penalty * drift.value
+
+
+def along(
+    problem: Problem,
+    model: Model,
+    taught: Model,
+    teacher: Mapping[str, Tensor],
+    a: float,
+    x: Tensor,
+    y: Tensor,
+) -> tuple[Tensor, Gradients]:
+    """Return the published losses at a but for the penalty, and the gradients of both.
+
+    Args:
+        problem: The run; its delta is the student's change.
+        model: The student's network.
+        taught: The teacher's network, of which `teacher` is the change.
+        teacher: The teacher's change, by name.
+        a: The coefficient of both changes.
+        x: Preprocessed images (B, 3, H, W).
+        y: Their classes (B,).
+    """
+    config, head, theta0, delta, trained = problem
+    weight, last = TABLE[config.method].teacher, {}
+
+    def entropy(features: Tensor) -> Tensor:
+        with torch.autocast(features.device.type, enabled=False):
+            return F.cross_entropy(head(features), y)
+
+    with precision(config, x):
+        known, _, own = tangent.lesson(
+            taught, taught.params, teacher, x, entropy, lambda known: known.unit(a)
+        )
+        aim = known.unit(a)
+
+        def loss(features: Tensor) -> Tensor:
+            last["features"] = features.detach()
+            far = (F.normalize(features.to(aim), dim=1) - aim).square().sum(1).mean()
+            return entropy(features) + weight * far
+
+        partway = {name: a * tensor for name, tensor in delta.items()}
+        value, slopes = gradient(model, theta0, partway, x, loss)
+    gradients = {name: a * slope for name, slope in slopes.items()}
+    if trained:
+        gradients |= head_gradient(trained, head.normalise, last["features"], y)
+    return value, gradients | {PREFIX + name: slope for name, slope in own.items()}
 
 
 def distance(

@@ -209,7 +209,7 @@ def descend(
         teacher: Its change, with the names of `distillation`.
     """
     config, _, theta0, delta, own = problem
-    adamw, student = session.optimiser, delta | own
+    adamw, student, own_recipe = session.optimiser, delta | own, TABLE[config.method].published
     decaying = [*delta.values(), *teacher.values()]
     origins = [*theta0.values()] * (2 if teacher else 1)
     with session:
@@ -217,15 +217,17 @@ def descend(
             loss, gradients = gradient(step)
             for name, tensor in {**student, **teacher}.items():
                 tensor.grad = laid_out(gradients.pop(name), tensor)
-            norm = torch.nn.utils.clip_grad_norm_(student.values(), config.clip)
-            torch.nn.utils.clip_grad_norm_(teacher.values(), config.clip)
+            most = math.inf if config.clip is None else config.clip
+            norm = torch.nn.utils.clip_grad_norm_(student.values(), most)
+            torch.nn.utils.clip_grad_norm_(teacher.values(), most)
             session.add(loss, norm)  # raises if the run diverges
 
             rate = adamw.param_groups[0]["lr"] = learning_rate(config, step)
             with memory.advised(session.what):
                 adamw.step()
             decay = rate * config.weight_decay  # of theta_0, which AdamW on delta does not know of
-            torch._foreach_sub_(decaying, origins, alpha=decay)
+            if not (own_recipe and own_recipe.decay == "change"):
+                torch._foreach_sub_(decaying, origins, alpha=decay)
             adamw.zero_grad()  # no gradients in memory beside those of the next step
 
 

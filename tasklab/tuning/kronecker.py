@@ -16,9 +16,11 @@ their own block, E of the outer products of an image's gradients. Tasks are summ
 sum_t B_t x A_t by (sum_t B_t) x (mean_t A_t), so that a run needs one pair of factors whatever the
 number of tasks, and no image of another task once these are made.
 
-That code linearizes normalised features, divides B by the number of tokens, averages blocks of
-normalisations over all tasks' images, penalises the class token too, and weighs these blocks by 10
-and the projection by 0.1; here all parts are those of delta' G delta.
+**As published** (`methods.Published`; code: apanariello4/merge-and-rebase): J is that of features
+of length 1. B is divided by the number of tokens, and queries, keys and values have a B each. The
+class token has a block like a normalisation's. Blocks are averaged over all tasks' images, or, in
+EK-FAC, summed over images. Blocks and the projection have weights. Without these, as in the
+methods `tak_even` and `delta_even`, all parts are those of delta' G delta.
 
 **EK-FAC**, which DELTA takes from one reference data set (`tuning.distillation`), keeps the
 eigenvectors U_A and U_B of A and B and measures how much there is along each pair of them,
@@ -43,9 +45,11 @@ from torch.overrides import TorchFunctionMode
 from tasklab.models import training
 from tasklab.models.encoder import Encoder
 from tasklab.sums import add_to
+from tasklab.tuning.methods import Published
 
 IMAGES = 128  # of each other task: more change nothing, by the paper
 _PART = 32  # images in one pass
+TOKEN, PROJECTION = "class_embedding", "proj"  # open_clip's names
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -94,21 +98,45 @@ class Factors:
         return B @ (self.scales[name].to(D) * (B.T @ D @ A)) @ A.T
 
 
-def corrected(encoder: Encoder, images: Tensor, *, draws: int | None = 1, seed: int = 0) -> Factors:
-    """Return the factors of one data set in their eigenvectors, with measured scales (EK-FAC)."""
-    plain = factors(encoder, [images], draws=draws, seed=seed)
+def corrected(
+    encoder: Encoder,
+    images: Tensor,
+    *,
+    draws: int | None = 1,
+    seed: int = 0,
+    published: Published | None = None,
+) -> Factors:
+    """Return the factors of one data set in their eigenvectors, with measured scales (EK-FAC).
+
+    Args:
+        images: Of the reference data set (B, 3, H, W).
+        draws: As `factors` takes them.
+        published: As `factors` takes it.
+    """
+    unit, numbers = published is not None, torch.Generator().manual_seed(seed)
+    read = _Read(encoder.params, unit).through(encoder, images, draws, numbers)
+    plain = _together([read], published)
+    if published:
+        blocks = {name: read.seen * block for name, block in plain.blocks.items()}
+        plain = dataclasses.replace(plain, blocks=blocks)
     bases = [
         {name: torch.linalg.eigh(factor.double())[1].to(factor) for name, factor in table.items()}
         for table in (plain.inputs, plain.outputs)
     ]
-    numbers = torch.Generator().manual_seed(seed)
-    read = _Along(encoder.params, *bases).through(encoder, images, draws, numbers)
-    scales = {name: total / read.seen for name, total in read.scales.items()}
-    return dataclasses.replace(plain, inputs=bases[0], outputs=bases[1], scales=scales)
+    numbers.manual_seed(seed)
+    along = _Along(encoder.params, *bases, unit).through(encoder, images, draws, numbers)
+    scales = {name: total / along.seen for name, total in along.scales.items()}
+    found = dataclasses.replace(plain, inputs=bases[0], outputs=bases[1], scales=scales)
+    return _weighted(found, published)
 
 
 def factors(
-    encoder: Encoder, images: Iterable[Tensor], *, draws: int | None = 1, seed: int = 0
+    encoder: Encoder,
+    images: Iterable[Tensor],
+    *,
+    draws: int | None = 1,
+    seed: int = 0,
+    published: Published | None = None,
 ) -> Factors:
     """Return the factors of several tasks, from images of one after another.
 
@@ -116,24 +144,60 @@ def factors(
         images: Of each task.
         draws: Of v for each image; `None` takes every unit vector instead, which is exact and takes
             a backward pass a feature.
+        published: Weights of the authors' code, whose conventions the factors then follow.
     """
     numbers = torch.Generator().manual_seed(seed)
-    each = [_Read(encoder.params).through(encoder, x, draws, numbers) for x in images]
+    unit = published is not None
+    each = [_Read(encoder.params, unit).through(encoder, x, draws, numbers) for x in images]
+    return _weighted(_together(each, published), published)
+
+
+def _weighted(factors: Factors, published: Published | None) -> Factors:
+    if published is None:
+        return factors
+    changed = {"blocks": {n: published.blocks * block for n, block in factors.blocks.items()}}
+    part = "scales" if factors.scales else "outputs"  # that the penalty is linear in
+    table = dict(getattr(factors, part))
+    if PROJECTION in table:
+        table[PROJECTION] = published.projection * table[PROJECTION]
+    return dataclasses.replace(factors, **changed, **{part: table})
+
+
+def _together(each: Sequence[_Read], published: Published | None) -> Factors:
     first, many = each[0], sum(read.seen for read in each)
 
     def total(tables: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
         return {name: sum(table[name] for table in tables) for name in tables[0]}
 
     inputs = total([{n: read.seen / many * A for n, A in read.inputs.items()} for read in each])
-    outputs, blocks = total([read.outputs for read in each]), total([read.blocks for read in each])
+    outputs = total([read.outputs for read in each])
+    if published:
+        outputs = {name: _apart(name, B) for name, B in outputs.items()}
+    share = [read.seen / many if published else 1 for read in each]
+    blocks = total(
+        [{n: s * x for n, x in r.blocks.items()} for s, r in zip(share, each, strict=True)]
+    )
     return Factors(inputs, outputs, blocks, first.biases, frozenset(first.turned))
 
 
-class _Read(TorchFunctionMode):
-    """Within it, the inputs and outputs of layers with the given parameters are kept."""
+def _apart(name: str, B: Tensor) -> Tensor:
+    """Return B, of a layer of queries, keys and values a B of each on the diagonal."""
+    if not name.endswith(("in_proj_weight", "qkv.weight")):
+        return B
+    return torch.block_diag(*(B[p][:, p] for p in torch.arange(len(B)).chunk(3)))
 
-    def __init__(self, params: Mapping[str, Tensor]) -> None:
+
+class _Read(TorchFunctionMode):
+    """Within it, the inputs and outputs of layers with the given parameters are kept.
+
+    Args:
+        published: Whether features have length 1, B is a mean over tokens, and the class token has
+            a block.
+    """
+
+    def __init__(self, params: Mapping[str, Tensor], published: bool = False) -> None:
         super().__init__()
+        self._published, self._token = published, None
         self.inputs: dict[str, Tensor] = {}
         self.outputs: dict[str, Tensor] = {}
         self.blocks: dict[str, Tensor] = {}
@@ -160,6 +224,8 @@ class _Read(TorchFunctionMode):
             given = dict(zip(("weight", "bias"), rest[func is F.layer_norm :], strict=False))
             weight, bias = (self._name({**given, **kwargs}.get(n)) for n in ("weight", "bias"))
             if func is F.layer_norm and weight:
+                if self._published and self._token is None and TOKEN in self._params:
+                    self._token = x  # the first normalisation's input (B, L, D), the token first
                 x = F.layer_norm(x, rest[0], eps=kwargs.get("eps", rest[3] if rest[3:] else 1e-5))
             self._keep(weight, bias, x, out)
         elif func in (torch.matmul, Tensor.matmul, Tensor.__matmul__):
@@ -196,21 +262,28 @@ class _Read(TorchFunctionMode):
     ) -> None:
         leaves = {name: x.detach().requires_grad_() for name, x in self._params.items()}
         self._names, self._passed = {id(x): name for name, x in leaves.items()}, []
+        self._token = None
         with torch.enable_grad():
             with self:
                 features = encoder(leaves, x)
+            if self._published:
+                features = F.normalize(features, dim=-1)
             shape = features.shape
             if draws is None:
                 ways = list(torch.eye(shape[1]).to(features).unsqueeze(1).expand(-1, *shape))
             else:
                 ways = [torch.randn(shape, generator=numbers).to(features) for _ in range(draws)]
             ends = [out for *_, out in self._passed]
+            ends += [] if self._token is None else [self._token]
             for place, v in enumerate(ways):
                 slopes = torch.autograd.grad(
                     features, ends, v, retain_graph=place + 1 < len(ways), materialize_grads=True
                 )
-                for (weight, bias, x, _), g in zip(self._passed, slopes, strict=True):
-                    self._gradient(weight, bias, x, g, 1 if draws is None else len(ways))
+                count = 1 if draws is None else len(ways)
+                for (weight, bias, x, _), g in zip(self._passed, slopes, strict=False):
+                    self._gradient(weight, bias, x, g, count)
+                if self._token is not None:
+                    self._of_token(slopes[-1][:, 0], count)
         for weight, bias, x, _ in self._passed:
             if leaves[weight].dim() == 2:
                 rows = x.flatten(0, -2)
@@ -222,23 +295,34 @@ class _Read(TorchFunctionMode):
     def _gradient(self, weight: str, bias: str, x: Tensor, g: Tensor, draws: int) -> None:
         if self._params[weight].dim() == 2:
             rows = g.flatten(0, -2)
-            add_to(self.outputs, weight, rows.T @ rows / draws)
+            tokens = len(rows) // len(g) if self._published else 1
+            add_to(self.outputs, weight, rows.T @ rows / (draws * tokens))
             return
         for name, slope in ((weight, g * x), (bias, g)):
             if name:
                 own = slope.flatten(1, -2).sum(1) if slope.dim() > 2 else slope  # of each image
                 add_to(self.blocks, name, own.T @ own / draws)
 
+    def _of_token(self, g: Tensor, draws: int) -> None:
+        add_to(self.blocks, TOKEN, g.T @ g / draws)
+
 
 class _Along(_Read):
     """The same, and the squares of each image's gradient along pairs of eigenvectors."""
 
     def __init__(
-        self, params: Mapping[str, Tensor], inputs: dict[str, Tensor], outputs: dict[str, Tensor]
+        self,
+        params: Mapping[str, Tensor],
+        inputs: dict[str, Tensor],
+        outputs: dict[str, Tensor],
+        published: bool,
     ) -> None:
-        super().__init__(params)
+        super().__init__(params, published)
         self.scales: dict[str, Tensor] = {}
         self._bases = inputs, outputs
+
+    def _of_token(self, g: Tensor, draws: int) -> None:
+        """Do nothing: blocks are known."""
 
     def _gradient(self, weight: str, bias: str, x: Tensor, g: Tensor, draws: int) -> None:
         if self._params[weight].dim() != 2:

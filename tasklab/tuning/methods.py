@@ -39,6 +39,25 @@ _MLP_BIASES = ("MLP input biases", "MLP output biases")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Published:
+    """What a method's authors configure otherwise than the recipe that all methods share."""
+
+    #: Kinds of parameters that stay at theta_0: names of positions and of the patch embedding
+    frozen: str = r"(?:^|\.)(?:pos(?:itional)?_embed(?:ding)?|conv1|patch_embed)(?:\.|$)"
+    clip: float | None = None  #: Largest gradient norm; `None`: gradients are not clipped
+    warmup: int = 500  #: Steps of warm-up, of 2,000
+    decay: str = "change"  #: What weight decay pulls to zero: `"change"`, theta - theta_0
+    lr: float = 1e-5  #: Of published models
+    #: Weights of the penalty's parts: normalisations and the class token, and the projection
+    blocks: float = 10.0
+    projection: float = 0.1
+    #: DELTA: the range of the path's coefficient at the end, which grows from [1, 1] with the share
+    #: of the run to this power
+    path: tuple[float, float] = (1.0, 1.0)
+    power: float = 0.5
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Method:
     """A way to make a task vector and to edit a model by it."""
 
@@ -57,9 +76,11 @@ class Method:
     weight: float = 0.0  #: lambda, how much of the penalty is added by default
     others: bool = False  #: Whether the penalty looks at the other tasks' images
     once: bool = False  #: Whether it reads images before the first step only
-    #: How much of the relative distance to the features of a linearized teacher, which trains
-    #: along, is added to the loss (`distillation`); 0 for none.
+    #: How much of the distance to the features of a linearized teacher, which trains along, is
+    #: added to the loss (`distillation`); 0 for none.
     teacher: float = 0.0
+    published: Published | None = None  #: The authors' recipe; `None`: the one that all share
+    key: str = ""  #: The method's name in keys of the store, if it had another one before
     #: Matrix products of a step as multiples of a standard one's (`analyses.cost`).
     products: float = 1.0
 
@@ -115,11 +136,19 @@ TABLE: Mapping[str, Method] = MappingProxyType(
         ),
         "tak": Method(
             title="TAK, linearized",
-            text="all weights in the tangent model, with other tasks' Kronecker factors",
+            text="in the tangent model, with other tasks' Kronecker factors, as published",
+            colour="#004D40", marker="X", tangent=True, rates="linearized",
+            penalty="kronecker", weight=100.0, others=True, once=True, products=5 / 3,
+            published=Published(lr=3e-4, projection=0.01),
+        ),
+        "tak_even": Method(
+            title="TAK, equal weights",
+            text="all weights in the tangent model, with other tasks' Kronecker factors, evenly",
             colour="#117733", marker="8", tangent=True, rates="linearized",
             # of τJp's strength: a sum over seven tasks in place of a mean, of which factors by
             # layers and tokens find a fifth to an eighth (vectors of mini_xs)
-            penalty="kronecker", weight=1e-3, others=True, once=True, products=5 / 3,
+            key="tak", penalty="kronecker", weight=1e-3, others=True, once=True,
+            products=5 / 3,
         ),
         "ortho_reg": Method(
             title="OrthoReg", text="all weights, with the columns of each change kept orthonormal",
@@ -128,15 +157,23 @@ TABLE: Mapping[str, Method] = MappingProxyType(
         ),
         "delta": Method(
             title="DELTA",
-            text="all weights, with features near those of a linearized teacher that trains along",
+            text="with features near those of a linearized teacher that trains along, as published",
+            colour="#B0708A", marker="$T$", rates="nonlinear",
+            penalty="kronecker", weight=500.0, once=True, teacher=1.0, products=8 / 3,
+            published=Published(path=(0.5, 2.0)),
+        ),
+        "delta_even": Method(
+            title="DELTA, equal weights",
+            text="all weights, with relative distance to the features of a linearized teacher",
             colour="#DDCC77", marker="H", rates="nonlinear",
             # the best sum of four vectors of mini_xs on validation images, of seven pairs
-            penalty="kronecker", weight=1e-3, once=True, teacher=10.0, products=11 / 3,
+            key="delta", penalty="kronecker", weight=1e-3, once=True, teacher=10.0,
+            products=11 / 3,
         ),
         "off_diagonal": Method(
             title="orthogonal columns", text="all weights, with each change's columns orthogonal",
             colour="#999933", marker="p", rates="nonlinear",
-            penalty="off_diagonal", weight=1.0,
+            key="ortho_reg", penalty="off_diagonal", weight=1.0,
         ),
         JOINT: Method(
             title="encoder and head", text="all weights, and a head that trains along",
@@ -207,7 +244,8 @@ def trainable(params: Mapping[str, Tensor], method: str, arch: str) -> tuple[str
             "with such a layer that is known by its name."
         )
     if not parts:
-        return tuple(params)
+        own = TABLE[method].published
+        return tuple(name for name in params if not own or not re.search(own.frozen, name))
     chosen: set[str] = set()
     counts: dict[str, dict[str, int]] = {}  # how many of each part a block has
     for part in parts:

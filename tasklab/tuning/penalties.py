@@ -14,7 +14,7 @@ itself, |J delta|, which has no gradient at 0, and takes 16 images of every othe
 step; here a step takes 16 of one other task, in turn.
 
 **TAK** (arXiv:2602.17385) has Kronecker factors of J'J in the place of images, made once before
-the first step (`tasklab.tuning.kronecker`):
+the first step (`tasklab.tuning.kronecker`, which has the published weights of G's parts):
 
     P = delta' G delta,      gradient 2 G delta,      G about sum_{other tasks} E J(x)' J(x).
 
@@ -156,9 +156,12 @@ def known(
         count = min(images(method), data.size(task, split))
         return data.load(task, split, n=count, device=encoder.device).x
 
+    own = TABLE[method].published
     if TABLE[method].teacher:
-        return kronecker.corrected(encoder, load(data.suite.control.name, "val"))
-    return kronecker.factors(encoder, (load(task, "train") for task in others))
+        reference = load(data.suite.control.name, "val")
+        return kronecker.corrected(encoder, reference, published=own)
+    each = (load(task, "train") for task in others)
+    return kronecker.factors(encoder, each, published=own)
 
 
 def turns(

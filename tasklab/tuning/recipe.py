@@ -96,7 +96,7 @@ class FineTune:
     #: 0.1 (protocol). It decays theta, not theta - theta_0, in every method.
     weight_decay: float = 0.1
     warmup: int = 200  #: Steps of linear warm-up before the cosine, 200 (tangent; linear layers)
-    clip: float = 1.0  #: Largest gradient norm, 1.0 (protocol)
+    clip: float | None = 1.0  #: Largest gradient norm, 1.0 (protocol); `None` for no limit
     beta1: float = 0.9  #: AdamW's, 0.9 (its usual value; the papers name no other)
     beta2: float = 0.999  #: AdamW's, 0.999 (likewise)
     #: Of matrix products: `"float32"` or `"bfloat16"` (autocast); weights, gradients and the
@@ -135,6 +135,8 @@ class FineTune:
         if self.lr is not None:
             object.__setattr__(self, "lr", positive("lr", self.lr))
         for name in ("weight_decay", "clip", "beta1", "beta2"):
+            if name == "clip" and self.clip is None:
+                continue
             value = real(name, getattr(self, name))
             if name.startswith("beta") and value >= 1:
                 raise TasklabError(f"{name} must be below 1, not {value}.")
@@ -179,10 +181,14 @@ class FineTune:
             del fields["penalty"]  # likewise
         if not self.others:
             del fields["others"]
-        if self.method == "off_diagonal":
-            fields["method"] = "ortho_reg"  # what it was called before that was the published one
-        elif self.method == "ortho_reg":
+        entry = TABLE[self.method]
+        fields["method"] = (
+            entry.key or self.method
+        )  # what stored runs were called when they were made
+        if self.method == "ortho_reg":
             fields["penalised"] = "orthonormal"
+        if entry.published:
+            fields["published"] = dataclasses.asdict(entry.published)
         if self.head == "probe":
             fields["probe"] = self.probe.identity()
         else:
@@ -250,6 +256,10 @@ def recipe(
         others = suite_of(suite).names if suite in SUITES else ()
     if TABLE[method].others:
         special["others"] = tuple(name for name in others or () if name != task)
+    warmup = steps // 10
+    if own := TABLE[method].published:
+        special = {"lr": own.lr} | special | {"clip": own.clip}
+        warmup = steps * own.warmup // PAPER_STEPS
     if lr is not None:
         special["lr"] = lr
     if method == JOINT:
@@ -264,7 +274,7 @@ def recipe(
         seed=seed,
         steps=steps,
         batch_size=batch_size,
-        warmup=steps // 10,
+        warmup=warmup,
         probe=probe,
         precision=precision or usual_precision(device),
         **special,

@@ -62,6 +62,18 @@ class TangentFeatures(NamedTuple):
         """Return f_lin(x; theta_0 + alpha tau) = f0 + alpha J tau."""
         return torch.add(self.f0, self.jtau, alpha=alpha)
 
+    def unit(self, alpha: float) -> Float[Tensor, "N D"]:
+        """Return the linearization of f / |f| instead, at theta_0 + alpha tau.
+
+        >>> features = TangentFeatures(torch.tensor([[2.0, 0.0]]), torch.tensor([[4.0, 2.0]]))
+        >>> features.unit(0.5)
+        tensor([[1.0000, 0.5000]])
+        """
+        length = self.f0.norm(dim=1, keepdim=True)
+        n = self.f0 / length
+        across = self.jtau - n * (n * self.jtau).sum(1, keepdim=True)
+        return torch.add(n, across / length, alpha=alpha)
+
 
 def jvp(encoder: Model, params: Params, tau: Params, x: Tensor) -> TangentFeatures:
     """Return f(x; theta_0) and J(x) tau from one forward-mode pass, without a graph.
@@ -92,15 +104,29 @@ def value_and_grad(
 
 
 def lesson(
-    encoder: Model, params: Params, tau: Params, x: Tensor, loss: Loss
+    encoder: Model,
+    params: Params,
+    tau: Params,
+    x: Tensor,
+    loss: Loss,
+    form: Callable[[TangentFeatures], Tensor] = lambda known: known.at(1.0),
 ) -> tuple[TangentFeatures, Float[Tensor, ""], dict[str, Tensor]]:
-    """Return the tangent features, and what `value_and_grad` returns of a `loss`."""
+    """Return the tangent features, and what `value_and_grad` returns of a `loss`.
+
+    Args:
+        encoder: The network that is linearized.
+        params: Its parameters theta_0, by name.
+        tau: The task vector; its names are those that train.
+        x: Preprocessed images (B, 3, H, W).
+        loss: Features (B, D) -> scalar.
+        form: Tangent features -> features (B, D); by default those of f_lin(x; theta_0 + tau).
+    """
     with torch.enable_grad():
         f0, jtau, leaves = _recorded_pass(encoder, params, tau, x)
         known = TangentFeatures(_precise(f0.detach()), _precise(jtau))
-        linear = known.at(1.0).requires_grad_()
-        value = loss(linear)
-        (cotangent,) = torch.autograd.grad(value, linear)
+        change = known.jtau.detach().requires_grad_()
+        value = loss(form(known._replace(jtau=change)))
+        (cotangent,) = torch.autograd.grad(value, change)
         return known, value.detach(), pullback(f0, leaves, cotangent)
 
 

@@ -30,12 +30,12 @@ def clip():
 
 def test_a_distilled_run_is_near_the_linearized_one_and_resumes(tmp_path, monkeypatch):
     table = dict(methods.TABLE)
-    table["delta"] = dataclasses.replace(table["delta"], teacher=30.0)
+    table["delta_even"] = dataclasses.replace(table["delta_even"], teacher=30.0)
     for module in (methods, distillation, finetune):
         monkeypatch.setattr(module, "TABLE", table)
     monkeypatch.setattr(session, "_REST", 0)
     slow = {"lr": 0.008, "steps": 10}
-    clip, config = clip_of(), run_of("delta", penalty=0.0, **slow)
+    clip, config = clip_of(), run_of("delta_even", penalty=0.0, **slow)
     x = clip.encoder.preprocess(other_images())
 
     # without a penalty its teacher is the linearized run
@@ -95,7 +95,7 @@ def test_the_loss_of_a_step_is_the_sum(clip, tmp_path):
 
 def test_a_run_with_it_moves_other_tasks_less(tmp_path):
     clip = clip_of()
-    config = dataclasses.replace(RUN, method="tak", others=OTHERS)
+    config = dataclasses.replace(RUN, method="tak_even", others=OTHERS)
     plain = train(dataclasses.replace(RUN, method="linearized"), clip, tmp_path)
     zero = train(dataclasses.replace(config, penalty=0.0), clip, tmp_path)
     assert zero.vector == plain.vector

@@ -320,7 +320,8 @@ def test_a_pattern_that_matches_nothing_raises(params, message):
 
 
 def test_methods_that_are_unknown_or_cannot_be_fail_before_training(store):
-    whole = {"nonlinear", "linearized", "tau_jp", "tak", "ortho_reg", "off_diagonal", "delta"}
+    whole = {"nonlinear", "linearized", "tau_jp", "tak", "tak_even", "ortho_reg", "off_diagonal"}
+    whole |= {"delta", "delta_even"}
     assert set(PER_BLOCK) | whole == set(METHODS)
     refuses("did you mean 'attention'", lambda: methods.trainable(vit(), "atention", "ViT"))
     refuses("ConvNeXt", train, dataclasses.replace(RUN, method="attention"), tiny(Curved), store)

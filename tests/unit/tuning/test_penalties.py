@@ -194,9 +194,15 @@ def test_keys_have_all_that_matters_and_of_other_methods_are_what_they_were(clip
     assert len(keys) == len(runs)
     old = finetune.identity(run_of("off_diagonal"), clip)  # whose name that was
     assert old["method"] == "ortho_reg" and "penalised" not in old
+    for name in ("tak", "delta"):
+        variant = finetune.identity(run_of(f"{name}_even"), clip)  # stored runs keep their key
+        published = finetune.identity(run_of(name), clip)
+        assert variant["method"] == published["method"] == name and "published" not in variant
+        assert published["published"] == dataclasses.asdict(methods.TABLE[name].published)
     assert finetune.identity(run_of("tau_jp"), clip)["others"][0] == ["Signs", "test Signs"]
-    key = finetune.identity(run_of("delta"), clip)
-    assert key["teacher"] == [10.0, "test Objects", 512] and key["penalty"] == 1e-3
+    for method, weight, penalty in (("delta", 1.0, 500.0), ("delta_even", 10.0, 1e-3)):
+        key = finetune.identity(run_of(method), clip)
+        assert key["teacher"] == [weight, "test Objects", 512] and key["penalty"] == penalty
     assert "teacher" not in finetune.identity(run_of("nonlinear"), clip)
 
 
@@ -205,7 +211,14 @@ def test_methods_and_their_other_tasks():
         assert bool(entry.penalty) == bool(entry.weight), name
         assert not entry.penalty or entry.penalty in penalties.PENALTIES
         assert not entry.rates or entry.rates in methods.METHODS
-    assert set(methods.LINEAR) == {"posthoc", "linearized", "attention_posthoc", "tau_jp", "tak"}
+    assert set(methods.LINEAR) == {
+        "posthoc",
+        "linearized",
+        "attention_posthoc",
+        "tau_jp",
+        "tak",
+        "tak_even",
+    }
     assert methods.METHODS[:3] == ("nonlinear", "linearized", "attention")
     looks = [(one.colour, one.marker) for one in methods.TABLE.values()]
     assert len({c for c, _ in looks}) == len({m for _, m in looks}) == len(looks)
@@ -214,7 +227,7 @@ def test_methods_and_their_other_tasks():
     refuses("at least two tasks", lab.run, TASK, "tau_jp", 0)
     refuses("at least two tasks", recipe, "mini", "mine", "tau_jp", suite=OWN)
     refuses("others must be other tasks than 'LandCover'", run_of, "tau_jp", others=(TASK, "Signs"))
-    refuses("'nonlinear' .* tau_jp, tak, ortho_reg", run_of, "nonlinear", penalty=1.0)
+    refuses("'nonlinear' .* tau_jp, tak, tak_even, ortho_reg", run_of, "nonlinear", penalty=1.0)
     refuses("penalty", run_of, "ortho_reg", penalty=-1.0)
     odd = {"features.0.weight": torch.zeros(2, 2)}
     refuses("linear layers .*odd has no", methods.trainable, odd, "off_diagonal", "odd")
@@ -307,7 +320,8 @@ def test_ek_fac_is_exact_along_each_pair_of_eigenvectors():
 def test_a_step_of_delta_is_that_of_the_papers_losses(clip, recompute):
     """Both losses written down for `torch.func`, of everything that a step computes."""
     encoder, step = clip.encoder, 5
-    config, a = run_of("delta", penalty=0.3), distillation.coefficient(RUN.seed, step)
+    config = run_of("delta_even", penalty=0.3)
+    a = distillation.coefficient(config, step)
     head = heads.start("zero_shot", clip, suite("mini")[TASK], 0)
     delta, teacher = change(clip), {n: -x for n, x in change(clip, 0.02).items()}
     origin = {n: x.detach() for n, x in encoder.params.items()}
@@ -342,5 +356,93 @@ def test_a_step_of_delta_is_that_of_the_papers_losses(clip, recompute):
     later = distillation.Distilled(problem, encoder, known, named, step + 1)
     assert again.item() == pytest.approx(later("a step", images, y, None)[0].item())
     assert again.item() != pytest.approx(value.item(), rel=1e-7)
-    path = [distillation.coefficient(*divmod(place, 30)) for place in range(90)]
+    path = [
+        distillation.coefficient(dataclasses.replace(config, seed=seed), step)
+        for seed in range(3)
+        for step in range(30)
+    ]
     assert 0.5 <= min(path) < 0.53 and 0.97 < max(path) <= 1 and len(set(path)) == 90
+
+
+@pytest.mark.parametrize("recompute", [False, True])
+def test_a_step_of_published_delta_is_that_of_its_losses(clip, recompute):
+    encoder, step = clip.encoder, 2
+    config = run_of("delta", penalty=0.3)
+    a, own = distillation.coefficient(config, step), methods.TABLE["delta"].published
+    head = heads.start("zero_shot", clip, suite("mini")[TASK], 0)
+    names = methods.trainable(encoder.params, "delta", "mini")
+    origin = {n: encoder.params[n].detach() for n in names}
+    delta = {n: x for n, x in change(clip).items() if n in names}
+    teacher = {n: -x for n, x in change(clip, 0.02).items() if n in names}
+    images, y = other_images(), torch.arange(5)
+    x, known = encoder.preprocess(images), kronecker.corrected(encoder, images, published=own)
+    f = lambda params: encoder({**encoder.params, **params}, x)  # noqa: E731
+    unit = lambda params: nn.functional.normalize(f(params), dim=1)  # noqa: E731
+    loss = lambda features: nn.functional.cross_entropy(head(features), y)  # noqa: E731
+
+    def linear(t):
+        value, slope = torch.func.jvp(unit, (origin,), (t,))
+        return value + a * slope
+
+    def student(d):
+        at = {n: origin[n] + a * d[n] for n in origin}
+        away = (unit(at) - linear(teacher)).square().sum(1)
+        return loss(f(at)) + 0.3 * known.penalty(d)[0] + away.mean()
+
+    def taught(t):
+        return loss(linear(t)) + 0.3 * known.penalty(t)[0]
+
+    named = {distillation.PREFIX + n: t for n, t in teacher.items()}
+    problem = steps.Problem(config, head, origin, delta, {})
+    one = distillation.Distilled(problem, encoder, known, named, step)
+    one._plans = [one.plan._replace(recompute=recompute, size=5 - recompute)]
+    value, found = one("a step", images, y, None)
+    with loading.math_attention():
+        grads, expected = torch.func.grad_and_value(student)(delta)
+        grads |= {distillation.PREFIX + n: g for n, g in torch.func.grad(taught)(teacher).items()}
+    assert float(value) == pytest.approx(float(expected), rel=1e-6)
+    torch.testing.assert_close(found, grads, rtol=1e-4, atol=1e-7)
+
+
+def test_the_path_of_published_delta_grows_to_its_range():
+    config = dataclasses.replace(run_of("delta"), steps=400)
+    path = [distillation.coefficient(config, step) for step in range(400)]
+    assert path[0] == 1 and all(0.75 <= a <= 1.5 for a in path[:100])
+    assert min(path) < 0.6 and max(path) > 1.8 and all(0.5 <= a <= 2 for a in path)
+
+
+def test_published_recipes_train_what_they_penalise(clip):
+    tak = methods.TABLE["tak"].published
+    x = drawn.DrawnImages.load(None, "Signs").x[:5]
+    found = kronecker.factors(clip.encoder, [x], published=tak)
+    delta = {n: torch.ones_like(p) for n, p in clip.encoder.params.items()}
+    _, gradients = found.penalty(delta)
+    for method in ("tak", "delta"):
+        assert set(methods.trainable(clip.encoder.params, method, "mini")) == gradients.keys()
+    name = "transformer.resblocks.0.attn.in_proj_weight"
+    B = found.outputs[name]
+    third = len(B) // 3  # queries, keys and values have factors of their own
+    assert not B[:third, third:].any() and B[:third, :third].any()
+    one = kronecker.factors(clip.encoder, [x[:1]], draws=None, published=tak).blocks
+    assert one["class_embedding"].diagonal().min() > 0
+
+    def unit(token):
+        params = {**clip.encoder.params, "class_embedding": token}
+        return nn.functional.normalize(clip.encoder(params, clip.encoder.preprocess(x[:1])), dim=1)
+
+    J = torch.autograd.functional.jacobian(unit, clip.encoder.params["class_embedding"].detach())[0]
+    expected = tak.blocks * J.T @ J
+    torch.testing.assert_close(one["class_embedding"], expected, rtol=1e-3, atol=1e-6)
+
+
+def test_published_recipes_decay_the_change_and_do_not_clip(clip, tmp_path):
+    """At a rate too small to learn, weights would shrink by decay; a change of zero stays."""
+    still = {"lr": 1e-12, "weight_decay": 1e6, "steps": 2, "penalty": 0.0}
+    shared, own = (
+        train(run_of(method, **still), clip, tmp_path / method).vector
+        for method in ("delta_even", "delta")
+    )
+    assert own.norm() < 1e-3 * shared.norm()
+    assert recipe("mini", TASK, "delta").clip is None
+    assert recipe("mini", TASK, "delta").warmup == 60  # 500 of 2,000 steps
+    assert recipe("vitb32", TASK, "tak", suite="paper", others=("Cars",)).lr == 3e-4
