@@ -54,6 +54,7 @@ class Device:
     free: int
     capability: str
     bfloat16: bool
+    useless: str = ""  #: Why this build of torch cannot run on it (`without_kernels`)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -218,8 +219,30 @@ def devices() -> list[Device]:
         free, total = torch.cuda.mem_get_info(number)
         able = torch.cuda.get_device_capability(number)
         name = torch.cuda.get_device_name(number)
-        devices.append(Device(name, total, free, ".".join(map(str, able)), able >= BFLOAT16))
+        text, useless = ".".join(map(str, able)), without_kernels(number)
+        devices.append(Device(name, total, free, text, able >= BFLOAT16, useless))
     return devices
+
+
+def without_kernels(number: int) -> str:
+    """Return why a CUDA device cannot run this build of torch, or nothing if it can.
+
+    Kernels of `sm_70` run on devices of compute capability 7.0 to 7.9, and code of `compute_70` is
+    compiled for every later one.
+    """
+    import torch
+
+    able, kernels = torch.cuda.get_device_capability(number), torch.cuda.get_arch_list()
+    for kind, digits in re.findall(r"(sm|compute)_(\d+)", " ".join(kernels)):
+        major, minor = divmod(int(digits), 10)
+        if (major, minor) <= able and (kind == "compute" or major == able[0]):
+            return ""
+    told = ".".join(map(str, able))
+    return (
+        f"this build of torch ({', '.join(kernels)}) has no kernels for cuda:{number}, "
+        f"{torch.cuda.get_device_name(number)} of compute capability {told}: install a build of "
+        "torch for an older CUDA, or give device='cpu'."
+    )
 
 
 @functools.cache

@@ -149,7 +149,9 @@ def _machine(report: Report) -> Iterator[tuple[str, str]]:
         able = f"compute capability {one.capability}, {'' if one.bfloat16 else 'no '}bfloat16"
         size = f"{gib(one.free)} free of {gib(one.total)}"
         yield f"cuda:{number}", f"{one.name}, {size}, {able}"
-        if report.speed is not None:
+        if one.useless:
+            yield "", one.useless
+        elif report.speed is not None:
             rate, precision = report.speed.rates[number], report.speed.precisions[number]
             yield "", f"fine-tuning in {precision}, large products at {rate:.0f} TFLOP/s"
     if report.speed is not None:

@@ -9,6 +9,7 @@ job. A preempted job is requeued by SLURM itself. A second job lists what became
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import itertools
 import shlex
@@ -22,6 +23,7 @@ from tasklab import machine
 from tasklab.cluster.grid import Grid, Job, laid_out
 from tasklab.errors import TasklabError
 from tasklab.storage.store import Store
+from tasklab.tuning.recipe import PRECISIONS
 
 NOTICE = 120  # seconds before the end of a job's time
 RESTARTS = 100  # of one job: a run that never gets to a checkpoint would be requeued for ever
@@ -65,12 +67,29 @@ class Scripts(NamedTuple):
 
 
 def elsewhere(grid: Grid) -> Grid:
-    """Return the grid with the device and precision of all jobs, whatever this machine has."""
+    """Return the grid with the device of all jobs, whatever this machine has.
+
+    A job with a GPU takes the precision that its card is fast in, unless one is given.
+    """
     device = "cpu" if grid.given.get("device") == "cpu" else "cuda"
-    fast = device == "cuda" or machine.fast_in_bfloat16()
-    precision = grid.given.get("precision") or ("bfloat16" if fast else "float32")
+    precision = grid.given.get("precision")
+    if device == "cpu" and precision is None:
+        precision = "bfloat16" if machine.fast_in_bfloat16() else "float32"
     root = Store(grid.given.get("store_root")).root.absolute()
     return grid.changed(device=device, precision=precision, store_root=root)
+
+
+def _jobs(grid: Grid) -> tuple[Job, ...]:
+    """Return the runs; one counts as kept in any precision that a job may take."""
+    given = grid.given["precision"]
+    ways = [
+        laid_out(grid.changed(precision=one), away=True)
+        for one in ([given] if given else PRECISIONS[::-1])
+    ]
+    return tuple(
+        dataclasses.replace(same[0], kept=any(job.kept for job in same))
+        for same in zip(*ways, strict=True)
+    )
 
 
 def scripts(grid: Grid, *, cpus: int = 1, at_once: int | None = None, sbatch: str = "") -> Scripts:
@@ -82,7 +101,7 @@ def scripts(grid: Grid, *, cpus: int = 1, at_once: int | None = None, sbatch: st
         sbatch: Further options of `sbatch` for both scripts, as in a shell.
     """
     grid = elsewhere(grid)
-    jobs = tuple(laid_out(grid, away=True))
+    jobs = _jobs(grid)
     made_of = hashlib.sha256("".join(job.key for job in jobs).encode()).hexdigest()[:10]
     folder, name = Path(grid.given["store_root"]) / "slurm" / made_of, f"tasklab-{made_of}"
     try:

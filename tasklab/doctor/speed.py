@@ -31,7 +31,8 @@ PROCESSOR = 1.7  # the same of a processor: ViT-B/32 forward, on one core
 class Speed:
     """How fast fine-tuning is on the CUDA devices of a machine."""
 
-    #: TFLOP/s of large matrix products in the precision of fine-tuning, by device.
+    #: TFLOP/s of large matrix products in the precision of fine-tuning, by device; 0 for one that
+    #: this build of torch cannot use.
     rates: tuple[float, ...]
     precisions: tuple[str, ...]  #: The precision that fine-tuning takes by default, by device
     compiler: str  #: Why blocks cannot be compiled; empty if they can
@@ -40,14 +41,17 @@ class Speed:
 
 
 def measure() -> Speed | None:
-    """Measure the CUDA devices that torch sees; `None` if it sees none."""
+    """Measure the CUDA devices that torch sees; `None` if it sees none that it can use."""
     found = machine.devices()
-    if not found:
+    if all(one.useless for one in found):
         return None
     precisions = tuple("bfloat16" if one.bfloat16 else "float32" for one in found)
-    rates = tuple(rate(number, precision) for number, precision in enumerate(precisions))
-    why = no_compiler()
-    return Speed(rates, precisions, why, fine_tuning(rates[0], compiled=not why))
+    rates = tuple(
+        0.0 if one.useless else rate(number, precision)
+        for number, (one, precision) in enumerate(zip(found, precisions, strict=True))
+    )
+    why, first = no_compiler(), next(one for one in rates if one)
+    return Speed(rates, precisions, why, fine_tuning(first, compiled=not why))
 
 
 def rate(number: int | None = 0, precision: str = "bfloat16", side: int = SIDE) -> float:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from tasklab import machine
 from tasklab.errors import (
     LeftOutError,
     TasklabError,
@@ -278,8 +279,12 @@ def _device(value: object) -> str:
     import torch  # here, so that reading a configuration does not cost seconds
 
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if value is None:
-        return "cuda" if count else "cpu"
-    if int(value.partition(":")[2] or 0) >= count:
+    if value is None and not count:
+        return "cpu"
+    value = value or "cuda"
+    number = int(value.partition(":")[2] or 0)
+    if number >= count:
         raise TasklabError(f"device {value!r} is not there ({count} CUDA devices): use 'cpu'.")
+    if why := machine.without_kernels(number):
+        raise TasklabError(why)
     return value

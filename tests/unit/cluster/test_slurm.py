@@ -8,11 +8,13 @@ import sys
 import time
 
 import pytest
+import torch
 
-from tasklab import machine
+from tasklab import Lab, Store, machine
 from tasklab.__main__ import main
 from tasklab.cluster import grid, slurm
 from tasklab.cluster.grid import Grid
+from tasklab.experiments.parameters import Parameters
 from tasklab.tuning import finetune
 from tests.helpers import refuses
 
@@ -56,12 +58,41 @@ def test_the_command_of_a_job_makes_the_same_grid(small, monkeypatch):
     assert keys == [job.key for job in made.jobs] == [job.key for job in grid.plan(small)]
 
 
-def test_jobs_take_a_gpu_and_one_precision_wherever_they_are_submitted(small, monkeypatch):
+def test_the_card_that_runs_a_job_decides_on_its_precision(small, monkeypatch, pretended):
     monkeypatch.setattr(machine, "fast_in_bfloat16", lambda: False)
-    made = slurm.scripts(small.changed(device=None, precision=None))
-    assert "--gres=gpu:1" in directives(made.array)
-    assert "--device=cuda" in made.array and "--precision=bfloat16" in made.array
+    open_grid = small.changed(device=None, precision=None)
+    made = slurm.scripts(open_grid)
+    assert "--gres=gpu:1" in directives(made.array) and "--device=cuda" in made.array
+    assert "--precision" not in made.array + made.summary
     assert "--precision=float32" in slurm.scripts(small.changed(precision=None)).array
+    assert "--precision=bfloat16" in slurm.scripts(small.changed(precision="bfloat16")).array
+    for able, precision in (((7, 5), "float32"), ((8, 0), "bfloat16")):
+        with pretended.cuda():
+            monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *args, a=able: a)
+            monkeypatch.setattr(torch.cuda, "get_arch_list", lambda: ["sm_75", "sm_80"])
+            (first, *_) = grid.laid_out(open_grid.changed(device="cuda"), away=False)
+            run = Parameters(**first.settings).recipe(first.task, first.method, first.seed)
+            assert run.precision == precision
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_a_run_counts_as_kept_in_the_precision_of_any_card(small, precision):
+    on_card = small.changed(device="cuda", precision=precision, store_root=None)
+    stored = grid.laid_out(on_card.changed(store_root=small.given["store_root"]), away=True)[1]
+    Store(small.given["store_root"]).get(
+        "finetune", _identity(stored), lambda _: ({"w": torch.ones(1)}, {})
+    )
+    made = slurm.scripts(small.changed(device=None, precision=None))
+    assert [job.kept for job in made.jobs] == [False, True, False, False]
+    assert "--array=0,2-3" in directives(made.array)
+
+
+def _identity(job):
+    lab = Lab(
+        Parameters(**{**job.settings, "device": "cpu"}), progress=False, tasks=job.tasks,
+        computes=False, trains=False,
+    )  # fmt: skip
+    return lab.identity(job.task, job.method, job.seed)
 
 
 def test_only_what_is_missing_is_submitted_and_once(small, cluster, tmp_path, capsys):

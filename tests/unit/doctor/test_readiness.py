@@ -15,21 +15,24 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
+import torch
 from huggingface_hub import constants as hub
 
 import tasklab
 from tasklab import machine
 from tasklab.chapters import CHAPTERS
-from tasklab.doctor import inventory, readiness
+from tasklab.doctor import inventory, readiness, speed
 from tasklab.doctor.inventory import Weights, find_data, find_weights
 from tasklab.doctor.readiness import table
 from tasklab.errors import TasklabError
+from tasklab.experiments.parameters import Parameters
 from tasklab.machine import GIB, Disk, Memory
 from tasklab.models import weights, zoo
 from tasklab.models.zoo import REGISTRY, spec
 from tasklab.storage import fetching
 from tasklab.tasks.suites import paper_data_sets
 from tasklab.tuning import footprint
+from tests.helpers import refuses
 
 ROOT = Path(readiness.__file__).parents[2]
 FULL_SIZE = [name for name, entry in REGISTRY.items() if not entry.shipped]
@@ -193,11 +196,36 @@ def test_devices_are_what_torch_tells(monkeypatch):
         mem_get_info=lambda n: (n * GIB, 4 * GIB),
         get_device_capability=lambda n: (7, 5) if n else (8, 0),
         get_device_name=lambda n: f"card {n}",
+        get_arch_list=lambda: ["sm_75", "sm_80"],
     )
     monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace(cuda=cuda))
     first, second = machine.devices()
     assert first == machine.Device("card 0", 4 * GIB, 0, "8.0", True)
     assert second == machine.Device("card 1", 4 * GIB, GIB, "7.5", False)
+
+
+@pytest.mark.parametrize(
+    ("able", "kernels", "useful"),
+    [
+        ((7, 0), ["sm_75", "sm_80", "sm_90", "compute_90"], False),  # a V100, CUDA 13
+        ((7, 0), ["sm_50", "sm_70", "sm_80"], True),
+        ((7, 5), ["sm_75"], True), ((8, 6), ["sm_80"], True), ((8, 0), ["sm_86"], False),
+        ((12, 0), ["sm_90"], False), ((12, 0), ["sm_90", "compute_90"], True),
+        ((12, 0), ["sm_120"], True),
+    ],
+)  # fmt: skip
+def test_a_card_needs_kernels_of_its_generation(monkeypatch, device, able, kernels, useful):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *args: able)
+    monkeypatch.setattr(torch.cuda, "get_arch_list", lambda: kernels)
+    (card,) = machine.devices()
+    if useful:
+        assert card.useless == "" and Parameters(device="cuda").device == "cuda"
+        return
+    told = "no kernels for cuda:0, a pretended device of compute capability"
+    assert told in card.useless and speed.measure() is None
+    for asked in ("cuda", None):  # a silent choice of the CPU would cost days
+        refuses(told, Parameters, device=asked)
+    assert Parameters(device="cpu").device == "cpu"
 
 
 # Weights
