@@ -142,6 +142,9 @@ def merge(
     shortened = {name: f"{x:.4g}" if isinstance(x, float) else x for name, x in plain.items()}
     values = ", ".join(f"{name} {x}" for name, x in shortened.items())
     print(f"{values}: {origin}")
+    if "seed" in chosen.options:
+        seed = plain.get("seed", chosen.options["seed"])
+        print(f"drawn at random with seed {seed:g}, whatever the order of the vectors")
     model_text = "the linearized model" if first.linear else "the model itself"
     print(f"{len(result)} tensors, norm {about['norm']:.4g}, for {model_text}: written to {target}")
     if into is not None:

@@ -212,7 +212,8 @@ class Bench:
             return merge("arithmetic", vectors, alpha=best.span(basis, self.own).tolist())
         if name == LOSS:
             return merge("arithmetic", vectors, alpha=self._least_loss())
-        chosen = dict(method(name).fixed) if isinstance(self.trial, Given) else {}
+        rule = method(name)
+        chosen = dict(rule.fixed if isinstance(self.trial, Given) else rule.recorded)
         if option is not None:
             chosen[METHODS[name].searched] = option
         if statistics is None:

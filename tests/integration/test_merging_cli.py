@@ -16,6 +16,7 @@ from tasklab import checkpoints, machine
 from tasklab.__main__ import main
 from tasklab.analyses import merging
 from tasklab.exchange import exporting, merged
+from tasklab.experiments import contest
 from tasklab.experiments.lab import Lab
 from tasklab.models import loading
 from tasklab.models.zoo import spec
@@ -249,6 +250,32 @@ def test_the_default_is_recommended_and_a_search_is_not_worse(files, encoder, ca
     words = ["evaluate", MODEL, "--subtract", "s.st:3", "--task", "Signs", "--task", "Textures"]
     assert main(words) == 0
     assert "worse than the pre-trained model" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", merging.METHODS)
+def test_search_lab_and_command_make_one_merge_in_any_order(files, encoder, capsys, name):
+    rule, places = merging.METHODS[name], {"Signs": "a.safetensors", "Textures": "b.safetensors"}
+    lab = Lab(model=MODEL, steps=1, tasks=tuple(places), progress=False)
+    vectors = {task: TaskVector.load(place) for task, place in places.items()}
+    bench = contest.Bench(contest.Given.of(lab, vectors, "nonlinear"))
+    value = rule.values[-1] if rule.values else None
+    options = {} if value is None else {rule.searched: value}
+    entry = contest.Entry(name=name, title="", answers={}, alpha=0.3, option=value)
+    found = {"search": contest.merged(lab, vectors, "nonlinear", entry)}
+    turned = dict(reversed(vectors.items()))
+    for order, given in (("lab", vectors), ("lab, other order", turned)):
+        found[order] = lab.merge(name, given, alpha=0.3, **options)
+    images = ["--images", str(bench.read(rule.needs))] if rule.needs else []
+    more = [f"--option={x}={value}" for x, value in options.items()]
+    for order, given in (("command", vectors), ("command, other order", turned)):
+        words = [f"{task}={places[task]}" for task in given]
+        words = ["merge", *words, "--model", MODEL, *FEW, "--method", name, "--alpha", "0.3"]
+        text = told([*words, *more, *images, "--out", "m.safetensors"], capsys)
+        assert ("drawn at random with seed 0" in text) == (name == "dare")
+        found[order] = TaskVector.load("m.safetensors")
+    whole = merging.merge(name, vectors, **bench.statistics(name), **rule.fixed, **options)
+    for where, one in found.items():
+        assert (one - 0.3 * whole).norm() < 1e-4 * 0.3 * whole.norm(), where
 
 
 def test_runs_and_towers_that_are_not_there(files, encoder, capsys):

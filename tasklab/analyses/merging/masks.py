@@ -47,7 +47,14 @@ def ties(vectors: Vectors, *, keep: float = 0.2, alpha: float = 1.0) -> TaskVect
     return by_tensor(each, rule, alpha)
 
 
-def dare(vectors: Vectors, *, drop: float = 0.9, seed: int = 0, alpha: float = 1.0) -> TaskVector:
+def dare(
+    vectors: Vectors,
+    *,
+    drop: float = 0.9,
+    seed: int = 0,
+    by_place: bool = False,
+    alpha: float = 1.0,
+) -> TaskVector:
     """Drop at random, rescale, and add (*DARE*, arXiv:2311.03099).
 
         merged = alpha sum_t m_t tau_t / (1 - drop),      m_t = 1 with probability 1 - drop, or 0
@@ -56,8 +63,12 @@ def dare(vectors: Vectors, *, drop: float = 0.9, seed: int = 0, alpha: float = 1
 
     Args:
         drop: Probability that a number is dropped; 0.9 is usual.
+        by_place: Draw for vectors in the given order, as the recorded experiments do; by default
+            they are sorted by their checksums, so that their order does not matter.
     """
     each, drop = listed(vectors), real("drop", drop, 0, 1)
+    if not by_place:
+        each = sorted(each, key=TaskVector.fingerprint)
     if drop == 1:
         raise TasklabError("drop must be less than 1: nothing would be left to rescale.")
     places = {name: i for i, name in enumerate(sorted(each[0]))}

@@ -40,6 +40,7 @@ class Method:
     chosen: Mapping[int, tuple[float, float | None]] = dataclasses.field(default_factory=dict)
     like: str = ""  #: A variant whose `chosen` serves numbers at which this one is not recorded
     fixed: Mapping[str, float] = dataclasses.field(default_factory=dict)  #: Further options to take
+    recorded: Mapping[str, float] = dataclasses.field(default_factory=dict)  #: Those of experiments
 
     @property
     def function(self) -> Callable[..., TaskVector]:
@@ -137,7 +138,7 @@ METHODS: Mapping[str, Method] = MappingProxyType(
         "dare": Method(
             place="masks.dare", title="DARE", text="drops entries at random and rescales the rest",
             paper="2311.03099",
-            searched="drop", values=(0.5, 0.7, 0.9),
+            searched="drop", values=(0.5, 0.7, 0.9), recorded={"by_place": 1},
             chosen={2: (0.674, 0.5), 4: (0.452, 0.5), 8: (0.265, 0.5)},
         ),
         "breadcrumbs": Method(

@@ -47,22 +47,25 @@ def arithmetic(vectors: Vectors, *, alpha: float | Sequence[float] = 1.0) -> Tas
 def lines(vectors: Vectors, *, alpha: float = 1.0, beta: float = 0.0) -> TaskVector:
     """Return the sum of the vectors, scaled linearly with depth (*LiNeS*, arXiv:2410.17146).
 
-        (alpha + beta l / (L - 1)) sum_t tau_t      in block l = 0, ..., L - 1
+        alpha (1 + beta l / (L - 1)) sum_t tau_t      in block l = 0, ..., L - 1
 
     What is in no block gets alpha, as in the published code: embeddings, the projection. With
     beta = 0 this is task arithmetic.
+
+    Args:
+        beta: Relative to alpha: the published alpha + beta l / (L - 1) has alpha times this beta.
     """
     each = listed(vectors)
-    alpha, beta = as_coefficient(alpha, "alpha"), as_coefficient(beta, "beta")
+    beta = as_coefficient(beta, "beta")
     depth = depths(each[0])
     last = max(depth.values(), default=0)
     if not last:
         raise TasklabError("coefficients by depth need the parameters of at least two blocks.")
 
     def rule(name: str, tensors: list[Tensor]) -> Tensor:
-        return total(tensors).mul_(alpha + beta * depth.get(name, 0) / last)
+        return total(tensors).mul_(1 + beta * depth.get(name, 0) / last)
 
-    return by_tensor(each, rule)
+    return by_tensor(each, rule, alpha)
 
 
 def depths(names: Sequence[str] | TaskVector) -> dict[str, int]:

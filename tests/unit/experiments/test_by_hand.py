@@ -15,6 +15,8 @@ from tasklab.analyses.evaluation import Evaluator
 from tasklab.errors import TasklabError
 from tasklab.experiments.answers import Evaluation
 from tasklab.experiments.lab import Lab
+from tasklab.experiments.merging import Bench
+from tasklab.experiments.runner import Given, Trial
 from tasklab.tasks.drawn import DrawnImages, Images
 from tasklab.taskvector import Base, TaskVector
 from tests.helpers import refuses
@@ -63,6 +65,18 @@ def test_vectors_are_evaluated_in_their_model_and_merged(lab):
     assert searched.cosine(lab.merge("average", vectors)) == pytest.approx(1, abs=1e-6)
     refuses("did you mean 'keep'", lab.merge, "ties", vectors, kep=1)
     refuses("TaskVectors, not 3", lambda: lab.merge("ties", [drawn(lab, 0), 3]))
+
+
+def test_recorded_experiments_draw_by_place_and_a_users_merge_by_content(lab):
+    vectors = lab.vectors()
+    for tasks in (TASKS, TASKS[::-1]):
+        named = {task: vectors[task] for task in tasks}
+        trial = Trial(lab=lab, experiment="merging", method="nonlinear", seed=0, tasks=tasks)
+        recorded, own = (
+            Bench(one).merged("dare", 0.5) for one in (trial, Given.of(lab, named, ""))
+        )
+        assert recorded == merging.merge("dare", named, drop=0.5, by_place=True)
+        assert own == merging.merge("dare", vectors, drop=0.5)
 
 
 def test_a_sum_of_two_methods_edits_the_model_of_both_or_none(lab):

@@ -80,6 +80,17 @@ def test_dare_draws_anew_for_each_task_and_tensor(cases):
     assert set(which.reshape(-1).tolist()) == {0, 1, 2, 3}  # tasks are dropped apart
 
 
+def test_dare_draws_by_content_and_in_recorded_experiments_by_place(cases):
+    a, b, c = cases.vectors(3)
+    found = dare([a, b, c], drop=0.5)
+    assert found == dare([c, a, b], drop=0.5) == dare({"x": b, "y": c, "z": a}, drop=0.5)
+    one, two = cases.single([1.0] * 8, [10.0] * 8)
+    placed = dare([one, two], drop=0.5, seed=1, by_place=True)
+    assert cases.numbers(placed) == [22, 22, 22, 2, 2, 20, 22, 0]  # as recorded
+    turned = dare([two, one], drop=0.5, seed=1, by_place=True)
+    assert cases.numbers(turned) == [22, 22, 22, 20, 20, 2, 22, 0]
+
+
 def test_breadcrumbs_by_hand(cases):
     # Of each row of 5 the largest one goes, the 3 next ones are kept.
     one = [[1, -2, 3, -4, 5], [9, 8, 7, 6, -10]]

@@ -25,12 +25,12 @@ def test_sums_are_those_of_the_algebra_by_depth(cases):
     part = TaskVector({"proj": a["proj"]})
     refuses("at least two blocks", lines, [part, part])
     a, b = cases.vectors(2)
-    found = lines([a, b], alpha=0.2, beta=0.6)
+    found = lines([a, b], alpha=0.2, beta=3)
     for name, x in (a + b).items():
         scale = 0.8 if ".1." in name else 0.2
         assert (found[name] - scale * x).abs().max() < 1e-14, name
     three = TaskVector({f"blocks.{i}.w": torch.ones(1).double() for i in range(3)})
-    found = lines([three], alpha=0.2, beta=0.6)
+    found = lines([three], alpha=0.2, beta=3)
     assert [x.item() for x in found.values()] == pytest.approx([0.2, 0.5, 0.8])
     cases.assert_close(lines([a, b], alpha=0.4), arithmetic([a, b], alpha=0.4))
 
