@@ -18,6 +18,8 @@ write `vector.apply(params, 0.5)`, which does it, or `params[k] + 0.5 * vector.t
 
 from __future__ import annotations
 
+import functools
+import time
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
@@ -26,6 +28,7 @@ from torch import Tensor
 
 Placed = TypeVar("Placed")
 
+_DECOMPOSED = 512  # side of the matrix by which a device is measured
 _FREE = 0.5  # of a device's memory, which passes keep for themselves
 _KEPT: dict[tuple[str, ...], Any] = {}  # what was used longest ago comes first
 _LATEST: dict[str, tuple[tuple[Any, ...], Any]] = {}  # what it was made of, and it
@@ -128,6 +131,31 @@ def latest(name: str, of: tuple[Any, ...], make: Callable[[], Placed]) -> Placed
         known = of, make()
     _LATEST[name] = known
     return known[1]
+
+
+@functools.cache
+def decomposes(device: torch.device) -> torch.device:
+    """Return where decompositions in float64 are quick: a device, or the CPU.
+
+    Cards for games and inference do a 32nd or 64th of their products in float64. The CPU is chosen
+    where it is at least 1.5 times as fast, so that the answer is always the same on one machine.
+    """
+    if device.type == "cpu":
+        return device
+    A = torch.eye(_DECOMPOSED, dtype=torch.float64)
+    here, there = (_seconds(A.to(place)) for place in ("cpu", device))
+    return torch.device("cpu") if 1.5 * here < there else device
+
+
+def _seconds(A: Tensor) -> float:
+    """Return the shortest time of three decompositions, after one that starts the library."""
+    times = []
+    for _ in range(4):
+        began = time.perf_counter()
+        values, _ = torch.linalg.eigh(A)
+        float(values[0])  # waits for a device
+        times.append(time.perf_counter() - began)
+    return min(times[1:])
 
 
 def release() -> None:

@@ -3,7 +3,9 @@
 import pytest
 import torch
 
-from tasklab import placement
+from tasklab import TaskVector, placement
+from tasklab.analyses import merging
+from tasklab.analyses.merging import singular
 
 OTHER = torch.device("meta")  # a device without numbers
 
@@ -49,3 +51,27 @@ def test_half_of_a_device_stays_free(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     assert placement.fits(30, "cuda:0") and not placement.fits(31, "cuda:0")
     assert placement.fits(10**12, "cpu")
+
+
+@pytest.mark.parametrize(
+    ("here", "there", "expected"), [(1.0, 2.0, "cpu"), (1.0, 1.4, "cuda"), (2.0, 1.0, "cuda")]
+)
+def test_decompositions_go_where_they_are_quick(device, monkeypatch, here, there, expected):
+    def seconds(A):
+        return here if A.device.type == "cpu" else there
+
+    monkeypatch.setattr(placement, "_seconds", seconds)
+    placement.decomposes.cache_clear()
+    places, leading = [], singular.leading
+
+    def seen(A, k):
+        places.append(A.device.type)
+        return leading(A, k)
+
+    monkeypatch.setattr(singular, "leading", seen)
+    vectors = [TaskVector({"w": torch.randn(4, 3).to("cuda")}) for _ in range(2)]
+    merged = merging.merge("tsv_m", vectors)
+    assert {*places} == {expected} and merged.device.type == "cuda"
+    on_cpu = merging.merge("tsv_m", [vector.to("cpu") for vector in vectors])
+    torch.testing.assert_close(merged["w"].cpu(), on_cpu["w"])
+    placement.decomposes.cache_clear()

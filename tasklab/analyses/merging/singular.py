@@ -19,7 +19,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from tasklab.analyses.merging.vectors import Vectors, by_matrix, by_tensor, is_matrix, listed, total
+from tasklab.analyses.merging.vectors import (
+    Vectors,
+    by_tensor,
+    decomposed,
+    is_matrix,
+    listed,
+    total,
+)
 from tasklab.errors import TasklabError, real
 from tasklab.taskvector import TaskVector
 
@@ -39,7 +46,7 @@ def tsv_m(vectors: Vectors, *, alpha: float = 1.0) -> TaskVector:
     One task alone stays as it is. A direction that tasks share exactly is kept once, shared among
     them. (TSV-Compress keeps a model for each task: it is no merge.)
     """
-    return by_matrix(listed(vectors), orthogonalised, alpha)
+    return decomposed(listed(vectors), orthogonalised, alpha)
 
 
 def orthogonalised(name: str, matrices: list[Tensor]) -> Tensor:
@@ -59,7 +66,7 @@ def iso_c(vectors: Vectors, *, alpha: float = 1.0) -> TaskVector:
 
         sum_t tau_t = U S V',      merged = alpha U mean(S) V'
     """
-    return by_matrix(listed(vectors), lambda _, matrices: flattened(total(matrices)), alpha)
+    return decomposed(listed(vectors), lambda _, matrices: flattened(total(matrices)), alpha)
 
 
 def boosting(vectors: Vectors, *, beta: float = 0.01, alpha: float = 1.0) -> TaskVector:
@@ -119,7 +126,7 @@ def iso_cts(vectors: Vectors, *, common: float = 0.8, alpha: float = 1.0) -> Tas
             matrices = [x - u @ (u.T @ x) for x in matrices]
         return _rejoined([*(leading(x, own) for x in matrices), *parts], flat=True)
 
-    return by_matrix(each, rule, alpha)
+    return decomposed(each, rule, alpha)
 
 
 def _rejoined(parts: list[Triplets], *, flat: bool = False) -> Tensor:

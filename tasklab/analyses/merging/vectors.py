@@ -18,7 +18,7 @@ from torch import Size, Tensor
 
 from tasklab.analyses.finite import as_coefficient
 from tasklab.errors import TasklabError, abridged, shown
-from tasklab.placement import placed
+from tasklab.placement import decomposes, placed
 from tasklab.progress import LATER, bar
 from tasklab.taskvector import TaskVector, shared_base
 
@@ -125,6 +125,12 @@ def by_matrix(vectors: Sequence[TaskVector], rule: Rule, alpha: float = 1.0) -> 
         return turned(name, rule(name, [turned(name, tensor) for tensor in tensors]))
 
     return by_tensor(vectors, one, alpha)
+
+
+def decomposed(vectors: Sequence[TaskVector], rule: Rule, alpha: float = 1.0) -> TaskVector:
+    """Return `by_matrix` of a rule that decomposes in float64, where that is quick."""
+    place = decomposes(vectors[0].device)
+    return by_matrix(vectors, lambda name, tensors: rule(name, placed(tensors, place)), alpha)
 
 
 def is_matrix(name: str, tensor: Tensor) -> bool:
