@@ -1,7 +1,7 @@
 # Everything runs in .venv, which is made on the first call. `make help` lists the targets.
 PYTHON ?= python3
 PRESET ?= quick
-INSTALL := .ci/install .ci/tools.txt $(wildcard .ci/jupyter/*)
+INSTALL := .ci/install .ci/tools.txt .ci/models.txt $(wildcard .ci/jupyter/*)
 VENV   := .venv
 BIN    := $(VENV)/bin
 READER := $(VENV)/.readable

