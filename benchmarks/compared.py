@@ -26,6 +26,7 @@ from tasklab.models import loading
 from tasklab.models.heads import Head
 from tasklab.storage.store import Store
 from tasklab.tasks import drawn, own
+from tasklab.tasks.images import finding
 from tasklab.tasks.images.loader import DecodedImages
 from tasklab.tasks.suites import Suite, suite
 from tasklab.taskvector import TaskVector
@@ -193,12 +194,13 @@ class Bench:
         data = DecodedImages(suite=photos, jobs=1, progress=False, **where)
         for _ in data.decode():
             pass
+        parts = finding.plan(photos[task], finding.find(photos[task]))  # what both ways read
 
         def summed(batches: Iterable[torch.Tensor]) -> tuple[int, float]:
             every = [(len(x), float(x.mean())) for x in batches]
             return sum(n for n, _ in every), statistics.mean(mean for _, mean in every)
 
-        for split, told, near in (("train", "training", 0.3), ("test", "evaluation", 0.05)):
+        for split, told, near in (("train", "training", 0.05), ("test", "evaluation", 1e-3)):
             count = data.size(task, split)
             size = min(32, count)
             steps = range(count // size)
@@ -208,15 +210,16 @@ class Bench:
 
             def ours(split: str = split, size: int = size, steps: range = steps, crops=crops):
                 if split == "test":
-                    parts = data.load(task, split, n=len(steps) * size).x.split(size)
+                    served = data.load(task, split, n=len(steps) * size).x.split(size)
                 else:
                     device = self.encoder.device
-                    served = data.batches(task, crops, steps, seed=0, device=device)
-                    parts = (images.x for images in served)
-                return summed(self.encoder.preprocess(x) for x in parts)
+                    batches = data.batches(task, crops, steps, seed=0, device=device)
+                    served = (images.x for images in batches)
+                return summed(self.encoder.preprocess(x) for x in served)
 
             def theirs(split: str = split, size: int = size, steps: range = steps):
-                files = sorted((folder / split).rglob("*.jpg"))[: len(steps) * size]
+                part = parts[split]
+                files = [Path(part.split.files[row]) for row in part.rows[: len(steps) * size]]
                 return summed(papers.batches(self.encoder, files, size, crops=split == "train"))
 
             yield Figure(

@@ -68,6 +68,16 @@ def test_measurements_replace_their_own_rows(scripts, tmp_path, monkeypatch):
     assert written() == [("vitb32", "stays"), ("mini", "step"), ("mini", "sweep")]
 
 
+def test_the_loader_is_compared_on_the_same_photos(scripts, tmp_path, monkeypatch):
+    bench, compared, _ = scripts
+    out = tmp_path / "out.json"
+    words = ["--quick", "--models", "mini", "--only", "loader", "--out", str(out)]
+    monkeypatch.setattr(sys, "argv", ["bench", *words])
+    bench.main()
+    named = [row["figure"] for row in json.loads(out.read_text())["rows"]]
+    assert len(named) == 2 and all(name.startswith("loader, ") for name in named)
+
+
 class _Few:
     def __init__(self, figure):
         self.figure = figure
