@@ -278,6 +278,33 @@ def test_quartiles_are_close_and_memory_does_not_grow():
     assert rows["distance"]["n"] == 20_000
 
 
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 8, 11])
+def test_quartiles_of_few_values_are_those_values(n):
+    rng = np.random.default_rng(n)
+    values = rng.permuted(np.linspace(0.1, 1.9, n))
+    spread = Spread(2)
+    first, second = (torch.from_numpy(np.tile(x, (6, 1))) for x in (values, values / 10))
+    for batch in torch.stack([first, second], 1).split(2, dim=2):
+        spread.add(batch)
+    for layer, scale in enumerate((1, 0.1)):
+        for row in spread.rows(layer):
+            assert row["value"] == pytest.approx(scale * values.mean())
+            for name, q in (("low", 0.25), ("middle", 0.5), ("high", 0.75)):
+                expected = scale * np.quantile(values, q, method="inverted_cdf")
+                assert row[name] == pytest.approx(expected, rel=0.01, abs=6e-4), (
+                    row["metric"],
+                    name,
+                )
+
+
+def test_quartiles_beyond_the_histogram_are_its_ends():
+    spread = Spread(1)
+    spread.add(torch.tensor([[[0.0, 0.0, 0.5, 9.0, 9.0]]] * 6))
+    rows = {row["metric"]: row for row in spread.rows(0)}
+    assert (rows["distance"]["low"], rows["distance"]["high"]) == pytest.approx((1e-9, 2))
+    assert rows["coef"]["high"] == 3 and rows["coef"]["low"] == pytest.approx(0, abs=1e-3)
+
+
 @pytest.mark.parametrize(
     ("weights", "on", "told"),
     [

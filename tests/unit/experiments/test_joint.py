@@ -1,5 +1,7 @@
 """One model of several tasks: it learns from all of them, resumes, and is planned."""
 
+import dataclasses
+
 import pytest
 import torch
 
@@ -40,6 +42,19 @@ def test_tasks_take_turns_on_the_batches_of_their_own_runs(lab, monkeypatch):
     assert table["task"].tolist() == list(TASKS) and set(table["n_tasks"]) == {2}
     assert all(share.kept for share in _shares(lab, ["nonlinear"]))
     assert not any(share.kept for share in _shares(lab, ["attention"]))
+
+
+def test_the_schedule_is_that_of_a_run_over_all_steps(lab, monkeypatch):
+    descend, configs = multitask.finetune.descend, []
+
+    def noted(problem, session, gradient):
+        configs.append(problem.config)
+        descend(problem, session, gradient)
+
+    monkeypatch.setattr(multitask.finetune, "descend", noted)
+    runs = [dataclasses.replace(run, steps=4, warmup=2) for run in _runs(lab, "nonlinear", 0)]
+    together(runs, lab.clip, lab.store, lab.suite, progress=False)
+    assert configs == [dataclasses.replace(runs[0], steps=8, warmup=4)]
 
 
 def test_one_task_together_with_none_is_its_own_run(tmp_path):

@@ -404,6 +404,14 @@ def test_a_step_of_published_delta_is_that_of_its_losses(clip, recompute):
     torch.testing.assert_close(found, grads, rtol=1e-4, atol=1e-7)
 
 
+def test_coefficients_are_those_of_recorded_runs():
+    config = run_of("delta_even")
+    assert [
+        distillation.coefficient(dataclasses.replace(config, seed=seed), step)
+        for seed, step in ((0, 0), (0, 1), (1, 0))
+    ] == pytest.approx([0.748128, 0.878816, 0.549415])
+
+
 def test_the_path_of_published_delta_grows_to_its_range():
     config = dataclasses.replace(run_of("delta"), steps=400)
     path = [distillation.coefficient(config, step) for step in range(400)]

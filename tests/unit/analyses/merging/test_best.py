@@ -227,6 +227,21 @@ def test_preconditioned_steps_come_nearer_than_plain_ones(monkeypatch):
     assert least(0, epochs=3) == start
 
 
+def test_steps_on_batches_count_tasks_alike_whatever_their_number_of_images():
+    encoder = stack(lambda: nn.Linear(12, 3), nn.Tanh, lambda: nn.Linear(3, 3, bias=False))
+    vectors = vectors_of(encoder)
+    x = {task: pictures(n, n, side=2) for task, n in zip(TASKS, (40, 400, 60), strict=True)}
+    own = [features(encoder, v, x)[t] for t, v in enumerate(vectors.values())]
+    parts = [*map(minimum.Part, x.values(), own, [best.Metric()] * 3)]
+
+    def least(steps, epochs=0):
+        how = {"epochs": epochs, "rounds": [(999, steps)]}
+        return minimum.minimum(encoder, parts, average(vectors), **how).objective[-1]
+
+    floor, start = least(60), least(0)
+    assert least(0, epochs=10) - floor < 0.25 * (start - floor)
+
+
 def test_the_minimum_that_is_kept_is_the_best_on_images_held_out():
     encoder = curved()
     vectors, x = vectors_of(encoder), data(30)
