@@ -16,7 +16,7 @@ help:
 	@echo "make pdf      all pages but the reference as dist/tasklab.pdf, by Chromium and poppler-utils"
 	@echo "make test     run every test (PYTEST_ARGS='-m \"not site\"' for a part)"
 	@echo "make bench    how many times as long the papers' own procedures take"
-	@echo "make bench-gpu  on a CUDA device, in ten minutes: steps, and a chapter by phase"
+	@echo "make bench-gpu PART=steps  a CUDA device, nine minutes a part: steps, chapters, paths, merges, many"
 	@echo "make lint     style, docstrings, the import order and types"
 	@echo "make stubs    list new experiments for type checkers"
 	@echo "make same     changed code of experiments gives the numbers that it gave before"
@@ -37,13 +37,11 @@ test: $(STAMP)
 bench: $(STAMP)
 	$(BIN)/python benchmarks/bench.py
 
-# A whole measurement of a card: steps beside plain open_clip's, then a chapter at full size by phase.
-# Runs of so few steps would not be compiled: the setting says that these are.
+# A card, in parts of nine minutes: make bench-gpu PART=steps, chapters, paths, merges or many. What is
+# measured already stays, so a part can be repeated until nothing is left.
+PART ?= all
 bench-gpu: $(STAMP)
-	$(BIN)/python benchmarks/gpu.py
-	TASKLAB_COMPILE=1 $(BIN)/python benchmarks/chapters.py ctl --minutes 4 \
-		--set model=vitl14 init=random steps=20 \
-		--threads $$(nproc) --out benchmarks/gpu_chapter.json
+	$(BIN)/python benchmarks/card.py $(PART)
 
 archive: report
 	mkdir -p dist

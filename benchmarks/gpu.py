@@ -29,6 +29,7 @@ import argparse
 import copy
 import dataclasses
 import functools
+import itertools
 import json
 import os
 import sys
@@ -48,7 +49,7 @@ from tasklab.models.loading import Clip
 from tasklab.models.zoo import REGISTRY
 from tasklab.records.table import provenance
 from tasklab.tasks.drawn import Images
-from tasklab.tasks.suites import suite
+from tasklab.tasks.suites import Suite, suite
 from tasklab.tuning import compiled, finetune
 from tasklab.tuning.methods import TABLE
 from tasklab.tuning.recipe import recipe
@@ -97,7 +98,13 @@ def main() -> None:
     for name in args.models:
         clip = loading.load(name, init="random", device=args.device)
         for precision in args.precision:
-            rows += measured(clip, precision, gpu, args)
+            print(f"{name}, {precision}, batch {args.batch}, {gpu or args.device}")
+            work, own = Work(clip, precision, args.batch), []
+            for method, way in itertools.product((PLAIN, *args.methods), ("eager", "compiled")):
+                own.append(measured(work, method, way, args.steps))
+                compared(own[-1], own)
+                told(own[-1])
+            rows += own
         del clip
     settings = {key: value for key, value in vars(args).items() if key != "out"}
     versions = {"cuda": torch.version.cuda, "peak_tflops": PEAKS.get(gpu)}
@@ -105,40 +112,45 @@ def main() -> None:
     args.out.write_text(json.dumps({"rows": rows, "provenance": notes}, indent=2) + "\n")
 
 
-def measured(
-    clip: Clip, precision: str, gpu: str | None, args: argparse.Namespace
-) -> list[dict[str, Any]]:
-    """Measure one model's steps in one precision, and print them."""
-    encoder, peak = clip.encoder, PEAKS.get(gpu or "", {}).get(precision)
-    print(f"{encoder.name}, {precision}, batch {args.batch}, {gpu or args.device}")
-    draw, side = torch.Generator().manual_seed(0), encoder.image_size
-    x = torch.randint(0, 256, (args.batch, 3, side, side), generator=draw, dtype=torch.uint8)
-    classes = len(suite("mini")[TASK].classes)
-    y = torch.randint(0, classes, (args.batch,), generator=draw)
-    images = Images(x.to(encoder.device), y.to(encoder.device))
-    with torch.no_grad():
-        width = encoder(encoder.params, encoder.preprocess(images.x[:1])).shape[1]
-    weight = torch.randn(classes, width, generator=draw)
-    head = Head(50 * F.normalize(weight, dim=-1)).to(encoder.device)
-    rows: list[dict[str, Any]] = []
-    for method in (PLAIN, *args.methods):
-        for way in ("eager", "compiled"):
-            os.environ[compiled.SETTING] = str(int(way == "compiled"))
-            if method == PLAIN:
-                run: Run = plain(clip, head, images, precision, way == "compiled")
-            else:
-                run = functools.partial(within, clip, head, images, method, precision)
-            row = {"model": encoder.name, "method": method, "way": way, "precision": precision}
-            row |= {"batch": args.batch} | timed(run, args.steps, encoder.device)
-            flops = 6 * REGISTRY[encoder.name].tower.products * args.batch
-            flops *= 1.0 if method == PLAIN else TABLE[method].products
-            row["flops"] = flops
-            row["utilisation"] = None if peak is None else flops / (row["seconds"] * peak * 1e12)
-            rows.append(row)
-            compared(row, rows)
-            told(row)
-            del run
-    return rows
+class Work:
+    """One model's step in one precision: random images, and a head for them."""
+
+    def __init__(self, clip: Clip, precision: str, batch: int) -> None:
+        self.clip, self.precision, self.batch = clip, precision, batch
+        encoder, draw = clip.encoder, torch.Generator().manual_seed(0)
+        side, classes = encoder.image_size, len(suite("mini")[TASK].classes)
+        x = torch.randint(0, 256, (batch, 3, side, side), generator=draw, dtype=torch.uint8)
+        y = torch.randint(0, classes, (batch,), generator=draw)
+        self.images = Images(x.to(encoder.device), y.to(encoder.device))
+        with torch.no_grad():
+            width = encoder(encoder.params, encoder.preprocess(self.images.x[:1])).shape[1]
+        weight = torch.randn(classes, width, generator=draw)
+        self.head = Head(50 * F.normalize(weight, dim=-1)).to(encoder.device)
+
+
+def measured(work: Work, method: str, way: str, steps: int) -> dict[str, Any]:
+    """Return the row of a method's step.
+
+    Args:
+        method: Of `METHODS` or a penalised one, or `PLAIN`.
+        way: `"eager"` or `"compiled"`.
+        steps: Of the shorter run.
+    """
+    os.environ[compiled.SETTING] = str(int(way == "compiled"))
+    encoder = work.clip.encoder
+    gpu = torch.cuda.get_device_name(encoder.device) if encoder.device.type == "cuda" else None
+    peak = PEAKS.get(gpu or "", {}).get(work.precision)
+    if method == PLAIN:
+        run: Run = plain(work, way == "compiled")
+    else:
+        run = functools.partial(within, work, method)
+    row = {"model": encoder.name, "method": method, "way": way, "precision": work.precision}
+    row |= {"batch": work.batch} | timed(run, steps, encoder.device)
+    flops = 6 * REGISTRY[encoder.name].tower.products * work.batch
+    flops *= 1.0 if method == PLAIN else TABLE[method].products
+    row["flops"] = flops
+    row["utilisation"] = None if peak is None else flops / (row["seconds"] * peak * 1e12)
+    return row
 
 
 def timed(run: Run, steps: int, device: torch.device) -> dict[str, Any]:
@@ -181,9 +193,9 @@ def told(row: dict[str, Any]) -> None:
     )
 
 
-def plain(clip: Clip, head: Head, images: Images, precision: str, compile_it: bool) -> Run:
+def plain(work: Work, compile_it: bool) -> Run:
     """Return open_clip's network, autocast and fused AdamW, as a user would write them."""
-    encoder = clip.encoder
+    encoder, head, images = work.clip.encoder, work.head, work.images
     network = copy.deepcopy(encoder.module).requires_grad_(True)
     adamw = torch.optim.AdamW(network.parameters(), lr=1e-6, weight_decay=0.1, fused=True)
     call = torch.compile(network, backend=compiled._backend) if compile_it else network
@@ -193,7 +205,7 @@ def plain(clip: Clip, head: Head, images: Images, precision: str, compile_it: bo
         synchronised(encoder.device)
         began = time.perf_counter()
         for _ in range(steps):
-            with torch.autocast(device, torch.bfloat16, enabled=precision == "bfloat16"):
+            with torch.autocast(device, torch.bfloat16, enabled=work.precision == "bfloat16"):
                 features = call(x)
             loss = F.cross_entropy(head(features.float()), images.y)
             loss.backward()
@@ -205,19 +217,18 @@ def plain(clip: Clip, head: Head, images: Images, precision: str, compile_it: bo
     return run
 
 
-def within(
-    clip: Clip, head: Head, images: Images, method: str, precision: str, steps: int
-) -> tuple[float, dict[str, Any]]:
+def within(work: Work, method: str, steps: int) -> tuple[float, dict[str, Any]]:
     """Run so many steps of fine-tuning, as `tasklab` does."""
-    config = recipe(clip.encoder.name, TASK, method, init="random")
+    tasks = dataclasses.replace(suite("mini"), data=Same(work.images))
+    others = [name for name in tasks.names if name != TASK] if TABLE[method].others else None
+    config = recipe(work.clip.encoder.name, TASK, method, init="random", others=others)
     config = dataclasses.replace(
-        config, batch_size=len(images.y), precision=precision, steps=steps, warmup=0,
+        config, batch_size=work.batch, precision=work.precision, steps=steps, warmup=0,
         lr=1e-6, checkpoint_every=10 * steps,  # must not diverge, nor write
     )  # fmt: skip
-    tasks = dataclasses.replace(suite("mini"), data=Same(images))
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "checkpoint.safetensors"
-        _, record = finetune.train(config, clip, tasks, head, file, False)
+        _, record = finetune.train(config, work.clip, tasks, work.head, file, False)
     return record["seconds"], {"micro_batch": record["micro_batch"]}
 
 
@@ -227,15 +238,24 @@ class Same:
 
     images: Images
 
+    @property
+    def suite(self) -> Suite:
+        """The suite whose tasks all have these images."""
+        return suite("mini")
+
     def size(self, task: str, split: str) -> int:
         """Return how many there are."""
         return len(self.images.y)
+
+    def load(self, task: str, split: str, *, n: int | None = None, device: Any = "cpu") -> Images:
+        """Return the first n of them."""
+        return Images(*(part[:n].to(device) for part in self.images))
 
     def batches(
         self, task: str, order: Any, steps: range, *, seed: int, device: Any
     ) -> Iterator[Images]:
         """Yield them for each step, in another order."""
-        rows = torch.stack([order(step, len(self.images.y)) for step in steps]).to(device)
+        rows = [order(step, len(self.images.y)).to(device) for step in steps]
         for row in rows:
             yield Images(*(part[row] for part in self.images))
 

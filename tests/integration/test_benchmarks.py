@@ -184,3 +184,54 @@ def test_steps_on_a_gpu_are_measured_beside_open_clips(script, tmp_path, monkeyp
     flops = [by[method, "eager"]["flops"] / by["open_clip", "eager"]["flops"] for method in methods]
     assert flops == pytest.approx([1, 1, 5 / 3, 7 / 9])
     assert len(capsys.readouterr().out.splitlines()) == 1 + len(rows)
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
+def test_a_card_is_measured_in_parts_that_go_on(script, tmp_path, monkeypatch):
+    script("gpu"), script("merges")
+    card, out = script("card"), tmp_path / "card.json"
+    monkeypatch.setattr(card.compiled, "_backend", "eager")
+    card.compiled.block.cache_clear()
+
+    def rows(part, *words):
+        given = [part, "--device", "cpu", "--tiny", "--out", str(out), *words]
+        monkeypatch.setattr(sys, "argv", ["card", *given])
+        card.main()
+        return {(row["part"], row["name"]): row for row in json.loads(out.read_text())["rows"]}
+
+    one = rows("merges", "--only", "ties")
+    assert set(one) == {("merges", "ties")} and one["merges", "ties"]["seconds"] > 0
+    every = rows("merges")
+    assert every["merges", "ties"] == one["merges", "ties"]  # not measured again
+    free = {name for name, method in card.merging.METHODS.items() if not method.needs}
+    assert {name for part, name in every} == free
+    assert not [row for row in every.values() if "failed" in row]
+    found = rows("paths", "--only", "linearized")
+    ways = {name.rpartition(", ")[0] for part, name in found if part == "paths"}
+    assert ways == {*card.WAYS} and not [row for row in found.values() if "failed" in row]
+    steps = rows("steps", "--only", "tau_jp")
+    assert ("steps", "mini_xs tau_jp eager") in steps
+    card.compiled.block.cache_clear()
+
+
+def test_a_failed_measurement_is_told_and_the_others_are_made(
+    script, tmp_path, monkeypatch, capsys
+):
+    script("gpu"), script("merges")
+    card, out = script("card"), tmp_path / "card.json"
+
+    def broken():
+        raise RuntimeError("no kernel image")
+
+    def part(size, device):
+        yield "bad", 1.0, broken
+        yield "good", 1.0, lambda: {"seconds": 2.0}
+        yield "late", 1e9, lambda: {"seconds": 3.0}
+
+    monkeypatch.setattr(card, "PARTS", {"merges": part})
+    monkeypatch.setattr(sys, "argv", ["card", "merges", "--device", "cpu", "--out", str(out)])
+    card.main()
+    rows = json.loads(out.read_text())["rows"]
+    assert [row["name"] for row in rows] == ["bad", "good"]
+    assert rows[0]["failed"] == "RuntimeError: no kernel image" and rows[1]["seconds"] == 2.0
+    assert "1 measurements are left" in capsys.readouterr().out
