@@ -21,7 +21,7 @@ from tasklab.book.outputs import drop_stale, remember
 from tasklab.book.sources import chapters, checksum, computed, find_root, fingerprint, read
 from tasklab.errors import TasklabError
 from tasklab.experiments.parameters import Parameters
-from tasklab.models.zoo import shipped
+from tasklab.models.zoo import small
 from tasklab.storage.store import Artifact, Store
 from tasklab.study.workers import share
 
@@ -94,12 +94,12 @@ def report(
 
 
 def usual_jobs(parameters: Parameters, count: int) -> int:
-    """Return the number of notebooks to run at once: one on each core for a shipped model.
+    """Return the number of notebooks to run at once: one on each core for a small model.
 
-    A shipped model is too small to keep two threads busy: two processes of one thread each do
+    A small model cannot keep two threads busy: two processes of one thread each do
     nearly twice the work. Full-size models, and those on a device of its own, come one by one.
     """
-    if parameters.device != "cpu" or not shipped(parameters.model):
+    if parameters.device != "cpu" or not small(parameters.model):
         return 1
     return max(1, min(count, int(machine.cores())))
 

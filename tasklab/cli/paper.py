@@ -15,7 +15,7 @@ from tasklab.errors import TasklabError, path, whole
 from tasklab.exchange import catalogue
 from tasklab.experiments.parameters import Parameters
 from tasklab.machine import gib
-from tasklab.models.zoo import shipped
+from tasklab.models.zoo import small
 from tasklab.progress import duration
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def settled(
 ) -> tuple[dict[str, Any], Parameters]:
     """Return the chapters' parameters, as they are given and checked: published vectors, if any."""
     given = {"preset": "full", **given, "model": model}
-    if not shipped(model):
+    if not small(model):
         given = {"suite": "paper", **given}
     if not train and "vectors" not in given and catalogue.offers(SOURCE, model):
         given["vectors"] = f"{catalogue.PREFIX}{SOURCE}"

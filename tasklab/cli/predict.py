@@ -9,7 +9,7 @@ import tyro
 from tasklab import experiments, study
 from tasklab.cli.parsing import Given, settings
 from tasklab.experiments.parameters import Parameters
-from tasklab.models.zoo import shipped
+from tasklab.models.zoo import small
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,7 +28,7 @@ def predict(
         given: As in a chapter's first code cell.
         check: Measure with the runs in the store, and grade by these.
     """
-    usual = {"preset": "full"} | ({} if shipped(model) else {"suite": "paper"})
+    usual = {"preset": "full"} | ({} if small(model) else {"suite": "paper"})
     parameters = Parameters(**{**usual, **given, "model": model})
     predictions = study.predictions
     if not check:

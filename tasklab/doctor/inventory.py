@@ -16,7 +16,7 @@ from huggingface_hub import constants
 from tasklab import mini
 from tasklab.errors import TasklabError
 from tasklab.mini import shipped
-from tasklab.models import weights
+from tasklab.models import sentences, weights
 from tasklab.models.zoo import Spec
 from tasklab.storage import fetching, folders
 from tasklab.tasks.images import finding
@@ -60,6 +60,8 @@ def find_weights(entry: Spec, reachable: bool) -> Weights:
             return Weights(entry.name, "missing", str(own), memory, note)
         wrong = damage(own)
         return Weights(entry.name, "damaged" if wrong else "shipped", str(own), memory, wrong)
+    if entry.kind == "bert":
+        return _sentence_encoder(entry, reachable, memory)
     repository, file = entry.repository, entry.published
     if path := weights.local(entry.name, repository, file):
         if wrong := damage(path):
@@ -70,6 +72,22 @@ def find_weights(entry: Spec, reachable: bool) -> Weights:
         return Weights(entry.name, "missing", f"{repository} tokenizer.json", memory, note)
     state, note = "fetchable" if reachable else "missing", _interrupted(repository)
     return Weights(entry.name, state, f"{repository} {file}", memory, note)
+
+
+def _sentence_encoder(entry: Spec, reachable: bool, memory: tuple[int, int]) -> Weights:
+    files = (sentences.WEIGHTS, sentences.TOKENIZER)
+    if packed := sentences.archive(entry):
+        return Weights(entry.name, "found", str(packed), memory)
+    try:
+        found = [sentences.local(entry, file) for file in files]
+    except TasklabError as error:
+        return Weights(entry.name, "damaged", entry.repository, memory, str(error))
+    if found[0] and (found[1] or reachable):
+        wrong = damage(found[0])
+        return Weights(entry.name, "damaged" if wrong else "found", str(found[0]), memory, wrong)
+    absent = files[bool(found[0])]
+    state, note = "fetchable" if reachable else "missing", _interrupted(entry.repository)
+    return Weights(entry.name, state, f"{entry.repository} {absent}", memory, note)
 
 
 def _interrupted(repository: str) -> str:
@@ -128,7 +146,7 @@ def decoded_sides(name: str, cache: Path) -> tuple[int, ...]:
 
 def input_side(entry: Spec) -> int:
     """Return the input size of a model in pixels, without its weights."""
-    if entry.kind == "t5":
+    if entry.reads_text:
         raise TasklabError(f"model {entry.name!r} reads texts: no images are decoded for it.")
     if entry.shipped:
         return mini.vit.SIZE

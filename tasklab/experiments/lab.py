@@ -21,7 +21,7 @@ from tasklab.experiments.preflight import complete
 from tasklab.experiments.published_vectors import FromPublished, NoTrainer, PublishedVectors
 from tasklab.experiments.scale import REHEARSED_BLOCKS, REHEARSED_TASKS, scale_of
 from tasklab.models import loading
-from tasklab.models.zoo import FAMILIES, TEXT_MODELS, family, shipped
+from tasklab.models.zoo import FAMILIES, family, small, text_suite
 from tasklab.progress import tell, track
 from tasklab.storage.store import Store, free_first
 from tasklab.tasks import drawn
@@ -98,7 +98,7 @@ class Lab(ByHand, FromPublished):
             if chapters.page_of(chapter) == "more" and parameters.live != "all":
                 computes = False  # recorded results alone: the network's libraries take seconds
         own = own_tasks.listed(own)
-        machine.keep_freed_memory(shipped(parameters.model))
+        machine.keep_freed_memory(small(parameters.model))
         self.began = time.perf_counter()
         if own:
             parameters = dataclasses.replace(parameters, suite=OWN)  # type: ignore[arg-type]  # no choice
@@ -249,9 +249,10 @@ class Lab(ByHand, FromPublished):
     def changed(self, changes: Mapping[str, Any]) -> tuple[Parameters, tuple[Task, ...]]:
         """Return the parameters and own tasks of a sibling, without loading it."""
         own = self.own
-        if changes.get("model") in TEXT_MODELS:
+        texts = self.parameters.suite in ("mini_text", "wordnet")
+        if text_suite(changes.get("model", "")):
             changes, own = {"suite": None, **changes}, ()
-        elif "model" in changes and self.parameters.suite in ("mini", "mini_text"):
+        elif "model" in changes and (texts or self.parameters.suite == "mini"):
             changes = {"suite": None, **changes}
         return dataclasses.replace(self.parameters, **changes), own
 

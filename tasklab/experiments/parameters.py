@@ -24,7 +24,7 @@ from tasklab.errors import (
     whole,
 )
 from tasklab.exchange import catalogue
-from tasklab.models.zoo import INITS, REGISTRY, TEXT_MODELS, Init, choose_model, closed, shipped
+from tasklab.models.zoo import INITS, REGISTRY, Init, choose_model, closed, small, text_suite
 from tasklab.tasks.suites import OWN, SUITES, SuiteName
 from tasklab.tuning.recipe import (
     PRECISIONS,
@@ -51,9 +51,10 @@ class Parameters:
     as a command line and some callers of papermill pass them.
 
     Attributes:
-        model: Short name (`tasklab list models`), or one of timm's: timm/resnet50.a1_in1k.
-        suite: The tasks: the drawn world, its texts, the papers' data sets, or real drawings
-            (`icons`). By default what fits the model.
+        model: Short name (`tasklab list models`), or one of a library's:
+            timm/resnet50.a1_in1k, st/all-MiniLM-L12-v2.
+        suite: The tasks: the drawn world, its texts, the papers' data sets, real drawings
+            (`icons`), or real texts (`wordnet`). By default what fits the model.
         init: Whether to start from pre-trained or from random weights.
         head: The classifier: made of prompts, trained along, or probed first. By default what fits
             the model.
@@ -207,7 +208,7 @@ class Parameters:
     @property
     def light(self) -> bool:
         """Whether a full-size model is rehearsed."""
-        return self.rehearsal and not shipped(self.model)
+        return self.rehearsal and not small(self.model)
 
     def recipe(
         self, task: str, method: str, seed: int, others: Sequence[str] | None = None
@@ -224,8 +225,8 @@ class Parameters:
 
 def suites_of(model: str) -> tuple[str, ...]:
     """Return the suites that a model reads, its usual one first."""
-    if model in TEXT_MODELS:
-        return ("mini_text",)
+    if texts := text_suite(model):
+        return (texts,)
     usual = REGISTRY[model].world if model in REGISTRY else "mini"
     return tuple(dict.fromkeys((usual, "mini", "icons", "paper", OWN)))
 

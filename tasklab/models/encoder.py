@@ -108,6 +108,15 @@ class Encoder:
             return torch.tensor([self.mean, self.std], device=self.device).view(2, 3, 1, 1)
 
     @property
+    def blank(self) -> Tensor:
+        """One input as `preprocess` returns it, without content: it shows the features' width."""
+        return torch.zeros(1, 3, self.image_size, self.image_size, device=self.device)
+
+    def without_padding(self, x: Tensor) -> Iterator[Tensor]:
+        """Yield preprocessed inputs in parts of one size each; images have one size."""
+        yield x
+
+    @property
     def math(self) -> bool:
         """Whether attention takes the math kernel in every pass (`zoo.Spec`)."""
         return self.name in REGISTRY and REGISTRY[self.name].math
@@ -136,3 +145,26 @@ class TextEncoder(Encoder):
     def preprocess(self, x: Int[Tensor, "B L"]) -> Int[Tensor, "B M"]:
         """Return token ids as the model knows them."""
         return self.translate(x.to(self.device).long())
+
+    @property
+    def blank(self) -> Tensor:
+        """One text of one token."""
+        return torch.ones(1, 1, dtype=torch.int64, device=self.device)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class SentenceEncoder(TextEncoder):
+    """A BERT as an encoder: its features are the mean of the tokens of the last block.
+
+    Its inputs are texts as bytes (`tasklab.tasks.texts`).
+    """
+
+    def preprocess(self, x: UInt8[Tensor, "B N"]) -> Int[Tensor, "B L"]:
+        """Return token ids, padded to the longest text."""
+        return self.translate(x).to(self.device)
+
+    def without_padding(self, x: Int[Tensor, "B L"]) -> Iterator[Int[Tensor, "b l"]]:
+        """Yield token ids in parts of one length each, from the shortest."""
+        lengths = (x != self.module.pad).sum(1)
+        for length in lengths.unique().tolist():
+            yield x[lengths == length, :length]

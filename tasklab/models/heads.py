@@ -150,8 +150,7 @@ def start(kind: str, clip: Clip, task: Task, seed: int = 0) -> Head:
 @functools.lru_cache(maxsize=8)
 def _width(encoder: Encoder) -> int:
     with torch.no_grad():
-        blank = torch.zeros(1, 3, encoder.image_size, encoder.image_size, device=encoder.device)
-        return encoder({}, blank).shape[-1]
+        return encoder({}, encoder.blank).shape[-1]
 
 
 def accuracy(logits: Float[Tensor, "N C"], labels: Int[Tensor, " N"]) -> float:

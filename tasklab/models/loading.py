@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import hashlib
 import re
 import weakref
 from collections.abc import Callable
@@ -25,15 +26,21 @@ from tasklab.errors import TasklabError, choose
 from tasklab.mini import vit
 from tasklab.mini.clip import MEAN, STD
 from tasklab.mini.lexicon import EOS, PAD, vocabulary
-from tasklab.models.encoder import Encoder, TextEncoder, math_attention
+from tasklab.models import bert, sentences
+from tasklab.models.encoder import Encoder, SentenceEncoder, TextEncoder, math_attention
 from tasklab.models.weights import compare, find, fit, read, remember
 from tasklab.models.zoo import INITS, REGISTRY, Spec, spec
 from tasklab.storage import hub
+from tasklab.tasks.texts import decoded
 
 __all__ = [
     "REGISTRY", "Clip", "Encoder", "Spec", "TextEncoder", "load", "math_attention", "outline",
     "shared", "spec",
 ]  # fmt: skip
+
+
+_BERT_SCALE = 20.0  # of logits, as the protocol has it
+_PROMPTS = 256  # in one pass
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -47,7 +54,8 @@ class Clip:
     #: Whether the features and those of texts are compared by their angle, as CLIP does, or by
     #: their inner product, as T5 does with its output embedding.
     cosine: bool = True
-    #: Hash of the text tower and the running statistics, where a checkpoint has others.
+    #: Hash of the text tower and the running statistics, where a checkpoint has others; of a
+    #: sentence encoder's embeddings and tokenizer.
     beside: str = ""
 
     @property
@@ -77,7 +85,8 @@ def load(
     """Return a model by its short name.
 
     Args:
-        name: A name in `REGISTRY`, or `timm/` and the name of a model of timm's.
+        name: A name in `REGISTRY`, or that of a library's model: `timm/` and one of timm's, `st/`
+            and a BERT of sentence-transformers.
         init: `"random"` draws the encoder from `seed`. The text tower stays pre-trained for models
             whose weights ship with the package, and is random too for the others.
         weights: A checkpoint file to take instead of the usual one.
@@ -104,6 +113,8 @@ def as_clip(
     device = torch.device(device)
     if entry.kind == "t5":
         return _text_to_text(entry, init, model, device)
+    if entry.kind == "bert":
+        return _sentences(entry, init, model, device)
     image_tower = model.visual if _reads(entry) else model
     encoder = _encoder(Encoder, entry, init, image_tower, device, **images_of(entry, image_tower))
     if not _reads(entry):
@@ -170,6 +181,8 @@ def locate(
                 f"by `python -m pretraining.install {entry.name}` (both with --folder)."
             )
         return path
+    if entry.kind == "bert" and weights is None:
+        return sentences.find(entry, fetch=fetch)
     return find(
         entry.name, entry.repository, weights,
         file=entry.published, revision=entry.revision, fetch=fetch,
@@ -183,7 +196,7 @@ def _reads(entry: Spec) -> bool:
 def _compare(entry: Spec, path: Path) -> None:
     if entry.shipped:
         compare(path, mini.card(entry.shipped_as)["sha256"], "Reinstall tasklab.")
-    else:
+    elif not entry.files:  # whose checksums are known, and compared when they are found
         remember(path, entry.repository)
 
 
@@ -222,6 +235,8 @@ def build(entry: Spec) -> nn.Module:
         norm = functools.partial(nn.LayerNorm, eps=1e-12)
         special = {"norm_layer": norm} if entry.layout == "transformers" else {}
         return timm.create_model(f"{entry.arch}.{entry.pretrained}", num_classes=0, **special)
+    if entry.kind == "bert":
+        return bert.Bert(entry.config)
     from transformers import T5Config, T5ForConditionalGeneration
 
     if entry.shipped:
@@ -256,6 +271,8 @@ def _tensors(entry: Spec, path: Path) -> dict[str, Tensor]:
         names = timm.models.get_pretrained_cfg(f"{entry.arch}.{entry.pretrained}").classifier
         heads = (names,) if isinstance(names, str) else tuple(names or ())
         return {k: x for k, x in tensors.items() if k.rpartition(".")[0] not in heads}
+    if entry.kind == "bert":
+        return bert.from_transformers(tensors)
     if entry.kind == "t5":
         tied = ("lm_head.weight", "encoder.embed_tokens.weight", "decoder.embed_tokens.weight")
         return {k: x for k, x in tensors.items() if k not in tied}  # to shared.weight
@@ -342,6 +359,29 @@ def _text_to_text(entry: Spec, init: str, model: nn.Module, device: torch.device
         image_size=0, mean=(), std=(), translate=translate,
     )  # fmt: skip
     return Clip(encoder=encoder, text=text, cosine=False)
+
+
+def _sentences(entry: Spec, init: str, model: nn.Module, device: torch.device) -> Clip:
+    """Return a BERT, and itself with its pre-trained parameters as the text tower."""
+    file = sentences.find(entry, sentences.TOKENIZER)
+    assert file is not None  # it was fetched
+    most = min(entry.config["max_seq_length"], entry.config["max_position_embeddings"])
+    read = sentences.Tokenizer(file, most, entry.name)
+    encoder = _encoder(
+        SentenceEncoder, entry, init, model, device,
+        image_size=0, mean=(), std=(), translate=lambda x: read(decoded(x)),
+    )  # fmt: skip
+
+    @torch.no_grad()
+    def text(texts: list[str]) -> Tensor:
+        parts = (texts[at : at + _PROMPTS] for at in range(0, len(texts), _PROMPTS))
+        return torch.cat([encoder(encoder.params, read(part).to(device)) for part in parts])
+
+    digest = hashlib.sha256(f"{read.sha256} {read.most}\n".encode())
+    for name, tensor in model.named_buffers():
+        digest.update(f"{name} {tuple(tensor.shape)}\n".encode())
+        digest.update(tensor.cpu().numpy().tobytes())
+    return Clip(encoder, text, _BERT_SCALE, beside=digest.hexdigest())
 
 
 def _t5_tokenizer(entry: Spec) -> Callable:

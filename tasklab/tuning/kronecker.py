@@ -249,7 +249,8 @@ class _Read(TorchFunctionMode):
         """Return the reader with the means over a task's images."""
         plain, self.seen = training.written_out(encoder), len(images)
         for part in images.split(_PART):
-            self._part(plain, encoder.preprocess(part), draws, numbers)
+            for x in encoder.without_padding(encoder.preprocess(part)):
+                self._part(plain, x, draws, numbers)
         for name in self.inputs:
             self.inputs[name] /= self.rows[name]
         for table in (self.outputs, self.blocks):

@@ -14,7 +14,8 @@ from typing import Any, Literal, get_args
 
 from tasklab import machine
 from tasklab.errors import TasklabError, choose, positive, real, texts, whole
-from tasklab.models.zoo import INITS, REGISTRY, Spec, choose_model, closed, shipped
+from tasklab.models.zoo import INITS, REGISTRY, Spec, choose_model, closed, small, text_suite
+from tasklab.tasks import wordnet
 from tasklab.tasks.suites import OWN, SUITES
 from tasklab.tasks.suites import suite as suite_of
 from tasklab.tuning.methods import JOINT, METHODS, POSTHOC, TABLE, penalised
@@ -30,6 +31,7 @@ Extent = Literal["quick", "full", "rehearsal"]
 
 MINI_STEPS, PAPER_STEPS = 240, 2000
 MINI_BATCH, PAPER_BATCH = 64, 128
+TEXT_STEPS, TEXT_BATCH = 150, 32  # of sentence encoders
 QUICK_STEPS, QUICK_BATCH = 45, 32  # of a shipped model, so that a report takes minutes
 # Of a published model, a quarter of the papers' steps. Eight tasks by three methods then take a
 # ViT-L/14 within an hour, on one GPU that computes 400 TFLOP/s (40 % of an H100's bfloat16 peak:
@@ -214,7 +216,8 @@ def recipe(
 ) -> FineTune:
     """Return the complete configuration of the usual run of a method; nothing is added elsewhere.
 
-    It is the papers' protocol. The recipe of shipped models differs from it in steps (240), batch
+    It is the papers' protocol; sentence encoders train for 150 steps of 32 texts at rates of their
+    own. The recipe of shipped models differs from it in steps (240), batch
     (64), learning rate (`models.zoo`) and beta2 (0.98, a memory of 50 steps). It keeps the weight
     decay of 0.1: lr x decay x steps, the share of theta that it removes, is then 1e-2 to
     4e-2, against 2e-3 in the papers.
@@ -234,8 +237,11 @@ def recipe(
     if head is not None:
         choose("head", head, USUAL_HEADS)
     choose_model(model)
-    entry, mini = REGISTRY.get(model), shipped(model)  # no entry: one of timm's
+    sentences = text_suite(model) == wordnet.NAME  # all of them have the recipe of one
+    entry, mini = REGISTRY.get("minilm" if sentences else model), small(model)  # none of timm's
     batch_size, usual = (MINI_BATCH, MINI_STEPS) if mini else (PAPER_BATCH, PAPER_STEPS)
+    if sentences:
+        batch_size, usual = TEXT_BATCH, TEXT_STEPS
     probe = Probe(lr=PROBE_LR if mini else None)
     if preset == "quick" and mini:
         batch_size, usual = QUICK_BATCH, QUICK_STEPS
@@ -249,7 +255,9 @@ def recipe(
     usual_head = "trained" if closed(model) else "zero_shot"
     head = usual_head if head is None else head
     rates = _rates(entry, head, method) if entry and mini else {}
-    special: dict[str, Any] = {"lr": rates[rate], "beta2": 0.98} if rate in rates else {}
+    special: dict[str, Any] = {"lr": rates[rate]} if rate in rates else {}
+    if special and not sentences:
+        special["beta2"] = 0.98
     if not mini and preset == "full" and (head == "probe" or method == JOINT):
         special["lr"] = None  # searched: closed vocabulary, appendix C
     if TABLE[method].others and others is None:

@@ -54,12 +54,12 @@ def test_an_entry_of_the_table_is_complete(name):
     entry = zoo.spec(name)
     assert entry.tower.parameters > 0 and entry.blocks > 0 and entry.source
     assert all(zoo.family(name)[role] == name for role in entry.roles)
-    apart = entry.extra or entry.world == "icons" or name in zoo.replicas("mini")
+    apart = entry.extra or entry.world != "mini" or name in zoo.replicas("mini")
     assert bool(entry.roles) != apart
     assert (
         zoo.closed(name) == (name in zoo.CLOSED_MODELS) == (entry.kind == "vit" or not entry.text)
     )
-    assert (name in zoo.TEXT_MODELS) == (entry.kind == "t5")
+    assert (name in zoo.TEXT_MODELS) == bool(zoo.text_suite(name)) == entry.reads_text
     if entry.shipped:
         assert entry.rates["nonlinear"] > 0 and not entry.repository
         if not entry.extra:
