@@ -7,7 +7,7 @@ BIN    := $(VENV)/bin
 READER := $(VENV)/.readable
 STAMP  := $(VENV)/.installed
 
-.PHONY: help report archive pdf test bench bench-gpu lint stubs same new reader env pins clean
+.PHONY: help report archive pdf test bench bench-gpu lint stubs same new locks reader env pins clean
 .DELETE_ON_ERROR:
 
 help:
@@ -19,8 +19,9 @@ help:
 	@echo "make bench-gpu PART=steps  a CUDA device, nine minutes a part: steps, chapters, paths, merges, many"
 	@echo "make lint     style, docstrings, the import order and types"
 	@echo "make stubs    list new experiments for type checkers"
-	@echo "make same     changed code of experiments gives the numbers that it gave before"
-	@echo "make new      it gives others (OF=\"merging stitching\"): measure them again"
+	@echo "make same     lock changed code of experiments, if the frozen numbers come out"
+	@echo "make new      measure results anew (OF=\"merging stitching\" WHY=\"the reason\")"
+	@echo "make locks    the same as make same, with data files and stubs"
 	@echo "make reader   only the environment of the report, in $(VENV)"
 	@echo "make env      the same, and what tests, clusters and pre-training need"
 	@echo "make pins     renew the exact versions in requirements.txt and requirements-dev.txt"
@@ -61,10 +62,13 @@ stubs: $(STAMP)
 	$(BIN)/python -c "import tasklab.experiments as e; open(e.__file__ + 'i', 'w').write(e._stub())"
 
 same: $(STAMP)
-	$(BIN)/python -c "from tasklab.experiments.versions import lock; lock()"
+	$(BIN)/python -m tests.locks same
 
 new: $(STAMP)
-	$(BIN)/python -c "from tasklab.experiments.versions import lock; lock('$(OF)'.split())"
+	$(BIN)/python -m tests.locks new '$(OF)' '$(WHY)'
+
+locks: $(STAMP)
+	$(BIN)/python -m tests.locks all
 
 reader: $(READER)
 

@@ -5,13 +5,15 @@ it imports (`storage.code`: neither comments, docstrings nor formatting), with t
 its results have. While the code is the locked one, results are found under that name; once it
 changes they are measured again, and kept under the hash.
 
-`make same` locks changed code whose numbers are the same, under the same names; `make new OF=...`
-gives the results of some modules a new name. A test reminds of either.
+`make same` locks changed code under the same names, if the frozen numbers of its experiments come
+out (`tests/frozen.py`); `make new OF=... WHY=...` gives the results of some modules a new name and
+keeps the reason. A test reminds of either.
 """
 
 from __future__ import annotations
 
 import ast
+import datetime
 import functools
 import hashlib
 import inspect
@@ -19,7 +21,9 @@ import json
 import textwrap
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
+from tasklab.errors import TasklabError, choose
 from tasklab.experiments.registry import REGISTRY
 from tasklab.storage.code import bare, code_of, file_of
 
@@ -62,18 +66,41 @@ def _measures(name: str) -> bool:
     return file is not None and "\n@experiment(" in file.read_text("utf-8")
 
 
-def lock(new: Iterable[str] = ()) -> None:
-    """Write the lock of today's code."""
-    homes = {home: code(home) for home in sorted({*REGISTRY.homes()}) if home.startswith(_ROOM)}
-    fresh, names = {f"{_ROOM}.{one}" for one in new}, _locked()
-    entries = {
-        home: {"code": now, "name": now if home in fresh else names.get(home, {}).get("name", "")}
-        for home, now in homes.items()
-    }
-    LOCK.write_text(json.dumps(entries, indent=1) + "\n", "utf-8")
+def changed() -> list[str]:
+    """Return the modules of experiments whose code is not the locked one."""
+    return [home for home in _homes() if _locked().get(home, {}).get("code") != code(home)]
+
+
+def lock(new: Iterable[str] = (), why: str = "") -> None:
+    """Write the lock of today's code.
+
+    Args:
+        new: Modules of experiments, without the room, whose results get a new name.
+        why: The reason, which is kept beside the new names.
+
+    Raises:
+        TasklabError: If there is no module of that name, or no reason for a new name.
+    """
+    fresh, before, entries = {f"{_ROOM}.{one}" for one in new}, _locked(), {}
+    if fresh and not why.strip():
+        raise TasklabError('say why the numbers are new: make new OF=... WHY="...".')
+    for home in fresh:
+        choose("module", home.rpartition(".")[2], [one.rpartition(".")[2] for one in _homes()])
+    for home in _homes():
+        now, entry = code(home), before.get(home, {"name": ""})
+        entries[home] = {**entry, "code": now}
+        if home in fresh:
+            day = datetime.datetime.now(datetime.UTC).date().isoformat()
+            reason = {"name": now, "day": day, "why": why.strip()}
+            entries[home] |= {"name": now, "reasons": [*entry.get("reasons", ()), reason]}
+    LOCK.write_text(json.dumps(entries, indent=1, sort_keys=True) + "\n", "utf-8")
     _locked.cache_clear()
 
 
+def _homes() -> list[str]:
+    return [home for home in sorted({*REGISTRY.homes()}) if home.startswith(_ROOM)]
+
+
 @functools.cache
-def _locked() -> dict[str, dict[str, str]]:
+def _locked() -> dict[str, dict[str, Any]]:
     return json.loads(LOCK.read_text("utf-8")) if LOCK.exists() else {}

@@ -40,6 +40,11 @@ def content(file: Path) -> bytes:
     return data
 
 
+def changed() -> list[str]:
+    """Return the files whose checksum is another one than here."""
+    return [name for name, known in _sums().items() if _sha256((ROOT / name).read_bytes()) != known]
+
+
 def lock() -> None:
     """Write the checksums of the files that have one anew."""
     sums = {name: _sha256((ROOT / name).read_bytes()) for name in _sums()}

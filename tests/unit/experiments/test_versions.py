@@ -50,10 +50,11 @@ def test_keys_follow_the_locked_code(locked, monkeypatch):
     code = now("tasklab.experiments.editing")
     locked({"code": "older", "name": ""})
     monkeypatch.setattr(versions, "REGISTRY", type("", (), {"homes": lambda: [editing.__name__]}))
-    versions.lock(["editing"])
+    versions.lock(["editing"], "for a test")
     assert versions.version(editing.alone) == {"code": code}
     versions.lock()
-    assert versions._locked() == {editing.__name__: {"code": code, "name": code}}
+    (entry,) = versions._locked().values()
+    assert entry["code"] == entry["name"] == code
 
 
 def test_the_version_is_in_the_key(monkeypatch):

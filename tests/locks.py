@@ -1,0 +1,84 @@
+"""Locks of code, data and stubs; `make same`, `make new`, `make locks` and pre-commit call it.
+
+python -m tests.locks same              lock changed code of experiments, if its numbers come out
+python -m tests.locks new OF WHY        measure the results of some modules anew, with the reason
+python -m tests.locks all               data files and stubs too
+python -m tests.locks check             say what is not locked, without measuring
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from tasklab import experiments
+from tasklab.errors import TasklabError
+from tasklab.experiments import versions
+from tasklab.experiments.registry import discover
+from tasklab.storage import shipped
+
+STUB = Path(experiments.__file__).with_suffix(".pyi")
+
+
+def same(new: Sequence[str] = (), why: str = "") -> None:
+    """Lock the code of experiments whose frozen numbers come out.
+
+    Args:
+        new: Modules of experiments, without the room, whose numbers are frozen anew and whose
+            results get a new name.
+        why: The reason for new names.
+
+    Raises:
+        TasklabError: If a number of another changed module differs; nothing is locked then.
+    """
+    from tests import frozen  # here: `check` shall take seconds
+
+    discover()
+    if new and not why.strip():
+        raise TasklabError('say why the numbers are new: make new OF=... WHY="...".')
+    fresh = [f"{versions.__name__.rpartition('.')[0]}.{one}" for one in new]
+    apart, now = frozen.differences(frozen.of([*{*versions.changed(), *fresh}]))
+    wrong = {name: told for name, told in apart.items() if name not in frozen.of(fresh)}
+    if wrong:
+        told = "; ".join(f"{name} ({what})" for name, what in wrong.items())
+        raise TasklabError(
+            f"numbers differ from the frozen ones: {told}. Where that is meant: "
+            'make new OF="MODULE ..." WHY="REASON".'
+        )
+    versions.lock(new, why)
+    if now:
+        frozen.freeze(now)
+
+
+def unlocked() -> list[str]:
+    """Return a sentence for every lock that is not of what is there."""
+    discover()
+    found = [f"{home} has changed: make same, or make new" for home in versions.changed()]
+    if STUB.read_text("utf-8") != experiments._stub():
+        found.append(f"{STUB.name} does not list the experiments: make locks")
+    return found + [f"data file {name} has changed: make locks" for name in shipped.changed()]
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Run a command of this module's description."""
+    command, *rest = arguments
+    if command == "check":
+        if told := unlocked():
+            raise TasklabError(". ".join(told) + ".")
+        return
+    if command == "all":
+        shipped.lock()
+        STUB.write_text(experiments._stub(), "utf-8")
+    if command == "new":
+        of, why = rest
+        same(of.split(), why)
+    else:
+        same()
+
+
+if __name__ == "__main__":
+    try:
+        main(sys.argv[1:])
+    except TasklabError as error:
+        sys.exit(str(error))
