@@ -214,3 +214,20 @@ def listed(names: list[str]) -> str:
     """Return the first names, and how many more there are."""
     more = f" and {len(names) - 5} more" if len(names) > 5 else ""
     return ", ".join(names[:5]) + more
+
+
+def cosines(vectors: Sequence[Mapping[str, Tensor]]) -> Tensor:
+    """Return the cosine of the angle between each two vectors, (V, V); 0 where one of them is 0.
+
+    Each tensor is read once, so that vectors may be on the disk.
+    """
+    total = torch.zeros(len(vectors), len(vectors), dtype=torch.float64)
+    for name in dict.fromkeys(name for one in vectors for name in one):
+        rows = [
+            one[name].detach().flatten().float().cpu() if name in one else None for one in vectors
+        ]
+        size = max(len(row) for row in rows if row is not None)
+        x = torch.stack([torch.zeros(size) if row is None else row for row in rows])
+        total += (x @ x.T).double()
+    norms = total.diag().sqrt()
+    return (total / torch.outer(norms, norms)).nan_to_num(0.0)

@@ -250,7 +250,7 @@ def sources_of(
 
 
 def _check_near(sources: Sequence[Source]) -> None:
-    """Point out vectors too long to come from fine-tuning; raise if two share another start."""
+    """Point out vectors too long, or too parallel, to come from theta_0; raise for both."""
     far = exchange.importing.AWAY
     away = [one for one in sources if any(far in note for note in one.notes)]
     for one, other in itertools.combinations(away, 2):
@@ -259,6 +259,12 @@ def _check_near(sources: Sequence[Source]) -> None:
                 f"{one.name} and {other.name} are both far from the base, and nearly in the same "
                 f"direction (cosine {cosine:.2f}): give the checkpoint they start from as --base."
             )
+    for one, other, cosine in exchange.merged.parallel(sources, _ALIKE):
+        tell(
+            f"{one.name} and {other.name} have nearly the same direction (cosine {cosine:.2f}), as "
+            "vectors of two tasks do not: they share a start other than theta_0, or one was "
+            "trained from the other. Give the checkpoint they start from as --base."
+        )
     if away:
         tell(
             f"{', '.join(one.name for one in away)}: more than half of theta_0's norm away from "

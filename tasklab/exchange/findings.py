@@ -19,6 +19,7 @@ from tasklab.taskvector import TaskVector
 _TOLD = 1e-3  # of a vector's norm: less rounding is not worth a word
 _SMALL = 0.5  # norm relative to theta_0's, and cosine, below which it is a difference
 _SAME = 1e-3  # relative distance of statistics: half precision rounds by up to 5e-4
+_SAMPLED = 4096  # numbers of a tensor that are compared
 _STATISTICS = "running statistics of batch normalisation"
 _ROUNDED = "its numbers are rounded"
 USUAL = ("names the activation", "tensors of other parts are left out")  # in notes
@@ -94,6 +95,30 @@ def statistics(
             "anew"
         )
     return notes
+
+
+def sample(x: Tensor) -> Tensor:
+    """Return every k-th number of a tensor, a few thousand in all, in float32 (n,)."""
+    return x.detach().flatten()[:: max(1, x.numel() // _SAMPLED)].float().cpu().clone()
+
+
+def texts(theirs: Mapping[str, Tensor], ours: Mapping[str, Tensor], source: str) -> list[str]:
+    """Describe a text tower that is not theta_0's: heads are made by theta_0's.
+
+    The temperature alone changes no prediction. Tensors are compared by samples.
+    """
+    other = []
+    for name in theirs.keys() & ours.keys() - {"logit_scale"}:
+        one, start = sample(theirs[name]), sample(ours[name])  # of a sample: itself
+        same = one.shape == start.shape and (one - start).norm() <= _SAME * start.norm()
+        other += [] if same else [name]
+    if not other:
+        return []
+    return [
+        f"its text tower is not that of {source}: {len(other)} tensors differ "
+        f"({abridged(sorted(other), 2)}). It is in no task vector, and zero-shot heads are made "
+        f"by that of {source}: accuracies are other than the checkpoint's own"
+    ]
 
 
 def lost(notes: Iterable[str]) -> list[str]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import logging
 import weakref
 from collections.abc import Iterable, Mapping
@@ -99,9 +100,13 @@ def compare(
     `base` is that of `vector_of`; `task` says whose vector is meant, in a file of several.
     """
     # a wrong file is told first
-    checkpoint = reading.contents(path, model, lambda: _known(model, base), task=task)
+    found = reading.contents(path, model, lambda: _known(model, base), task=task, text="found")
+    checkpoint = dataclasses.replace(found, text={})  # no second tower is held
     theta0, source, other = _start(model, base, checkpoint)
     notes = [] if theta0 is None else findings.statistics(checkpoint.buffers, other.buffers, source)
+    if found.text:
+        named = source if other.text else f"{model} ({found.init})"
+        notes += findings.texts(found.text, other.text or _published_texts(model), named)
     if theta0 is None:
         notes.append("the pre-trained weights are not here: its theta_0 was not compared with them")
     elif checkpoint.lacking and set(checkpoint.lacking) <= set(theta0):
@@ -285,7 +290,7 @@ def base_of(path: Path | str, model: str) -> Checkpoint:
     file, _ = sources.locate(path)
     key = (model, file.absolute(), file.stat().st_mtime_ns)
     if (found := _BASES.get(key)) is None:
-        found = _BASES[key] = reading.contents(path, model, text=True)
+        found = _BASES[key] = reading.contents(path, model, text="checked")
     if found.theta is None:
         raise TasklabError(f"{path} holds a task vector, which can be no base.")
     return found
@@ -306,6 +311,16 @@ def tell(name: Path | str, notes: Iterable[str]) -> None:
 
 def _known(model: str, base: Path | str | None) -> Mapping[str, Tensor]:
     return loading.load(model).encoder.params if base is None else base_of(base, model).theta or {}
+
+
+@functools.lru_cache(maxsize=2)
+def _published_texts(model: str) -> Mapping[str, Tensor]:
+    """Return samples of a model's own text tower; none where it is not here."""
+    with contextlib.suppress(TasklabError):
+        if loading.locate(model, fetch=False) is not None:
+            own = loading.both_towers(model).state_dict()
+            return {n: findings.sample(x) for n, x in own.items() if not n.startswith("visual.")}
+    return {}
 
 
 def _start(

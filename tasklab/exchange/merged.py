@@ -9,12 +9,14 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import itertools
 import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
+from tasklab import sums
 from tasklab.errors import TasklabError
 from tasklab.exchange import findings, importing, places, reading, sources
 from tasklab.models import loading
@@ -115,6 +117,19 @@ def read_from(file: Path, vector: TaskVector) -> TaskVector:
 
 def _is_light(vector: TaskVector) -> bool:
     return sum(x.nbytes for x in vector.values()) <= LIGHT
+
+
+def parallel(sources: Sequence[Source], least: float) -> list[tuple[Source, Source, float]]:
+    """Return the pairs of vectors of two tasks whose cosine is larger than a threshold.
+
+    Copies of one file are no pair.
+    """
+    cosines = sums.cosines([one.vector for one in sources])
+    return [
+        (one, other, float(cosines[i, j]))
+        for (i, one), (j, other) in itertools.combinations(enumerate(sources), 2)
+        if one.task != other.task and one.sha256 != other.sha256 and cosines[i, j] > least
+    ]
 
 
 def together(sources: Sequence[Source]) -> str:

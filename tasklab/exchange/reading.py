@@ -19,7 +19,7 @@ import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 import safetensors
 import torch
@@ -83,14 +83,15 @@ def contents(
     model: str,
     start: Callable[[], Mapping[str, Tensor]] | None = None,
     *,
-    text: bool = False,
+    text: Literal["none", "found", "checked"] = "none",
     task: str | None = None,
 ) -> Checkpoint:
     """Return the content of a checkpoint, which needs no pre-trained weights.
 
     Args:
         start: Returns the pre-trained parameters: asked if there are two ways to name a list.
-        text: Whether its text tower is read as well, if it has one.
+        text: Whether its text tower is read as well, if it has one: as it is `found`, or `checked`
+            against the model's shapes.
         task: Whose vector is meant, in a file that holds those of several.
     """
     entry = spec(model)
@@ -145,7 +146,7 @@ def contents(
             buffers={name: x for name, x in named.theta.items() if name in kept},
             kinds={name: kind for name, kind in rounded.items() if kind is not None},
             lacking=lacking,
-            text=_text_tower(tensors, named, file, model) if text else {},
+            text=_text_tower(tensors, named, file, model, text),
         )
 
 
@@ -175,11 +176,13 @@ def text_shapes(model: str) -> dict[str, Size]:
 
 
 def _text_tower(
-    tensors: Mapping[str, Tensor], named: layouts.Weights, file: Path, model: str
+    tensors: Mapping[str, Tensor], named: layouts.Weights, file: Path, model: str, how: str
 ) -> dict[str, Tensor]:
-    own = text_shapes(model)
+    own = {} if how == "none" else text_shapes(model)
     found = layouts.text_tower(tensors, named, list(own))
     found |= {name: x.reshape(own[name]) for name, x in found.items() if x.numel() == 1}
+    if how != "checked":
+        return found
     if wrong := [
         f"{name} {tuple(x.shape)} for {tuple(own[name])}"
         for name, x in found.items()

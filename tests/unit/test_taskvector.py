@@ -60,6 +60,9 @@ def test_the_algebra():
     assert A.cosine(B) == pytest.approx(float(a @ b / (a.norm() * b.norm())), rel=1e-14)
     assert A.cosine(A * 3) == pytest.approx(1) and A.cosine(-A) == pytest.approx(-1)
     assert A.cosine(TaskVector.zeros_like(THETA0)) == 0
+    listed = [A, B, -A, TaskVector.zeros_like(THETA0)]
+    pairs = [[one.cosine(other) for other in listed] for one in listed]
+    assert np.allclose(sums.cosines(listed), pairs, atol=1e-6)
     many = TaskVector({"w": torch.full((1_000_000,), 0.1)})
     assert many.norm() == pytest.approx(math.sqrt(1e6) * float(torch.tensor(0.1)), rel=1e-12)
 

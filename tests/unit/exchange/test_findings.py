@@ -464,3 +464,37 @@ def test_a_tensor_in_two_files_is_refused(tmp_path):
     index = {"weight_map": {name: parts[n > 8] for n, name in enumerate(names)}}
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
     refuses(re.escape(names[8]), importing.compare, tmp_path, MODEL)
+
+
+# Text towers, and starts.
+def test_a_text_tower_that_was_trained_too_is_told(tmp_path):
+    own = loading.both_towers(MODEL).state_dict()
+    own |= {f"visual.{name}": x for name, x in THETA.items()}
+    assert "text tower" not in notes(compared(own, tmp_path))
+    half = {n: x.half() if x.is_floating_point() else x for n, x in own.items()}
+    assert "text tower" not in notes(compared(half, tmp_path))
+    scale = own | {"logit_scale": own["logit_scale"] + 1}
+    assert "text tower" not in notes(compared(scale, tmp_path))  # no prediction changes
+    tuned = own | {"ln_final.weight": own["ln_final.weight"] + 0.1}
+    told = notes(compared(tuned, tmp_path))
+    assert "its text tower is not that of mini_xs (pretrained): 1 tensors differ" in told
+    base = saved(tuned | {f"visual.{name}": x for name, x in BASE.items()}, tmp_path / "base.pt")
+    assert "text tower" not in notes(compared(tuned, tmp_path, base=base))
+    assert "its text tower is not that of base.pt" in notes(compared(own, tmp_path, base=base))
+    short = own | {"positional_embedding": own["positional_embedding"][1:]}
+    assert "1 tensors differ (positional_embedding)" in notes(compared(short, tmp_path))
+
+
+def test_vectors_of_two_tasks_in_one_direction_are_found():
+    def source(name, vector, **more):
+        about = {"task": name, "sha256": name, **more}
+        return merged.Source(name=name, vector=TaskVector(vector), model=MODEL, **about)
+
+    a, b = {"w": torch.tensor([3.0, 4.0])}, {"w": torch.tensor([4.0, 3.0])}  # cosine 24 / 25
+    other = {"w": torch.tensor([4.0, -3.0]), "v": torch.ones(2)}
+    listed = [source("a", a), source("b", b), source("c", other)]
+    ((one, two, cosine),) = merged.parallel(listed, 0.8)
+    assert (one.name, two.name, cosine) == ("a", "b", pytest.approx(0.96, rel=1e-6))
+    assert not merged.parallel(listed, 0.97)
+    assert not merged.parallel([source("a", a), source("d", a, sha256="a")], 0.8)  # copies
+    assert not merged.parallel([source("a", a), source("d", b, task="a")], 0.8)  # two seeds
