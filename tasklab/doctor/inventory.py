@@ -16,7 +16,7 @@ from huggingface_hub import constants
 from tasklab import mini
 from tasklab.errors import TasklabError
 from tasklab.mini import shipped
-from tasklab.models import sentences, weights
+from tasklab.models import loading, sentences, weights
 from tasklab.models.zoo import Spec
 from tasklab.storage import fetching, folders
 from tasklab.tasks.images import finding
@@ -144,17 +144,19 @@ def decoded_sides(name: str, cache: Path) -> tuple[int, ...]:
     return tuple(sorted(sides["val"] & sides["test"])) if trained else ()
 
 
-def input_side(entry: Spec) -> int:
-    """Return the input size of a model in pixels, without its weights."""
+def input_side(entry: Spec) -> tuple[int, int | None]:
+    """Return the input size of a model in pixels, and `Encoder.shorter`, without its weights."""
     if entry.reads_text:
         raise TasklabError(f"model {entry.name!r} reads texts: no images are decoded for it.")
     if entry.shipped:
-        return mini.vit.SIZE
+        return mini.vit.SIZE, None
     if entry.kind == "vit":
         import timm
 
-        return timm.get_pretrained_cfg(f"{entry.arch}.{entry.pretrained}").input_size[-1]
+        card = timm.get_pretrained_cfg(f"{entry.arch}.{entry.pretrained}").to_dict()
+        found = loading.timm_input(card)
+        return found["image_size"], int(found["image_size"] / found["crop"])
     import open_clip
 
     size = open_clip.get_model_config(entry.arch)["vision_cfg"]["image_size"]
-    return size if isinstance(size, int) else size[0]
+    return (size if isinstance(size, int) else size[0]), None

@@ -124,7 +124,7 @@ def _weights(parameters: Parameters, reachable: bool) -> Iterator[Need]:
 def _images(parameters: Parameters, reachable: bool) -> Iterator[Need]:
     if parameters.suite != "paper":
         return
-    cores, own = max(1, int(machine.cores())), input_side(spec(parameters.model))
+    cores, own = max(1, int(machine.cores())), input_side(spec(parameters.model))[0]
     for name in paper_data_sets():
         found = find_data(name, folder("data_root", parameters.data_root))
         side = min(own, paper_data_sets()[name].get("side", own))  # small images keep their size

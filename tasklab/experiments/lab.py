@@ -137,10 +137,11 @@ class Lab(ByHand, FromPublished):
             zero_shot = parameters.vocabulary == "open"
             self.clip = bases.clip_of(base, parameters.model, texts=zero_shot, device=device)
         if pictures.sources:
-            pictures = pictures.at(self.clip.encoder.image_size)
+            pictures = pictures.at(self.clip.encoder.image_size, self.clip.encoder.shorter)
             self.suite = dataclasses.replace(self.suite, data=pictures)
         elif self.clip.encoder.image_size != drawn.SIDE and parameters.suite in drawn.PICTURES:
-            images = drawn.images_of(self.suite, side=self.clip.encoder.image_size)
+            encoder = self.clip.encoder
+            images = drawn.images_of(self.suite, encoder.image_size, encoder.shorter)
             self.suite = dataclasses.replace(self.suite, data=images)
         self.evaluator = evaluation.Evaluator(
             self.clip, self.suite, self.store, counts=self.scale.counts

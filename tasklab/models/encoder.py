@@ -55,6 +55,8 @@ class Encoder:
     mean: tuple[float, float, float]  #: Of each channel, for `preprocess`
     std: tuple[float, float, float]  #: Of each channel, for `preprocess`
     device: torch.device
+    #: Share of the resized image's side that is cut out, of a card that has one; `None` is all.
+    crop: float | None = dataclasses.field(default=None, kw_only=True)
 
     @classmethod
     def of(
@@ -67,16 +69,18 @@ class Encoder:
         image_size: int = 224,
         mean: tuple[float, float, float] = (0.5, 0.5, 0.5),
         std: tuple[float, float, float] = (0.5, 0.5, 0.5),
+        crop: float | None = None,
     ) -> Self:
         """Return any network as an encoder; it is frozen, and put into eval mode.
 
         Args:
             module: Images (B, 3, H, W) -> features (B, D), each from its image alone.
             blocks: Names of its modules after which features are compared, in order.
+            crop: Share of the resized image's side that is cut out; `None` is all.
         """
         params = dict(module.eval().requires_grad_(False).named_parameters())
         device = next((x.device for x in params.values()), torch.device("cpu"))
-        return cls(name, init, module, params, blocks, image_size, mean, std, device)
+        return cls(name, init, module, params, blocks, image_size, mean, std, device, crop=crop)
 
     def __call__(self, params: Mapping[str, Tensor], x: Tensor) -> Float[Tensor, "B D"]:
         """Return features (B, D), not normalised, of preprocessed images (B, 3, H, W)."""
@@ -86,15 +90,17 @@ class Encoder:
     def preprocess(self, x: UInt8[Tensor, "B 3 h w"]) -> Float[Tensor, "B 3 H W"]:
         """Return images as the model was trained on them.
 
-        The shorter side is resized to `image_size` (bicubic, antialiased), the centre is cut out,
-        and channels are normalised: open_clip's evaluation transform, on tensors, bit for bit.
+        The shorter side is resized to `shorter` (bicubic, antialiased), the centre is cut out, and
+        channels are normalised: open_clip's evaluation transform, on tensors, bit for bit. Images
+        of `image_size` were cut out before, and are not resized.
         """
         size = self.image_size
         height, width = x.shape[-2:]
         pixels = x.to(self.device)  # images may lie in a memory map, on the CPU
         if min(height, width) != size:
             short = min(height, width)
-            pixels = resized(pixels, int(size * height / short), int(size * width / short))
+            side = size if self.shorter is None else self.shorter
+            pixels = resized(pixels, int(side * height / short), int(side * width / short))
         pixels = pixels.float()
         top, left = (round((side - size) / 2) for side in pixels.shape[-2:])
         pixels = pixels[..., top : top + size, left : left + size]
@@ -115,6 +121,11 @@ class Encoder:
     def without_padding(self, x: Tensor) -> Iterator[Tensor]:
         """Yield preprocessed inputs in parts of one size each; images have one size."""
         yield x
+
+    @property
+    def shorter(self) -> int | None:
+        """Side to which an image's shorter one is resized; `None` is `image_size`."""
+        return None if self.crop is None else int(self.image_size / self.crop)
 
     @property
     def math(self) -> bool:

@@ -15,8 +15,9 @@ import functools
 import hashlib
 import re
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -304,13 +305,23 @@ def _blocks(module: nn.Module) -> str:
     return next(pattern for pattern, place in patterns if place is None)
 
 
+def timm_input(card: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the size of test images in a card of timm, and the share of an image that is cut out.
+
+    timm pads images where the share is above 1 (three models); here all of the image is taken.
+    """
+    size = card.get("test_input_size") or card["input_size"]
+    share = card.get("test_crop_pct") or card.get("crop_pct") or 1.0
+    return {"image_size": size[-1], "crop": min(share, 1.0)}
+
+
 def images_of(entry: Spec, module: nn.Module) -> dict:
     """Return size, mean and standard deviation of the images that an image tower takes."""
     if entry.shipped:
         return {"image_size": 32, "mean": MEAN, "std": STD}
     if entry.kind == "vit":
         card = module.pretrained_cfg
-        return {"image_size": card["input_size"][-1], "mean": card["mean"], "std": card["std"]}
+        return {**timm_input(card), "mean": card["mean"], "std": card["std"]}
     import open_clip
 
     size, card = module.image_size, open_clip.get_pretrained_cfg(entry.arch, entry.pretrained)

@@ -101,6 +101,8 @@ class DrawnImages:
     cache: Path | str | None = None
     #: Height and width of the model's input, to which images are enlarged; `None` is theirs.
     side: int | None = None
+    #: Height and width to which they are enlarged, before the centre is cut out; `None` is `side`.
+    shorter: int | None = None
 
     def load(
         self, task: str, split: str, *, n: int | None = None, device: Device = "cpu"
@@ -120,7 +122,7 @@ class DrawnImages:
     def version(self, task: str, split: str) -> str:
         """Return the identity of a split's images, drawing them if need be."""
         version = self._version(task, split)
-        return version if self.side in (None, SIDE) else f"{version}/enlarged{ENLARGED}"
+        return version if self.side in (None, SIDE) else version + enlarged(self.side, self.shorter)
 
     def identity(self, task: str) -> dict[str, Any]:
         """Return nothing: there is no augmentation."""
@@ -233,19 +235,27 @@ def count_of(n: int | None, whole: int, split: str) -> int:
     return number
 
 
-def images_of(suite: Suite, side: int | None = None) -> SuiteImages:
-    """Return the images of a suite: its own, or the drawn ones, enlarged to a side."""
+def enlarged(side: int | None, shorter: int | None) -> str:
+    """Return what ends the version of images that a model's input enlarges."""
+    return f"/enlarged{ENLARGED}" + ("" if shorter is None else f"/{side}of{shorter}")
+
+
+def images_of(suite: Suite, side: int | None = None, shorter: int | None = None) -> SuiteImages:
+    """Return the images of a suite: its own, or the drawn ones, enlarged to a side.
+
+    `side` and `shorter` are those of `DrawnImages`.
+    """
     if not isinstance(suite, Suite):
         raise TasklabError(f"images are those of a suite, not of {shown(suite)}.")
     if suite.data is not None:
         return suite.data
     if suite.name == icons.NAME:
-        return IconImages(suite, side=side)
+        return IconImages(suite, side=side, shorter=shorter)
     if suite.name == wordnet.NAME:
         return Glosses(suite)
     if suite.name not in _SUITES:
         raise TasklabError(f"suite {suite.name!r} has no images yet: a Lab finds them.")
-    return DrawnImages(suite, side=side)
+    return DrawnImages(suite, side=side, shorter=shorter)
 
 
 def write_checksums() -> None:

@@ -54,13 +54,18 @@ class BadImagesError(TasklabError):
 class Transform:
     """What is done to an image before it is kept."""
 
-    #: `"centre"`: the shorter side is resized to `side` (bicubic) and the centre cut out,
+    #: `"centre"`: the shorter side is resized to `shorter` (bicubic) and the centre cut out,
     #: open_clip's transform for evaluation, bit for bit; of a strip, more than 16 times as long as
     #: wide, only the centre is resized, which differs by the rounding between two passes;
     #: `"whole"`: the whole image is resized to a square, for crops to be drawn from; `"native"`:
     #: all images are squares of `side` already.
     kind: str
     side: int  #: Height and width of what is kept
+    shorter: int | None = None  #: `None` is `side`
+
+    def description(self) -> dict[str, Any]:
+        """Return its fields, without `shorter` where that is `side`."""
+        return {name: x for name, x in dataclasses.asdict(self).items() if x is not None}
 
     def __call__(self, image: Image.Image) -> np.ndarray:
         """Return uint8 (3, side, side) of an RGB image."""
@@ -75,8 +80,8 @@ class Transform:
 
     def _centre(self, image: Image.Image) -> Image.Image:
         side, (width, height) = self.side, image.size
-        short = min(width, height)
-        size = int(side * width / short), int(side * height / short)
+        short, shorter = min(width, height), self.shorter or side
+        size = int(shorter * width / short), int(shorter * height / short)
         left, top = round((size[0] - side) / 2), round((size[1] - side) / 2)
         edges = left, top, left + side, top + side
         if max(size) > _LONG * side:  # all of it resized could be larger than the memory
@@ -117,7 +122,7 @@ class Job:
     def _note(self) -> dict[str, Any]:
         note = {
             "version": VERSION,
-            "transform": dataclasses.asdict(self.transform),
+            "transform": self.transform.description(),
             "data": self.split.description(),
             "rows": hashlib.sha256(np.ascontiguousarray(self.rows).data).hexdigest(),
         }

@@ -44,6 +44,8 @@ class DecodedImages:
     suite: Suite
     #: Height and width of the model's input; `None` before there is a model.
     side: int | None = None
+    #: To which an image's shorter side is resized, before the centre is cut out; `None` is `side`.
+    shorter: int | None = None
     root: Path | None = None  #: Folder of data sets; the hub's cache is searched too
     #: Folder of decoded images; `None` is `$TASKLAB_DATA` or the user's cache.
     cache: Path | None = None
@@ -56,7 +58,7 @@ class DecodedImages:
     prepared: set[str] = dataclasses.field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        for name, most in (("jobs", 1000), ("side", 10_000)):
+        for name, most in (("jobs", 1000), ("side", 10_000), ("shorter", 10_000)):
             if (number := getattr(self, name)) is not None:
                 setattr(self, name, errors.whole(name, number, 1, most))
         if self.root is not None:
@@ -67,9 +69,9 @@ class DecodedImages:
         self.contents = functools.cache(self._contents)
         self.prepared = set()
 
-    def at(self, side: int) -> DecodedImages:
-        """Return the same images for a model of another input size."""
-        other = dataclasses.replace(self, side=side)
+    def at(self, side: int, shorter: int | None = None) -> DecodedImages:
+        """Return the same images for a model of another input size (`Encoder.shorter`)."""
+        other = dataclasses.replace(self, side=side, shorter=shorter)
         for name in ("data_set", "contents"):  # looking for them, and into them, may take seconds
             setattr(other, name, getattr(self, name))
         return other
@@ -139,10 +141,12 @@ class DecodedImages:
         """Return the checksum of a split's pixels and labels, decoding it on the first call."""
         entry = self._task(task, split)
         if entry.source is None:
-            return drawn.DrawnImages(suite("mini"), side=self.side).version(task, split)
+            return drawn.DrawnImages(suite("mini"), side=self.side, shorter=self.shorter).version(
+                task, split
+            )
         version = f"{task}/{split}/{self.arrays(entry, split).manifest['digest']}"
         native = self.transform(entry, split).kind == "native"
-        return f"{version}/enlarged{drawn.ENLARGED}" if native else version
+        return version + drawn.enlarged(self.side, self.shorter) if native else version
 
     def identity(self, task: str) -> dict[str, Any]:
         """Return the version of the augmentation."""
@@ -229,7 +233,9 @@ class DecodedImages:
         own = paper_data_sets()[known].get("side") if known else None
         if own is not None and own <= wanted:
             return Transform("native", own)
-        return Transform("whole" if split == "train" else "centre", wanted)
+        if split == "train":
+            return Transform("whole", wanted)
+        return Transform("centre", wanted, None if self.shorter == wanted else self.shorter)
 
     def _side(self) -> int:
         if self.side is None:
@@ -317,7 +323,8 @@ def _splits(task: Task) -> tuple[str, ...]:
 
 
 def _stem(split: str, transform: Transform) -> str:
-    return f"{split}-{transform.kind}{transform.side}"
+    shorter = "" if transform.shorter is None else f"of{transform.shorter}"
+    return f"{split}-{transform.kind}{transform.side}{shorter}"
 
 
 def _name(task: Task) -> str:

@@ -218,7 +218,7 @@ def _finish(
     job: Job, folder: Path, hashes: Sequence[str], seconds: float, note: Mapping[str, Any]
 ) -> None:
     """Write the manifest, and give the folder its name."""
-    transform, x = dataclasses.asdict(job.transform), np.load(job.work / "x.npy", mmap_mode="r")
+    transform, x = job.transform.description(), np.load(job.work / "x.npy", mmap_mode="r")
     what = [VERSION, transform, job.rows.tolist(), job.labels.tolist(), hashes]
     manifest = {
         "folder": folder.name, "version": VERSION, "images": len(job), "shape": [*x.shape],

@@ -1,12 +1,17 @@
 """Any image model of timm's by its name: features, blocks, weights, messages."""
 
+import numpy as np
 import pytest
 import timm
 import torch
 from safetensors.torch import save_file
+from torchvision.transforms.functional import to_pil_image
 
 from tasklab import Lab, Parameters
+from tasklab.doctor import inventory
 from tasklab.models import loading, zoo
+from tasklab.models.encoder import Encoder
+from tasklab.tasks.images.decoding import Transform
 from tests.helpers import refuses
 
 # timm's own smallest models: one of each sort, the second with batch normalisation.
@@ -32,6 +37,37 @@ def test_features_are_those_of_timm_without_its_classifier(name, tmp_path):
         torch.testing.assert_close(encoder(encoder.params, x), wanted, atol=1e-5, rtol=1e-5)
     assert len(encoder.blocks) >= 4
     assert not any(key.startswith(whole.pretrained_cfg["classifier"]) for key in encoder.params)
+
+
+def card_of(name):
+    whole = timm.create_model(name, num_classes=0)
+    config = timm.data.resolve_model_data_config(whole, use_test_size=True)
+    return whole, config, timm.data.create_transform(**config)
+
+
+@pytest.mark.parametrize(
+    "name", ["vit_tiny_patch16_224.augreg_in21k", "resnet18.a1_in1k", "test_vit.r160_in1k"]
+)
+@pytest.mark.parametrize("size", [(300, 200), (90, 120)])
+def test_images_are_prepared_as_the_card_says(name, size):
+    whole, config, theirs = card_of(name)
+    about = loading.images_of(zoo.spec(f"timm/{name}"), whole)
+    encoder = Encoder.of(whole, **about)
+    assert encoder.image_size == config["input_size"][-1]
+    noise = torch.randint(0, 256, (3, size[1] // 9, size[0] // 9), dtype=torch.uint8)
+    picture = to_pil_image(noise).resize(size)
+    kept = Transform("centre", encoder.image_size, encoder.shorter)(picture)
+    if config["interpolation"] == "bicubic":
+        torch.testing.assert_close(
+            encoder.preprocess(torch.from_numpy(kept)[None])[0], theirs(picture)
+        )
+    whole_picture = torch.from_numpy(np.array(picture).transpose(2, 0, 1))[None]
+    same = torch.equal(
+        encoder.preprocess(whole_picture), encoder.preprocess(torch.from_numpy(kept)[None])
+    )
+    assert same or size == (90, 120)  # on tensors and by Pillow: enlarging differs by rounding
+    side = inventory.input_side(zoo.spec(f"timm/{name}"))
+    assert side == (encoder.image_size, encoder.shorter)
 
 
 def test_checkpoints_and_towers():

@@ -52,7 +52,7 @@ def test_open_clips_transform_and_crops_by_seed():
     assert (first >= 0).all() and (first <= 1).all()
     # Drawn images are of the embedded models' size, so that no rounding touches them.
     x = noise(4, 3, 32, 32)
-    encoder = SimpleNamespace(image_size=32, device="cpu", _channels=UNCHANGED)
+    encoder = SimpleNamespace(image_size=32, shorter=None, device="cpu", _channels=UNCHANGED)
     assert torch.equal(Encoder.preprocess(encoder, x), x.float() / 255)
 
 
@@ -109,7 +109,7 @@ def test_halves_are_rounded_as_pillow_rounds_them(side, target, way):
     resized = [pil(one).resize((target, target), Image.Resampling.BICUBIC) for one in x]
     theirs = torch.stack([torch.from_numpy(np.array(one)).permute(2, 0, 1) for one in resized])
     assert torch.equal(ours, theirs)
-    encoder = SimpleNamespace(image_size=target, device="cpu", _channels=UNCHANGED)
+    encoder = SimpleNamespace(image_size=target, shorter=None, device="cpu", _channels=UNCHANGED)
     assert torch.equal((Encoder.preprocess(encoder, x) * 255).round().to(torch.uint8), theirs)
 
 
