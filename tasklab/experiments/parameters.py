@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import dataclasses
 import difflib
 import inspect
@@ -245,9 +246,18 @@ def with_parameters(function: Callable[..., Any]) -> inspect.Signature:
 def _injected(history: Iterable[object]) -> Iterator[str]:
     for cell in history:
         if isinstance(cell, str) and cell.startswith("# Parameters\n"):
-            for node in ast.parse(cell).body:
+            for node in _parsed(cell).body:
                 if isinstance(node, ast.Assign):
                     yield from (name.id for name in node.targets if isinstance(name, ast.Name))
+
+
+def _parsed(cell: str) -> ast.Module:
+    """Return a cell's code without the lines that IPython reads: magics, shell, help."""
+    lines = [line for line in cell.splitlines() if not re.match(r"\s*[%!?]|.*\?\s*$", line)]
+    for code in (cell, "\n".join(lines)):
+        with contextlib.suppress(SyntaxError):
+            return ast.parse(code)
+    return ast.Module(body=[], type_ignores=[])
 
 
 def _seeds(value: object, preset: str) -> tuple[int, ...]:

@@ -20,6 +20,8 @@ import torch
 from torch import Tensor
 
 from tasklab.errors import shown
+from tasklab.storage import arrays
+from tasklab.storage.arrays import Arrays
 
 MOST_CODE = 2 << 20  # bytes of instructions; a pickled ViT-bigG/14 has 0.4 MB
 MOST_COPIES = 2_000_000  # elements and characters that instructions copy
@@ -114,10 +116,11 @@ def element_type(kind: Any) -> torch.dtype:
 
 
 _CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False, "EMPTY_TUPLE": ()}
+_TEXTS = {"BINUNICODE", "BINUNICODE8"}
 _LITERALS = {
     "INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "FLOAT", "BINFLOAT",
     "STRING", "BINSTRING", "SHORT_BINSTRING", "UNICODE", "BINUNICODE", "SHORT_BINUNICODE",
-    "BINUNICODE8", "BINBYTES", "SHORT_BINBYTES", "BINBYTES8",
+    "BINUNICODE8", "BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "BYTEARRAY8",
 }  # fmt: skip
 
 
@@ -138,6 +141,8 @@ def interpret(
     stack: list[Any] = []
     marks: list[int] = []
     memo: dict[Any, Any] = {}
+    places: dict[int, Any] = {}  # where things are in it, by their ids
+    found = Arrays()
     begin = stream.tell()  # of the instructions, moved on by the bytes that are among them
 
     def marked() -> list[Any]:
@@ -155,8 +160,10 @@ def interpret(
                 return result
             case name if name in _LITERALS:
                 stack.append(arg)
-                if type(arg) is bytes:
+                if type(arg) in (bytes, bytearray):
                     begin += len(arg)
+                elif type(arg) is str and len(arg) > LONGEST_NAME and name in _TEXTS:
+                    begin += len(arg.encode("utf-8", "surrogatepass"))  # bytes of an array
             case name if name in _CONSTANTS:
                 stack.append(_CONSTANTS[name])
             case "MARK":
@@ -169,7 +176,9 @@ def interpret(
                 stack.append(stack[-1])
             case "PUT" | "BINPUT" | "LONG_BINPUT":
                 memo[arg] = stack[-1]
+                places[id(stack[-1])] = arg
             case "MEMOIZE":
+                places[id(stack[-1])] = len(memo)
                 memo[len(memo)] = stack[-1]
             case "GET" | "BINGET" | "LONG_BINGET":
                 stack.append(memo[arg])
@@ -210,17 +219,22 @@ def interpret(
                 stack.append(_named(module, attribute, budget))
             case "OBJ":
                 first, *args = marked()
-                stack.append(_record(first, tuple(args), budget, embedded))
+                stack.append(_record(first, tuple(args), budget, embedded, found))
             case "NEWOBJ_EX":
                 _, args, what = stack.pop(), stack.pop(), stack.pop()
-                stack.append(_record(what, args, budget, embedded))
+                stack.append(_record(what, args, budget, embedded, found))
             case "NEWOBJ" | "REDUCE":
                 args, what = stack.pop(), stack.pop()
-                stack.append(_record(what, args, budget, embedded))
+                stack.append(_record(what, args, budget, embedded, found))
             case "BUILD":
                 state = stack.pop()
                 if isinstance(stack[-1], Inert):
                     stack[-1].state = _attributes(state, budget)
+                    if stack[-1].name in arrays.EMPTY:
+                        place, empty = places.get(id(stack[-1])), stack[-1]
+                        stack[-1] = _array(found.of_state(state), empty, budget)
+                        if memo.get(place) is empty:
+                            memo[place] = stack[-1]
             case "BINPERSID":
                 identity = stack.pop()
                 if type(identity) is not tuple or identity[0] not in ("storage", "module"):
@@ -247,7 +261,11 @@ def _named(module: Any, attribute: Any, budget: Budget) -> Inert:
 
 
 def _record(
-    what: Any, args: Any, budget: Budget, embedded: Callable[[bytes], Storage] | None
+    what: Any,
+    args: Any,
+    budget: Budget,
+    embedded: Callable[[bytes], Storage] | None,
+    found: Arrays,
 ) -> Any:
     """Return the tensor, dictionary or record that a call stands for."""
     if isinstance(what, Inert) and what.name == _WITH_ATTRIBUTES:
@@ -260,6 +278,10 @@ def _record(
             raise ValueError(f"a tensor is made of {len(args)} things")
         make = _tensor if what.name in _REBUILD else _newer_tensor
         return make(budget, *args)
+    if what.name == arrays.BYTES[0] or (what.name in arrays.BYTES and not args):
+        return found.encoded(args)
+    if what.name in arrays.OF_BUFFER:
+        return _array(found.of_buffer(args), Inert(what.name, args), budget)
     if what.name in _PARAMETER:
         if not isinstance(args[0], Tensor | Inert):  # a sparse or quantised one is a record
             raise ValueError("a parameter is no tensor")
@@ -283,6 +305,12 @@ def _record(
         budget.copy(len(args))
         return Inert(args[0].name, args[1:])
     return Inert(what.name, args)
+
+
+def _array(tensor: Tensor | None, record: Inert, budget: Budget) -> Tensor | Inert:
+    """Return the tensor of an array; the record of one that is not read."""
+    budget.copy(20)
+    return record if tensor is None else tensor
 
 
 def _listed(args: tuple, budget: Budget) -> list | tuple:

@@ -139,7 +139,7 @@ def _modules(stored: Any) -> Iterator[tuple[str, Inert, Callable[[int], None]]]:
         pay(len(module.state))
         yield name, module, pay
         for key, child in reversed([*_entries(module, "_modules", pay).items()]):
-            todo.append((_joined(name, key, pay), depth + 1, child))
+            todo.append((_joined(name, key, pay), depth + 1, _inner(child)))
 
 
 def _stored(stored: Inert) -> Iterator[tuple[str, Any]]:
@@ -186,6 +186,7 @@ def _opened(stored: Any) -> tuple[Inert | Mapping, list[tuple[Any, Any]]]:
             break
         levels.append((stored, taken))
         stored = stored[taken]
+    stored = _inner(stored)
     if not isinstance(stored, Inert | Mapping):
         raise TasklabError(_nothing(stored))
     return stored, [*levels, (stored, None)]
@@ -240,7 +241,14 @@ def _count(value: Any) -> int:
     return sum(isinstance(x, Tensor) for x in islice(value.values(), _MOST_LOOKED_AT))
 
 
+def _inner(value: Any) -> Any:
+    """Return the module within a compiled one, which is pickled as a call with it."""
+    compiled = isinstance(value, Inert) and value.name.endswith(".OptimizedModule")
+    return value.args[0] if compiled and type(value.args) is tuple and value.args else value
+
+
 def _is_network(value: Any) -> bool:
+    value = _inner(value)
     return (
         isinstance(value, Inert)
         and isinstance(value.state, Mapping)

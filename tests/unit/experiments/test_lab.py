@@ -84,6 +84,9 @@ def test_whatever_papermill_passes_is_a_parameter(name, told):
     with pytest.raises(TasklabError, match=f"unknown parameter '{name}'.*{told}"):
         Parameters.of({**cell, name: 2, "In": ["", "model = 'mini'", passed, "1 +"]})
     assert Parameters.of({**cell, "epochs": 2, "In": ["epochs = 2", known]}).seeds == (0,)
+    magic = "# Parameters\n%matplotlib inline\n!ls\nmodel = 'mini'\nLab?\n"
+    assert Parameters.of({**cell, "In": [magic, "# Parameters\n%%time\n1 +"]}).seeds == (0,)
+    refuses("'modle'", Parameters.of, {**cell, "In": [magic.replace("model", "modle")]})
 
 
 @pytest.mark.parametrize("text", ["[0,1]", "0, 1", "(0, 1,)", " [0, 1] "])

@@ -188,6 +188,52 @@ class Holder:
         self.vector = {"weight": torch.ones(2)}
 
 
+@pytest.mark.parametrize("protocol", [2, 3, 4, 5])
+@pytest.mark.parametrize("plain", [True, False])
+def test_arrays_of_numpy_are_tensors(tmp_path, protocol, plain):
+    large = np.arange(pickles.MOST_CODE // 4, dtype=np.float32)  # more bytes than instructions
+    state = {n: x.numpy() for n, x in STATE.items() if n != "bfloat"} | {"large": large}
+    state |= {"columns": np.asfortranarray(large[:6].reshape(2, 3)), "again": large}
+    path = tmp_path / "x.pkl"
+    if plain:
+        path.write_bytes(pickle.dumps({"model": state, "__author__": "x"}, protocol))
+    else:
+        save({"model": state, "__author__": "x"}, path, pickle_protocol=protocol)
+    found = tensors(read(path))
+    same(found, {name: torch.from_numpy(x.copy()) for name, x in state.items()})
+    assert found["again"].data_ptr() == found["large"].data_ptr()  # as it was saved
+
+
+def test_arrays_that_are_hostile_or_not_read(tmp_path):
+    whole = pickle.dumps({"w": np.ones((2, 3), np.float32)}, 3)
+    path = tmp_path / "x.pkl"
+    for old, new, told in (
+        (b"K\x02K\x03\x86", b"K\x02K\x04\x86", "has 24 bytes"),
+        (b"K\x02K\x03\x86", b"J\xff\xff\xff\xffK\x03\x86", "has the shape"),
+        (b"X\x01\x00\x00\x00<", b"X\x01\x00\x00\x00>", "'w' .'numpy.*_reconstruct'"),
+    ):
+        assert old in whole
+        path.write_bytes(whole.replace(old, new))
+        refuses(told, lambda: tensors(read(path)))
+    # one text that 9,999 calls encode takes its memory once
+    text = "\xff" * 5_000_000
+    code = b"\x80\x02" + _global("_codecs.encode") + b"q\x010"
+    code += b"X" + struct.pack("<I", 2 * len(text)) + text.encode() + b"q\x020"
+    code += b"X\x06\x00\x00\x00latin1q\x030" + b"](" + b"h\x01h\x02h\x03\x86R" * 9999 + b"e."
+    path.write_bytes(code)
+    one, *others = read(path)
+    assert one == text.encode("latin1") and all(other is one for other in others)
+
+
+def test_compiled_modules_are_the_modules_within(tmp_path):
+    net = Net()
+    same(tensors(read(save(torch.compile(net), tmp_path / "x.pt"))), net.state_dict())
+    holder = nn.Module()
+    holder.inner = torch.compile(net)
+    found = tensors(read(save({"model": holder, "epoch": 1}, tmp_path / "x.pt")))
+    same(found, {f"inner.{name}": x for name, x in net.state_dict().items()})
+
+
 def test_a_linear_head_beside_a_network_is_told(tmp_path):
     net, head = Net().state_dict(), nn.Linear(2, 2).state_dict()
     found = read(save({"backbone": net, "probe": head, "epoch": 3}, tmp_path / "x.pt"))
@@ -201,7 +247,7 @@ def test_what_is_there_instead_of_weights_is_said(tmp_path):
         ({"student": numbers, "teacher": numbers}, r"a dict with .*'student' \(dict\), 'teacher'"),
         ({"task_vector": numbers}, r"'task_vector' \(dict\)"),  # a difference is no network
         (Holder(), r"'[\w.]*Holder' with the entries 'vector' \(dict\)"),
-        ({"a": numbers["a"].numpy()}, r"'a' \('numpy.*_reconstruct'\)"),
+        ({"a": np.array(["x"])}, r"'a' \('numpy.*_reconstruct'\)"),
         ({"a\x1b[31m\nb": 1, "c" * 10**6: 2}, r"'a\\x1b\[31m\\nb' \(int\)\. Save"),
         ({"c" * 999: 2}, r"'c{76}\.\.\. \(int\)\. Save"),
         *((odd, "no tensors by name") for odd in ([1, 2], {"a": 1}, torch.ones(2), None)),
