@@ -27,7 +27,7 @@ _MOST_AXES = 16
 
 
 class Arrays:
-    """Makes tensors of the arrays in one pickle."""
+    """Convert the arrays in a pickle to tensors."""
 
     def __init__(self) -> None:
         self._bytes: dict[int, tuple[str, bytes]] = {}  # by the text's id; kept, it keeps its id

@@ -160,7 +160,7 @@ def interpret(
                 return result
             case name if name in _LITERALS:
                 stack.append(arg)
-                if type(arg) in (bytes, bytearray):
+                if isinstance(arg, bytes | bytearray):
                     begin += len(arg)
                 elif type(arg) is str and len(arg) > LONGEST_NAME and name in _TEXTS:
                     begin += len(arg.encode("utf-8", "surrogatepass"))  # bytes of an array

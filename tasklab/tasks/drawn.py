@@ -236,7 +236,7 @@ def count_of(n: int | None, whole: int, split: str) -> int:
 
 
 def enlarged(side: int | None, shorter: int | None) -> str:
-    """Return what ends the version of images that a model's input enlarges."""
+    """Return the end of an enlarged image set's version: the resize of a model's input."""
     return f"/enlarged{ENLARGED}" + ("" if shorter is None else f"/{side}of{shorter}")
 
 

@@ -70,7 +70,7 @@ class DecodedImages:
         self.prepared = set()
 
     def at(self, side: int, shorter: int | None = None) -> DecodedImages:
-        """Return the same images for a model of another input size (`Encoder.shorter`)."""
+        """Return the same images for a model with an input of `side` and a resize to `shorter`."""
         other = dataclasses.replace(self, side=side, shorter=shorter)
         for name in ("data_set", "contents"):  # looking for them, and into them, may take seconds
             setattr(other, name, getattr(self, name))
