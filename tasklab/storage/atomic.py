@@ -6,15 +6,19 @@
     with folder(path) as draft: ...     a folder
     with room(parent, ".merge") as place: ...   a folder that is there only meanwhile
 
-What is written is called `.NAME.*.partial` until it is on the disk; then it is renamed. The name
-has the number of the process, so that the next writer of the file removes what a killed one left.
+What is written is called `.NAME.MARK.partial` until it is on the disk; then it is renamed. The mark
+has the machine and the number of the process, so that the next writer of the file removes what a
+killed one left. Names without a full mark belong to others and are never removed.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import glob
+import logging
+import math
 import os
 import platform
 import re
@@ -30,6 +34,9 @@ import filelock
 from tasklab.errors import TasklabError, shown
 
 PARTIAL = ".partial"  # ends the names of drafts
+_MARKED = re.compile(r"\.([0-9a-f]{8})-(\d+)-[0-9a-f]{8}((?:\.partial)*)")  # ends own names
+_REFUSED = {errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK}
+_log = logging.getLogger(__name__)
 _FORMATS = """
 .safetensors .pt .pth .bin .ckpt .pkl .npz .npy .h5 .onnx .gguf .html .csv .json .md .txt .pdf .png
 .svg .xz .gz .zip .parquet .xlsx""".split()
@@ -91,35 +98,74 @@ def publish(draft: Path, path: Path) -> None:
 
 
 def flush(path: Path) -> None:
-    """Wait until a file, or a folder's list of files, is on the disk."""
-    number = os.open(path, os.O_RDONLY)
+    """Wait until a file, or a folder's list of files, is on the disk, where its system can tell."""
+    folder = path.is_dir()
     try:
-        os.fsync(number)
+        number = os.open(path, os.O_RDONLY)
+    except OSError:
+        if folder:  # some network disks open none
+            return
+        raise
+    try:
+        sync(number, folder=folder)
     finally:
         os.close(number)
+
+
+def sync(number: int, *, folder: bool = False) -> None:
+    """Wait until an open file is on the disk; some network disks refuse that, most for folders."""
+    try:
+        os.fsync(number)
+    except OSError as error:
+        if error.errno not in _REFUSED | ({errno.EACCES, errno.EPERM} if folder else set()):
+            raise
 
 
 @contextlib.contextmanager
 def alone(lock: Path, waiting: Callable[[], None], *, thread_local: bool = True) -> Iterator[None]:
     """Acquire a lock for a block; `waiting` is called once if that takes more than a second.
 
-    If it is `thread_local`, only the thread that acquired it can release it.
+    If it is `thread_local`, only the thread that acquired it can release it. On a disk that has no
+    locks the block runs without one, after a warning.
     """
     held = filelock.FileLock(lock, thread_local=thread_local)
     try:
-        held.acquire(timeout=1)
-    except filelock.Timeout:
-        waiting()
-        held.acquire()
+        try:
+            held.acquire(timeout=1)
+        except filelock.Timeout:
+            waiting()
+            held.acquire()
+    except (OSError, NotImplementedError) as error:
+        if not is_refused(error):
+            raise
+        _warn_of_no_locks(lock.parent)
     try:
         yield
     finally:
         held.release()
 
 
+@functools.cache
+def _warn_of_no_locks(folder: Path) -> None:
+    _log.warning(
+        "the disk of %s has no locks: processes that work here at once may compute the same results"
+        " twice. Set TASKLAB_STORE and TASKLAB_DATA to folders on another disk to avoid that",
+        folder,
+    )
+
+
+def is_refused(error: BaseException) -> bool:
+    """Return whether a file system does not have what it was asked for: a lock, a flush."""
+    return isinstance(error, NotImplementedError) or getattr(error, "errno", None) in _REFUSED
+
+
 @contextlib.contextmanager
 def tried(lock: Path) -> Iterator[bool]:
-    """Yield whether a lock is free; if so, it is held in the block."""
+    """Yield whether a lock is free; if so, it is held in the block.
+
+    Raises:
+        OSError: If the disk has no locks (`is_refused`).
+    """
     held = filelock.FileLock(lock)
     with contextlib.suppress(filelock.Timeout):
         held.acquire(timeout=0)
@@ -130,14 +176,10 @@ def tried(lock: Path) -> Iterator[bool]:
 
 
 def sweep(folder: Path, name: str = "") -> None:
-    """Remove what killed processes left in a folder: rooms of a name, or else drafts.
-
-    Drafts that grew for the last hour no more go, too.
-    """
+    """Remove what killed processes of this machine left in a folder: rooms of a name, or drafts."""
     for left in folder.glob(f"{glob.escape(name)}.*" if name else f".*{PARTIAL}"):
-        with contextlib.suppress(OSError):  # another process has just removed it
-            if is_left(left) or (not name and age(left) > 3600):
-                remove(left)
+        if is_left(left):
+            remove(left)
 
 
 @contextlib.contextmanager
@@ -149,7 +191,7 @@ def room(parent: Path, name: str, files: Iterable[Path] = ()) -> Iterator[Path]:
     sweep(parent, name)
     for folder in {file.parent for file in files}:
         sweep(folder)
-    place = parent / f"{name}.{_mark()}"
+    place = marked(parent / name)
     try:
         place.mkdir(mode=0o700)
         yield place
@@ -162,16 +204,39 @@ def age(path: Path) -> float:
     return time.time() - max(one.lstat().st_mtime for one in (path, *path.rglob("*")))
 
 
-def is_left(draft: Path) -> bool:
-    """Return whether the process that wrote a draft ran on this machine, and is no more."""
-    if (found := re.search(rf"\.{_machine()}-(\d+)-", draft.name)) and os.name != "nt":
-        try:
-            os.kill(int(found[1]), 0)
-        except ProcessLookupError:
-            return True
-        except OSError:  # another user's
-            return False
+def is_marked(path: Path) -> bool:
+    """Return whether a name has the full mark of a draft or room that this program makes."""
+    return _mark_of(path) is not None
+
+
+def is_left(path: Path, *, rest: float = math.inf) -> bool:
+    """Return whether a draft or room is of a process of this machine that is no more.
+
+    One of another machine, whose processes nobody sees here, counts after `rest` seconds in which
+    nothing was written.
+    """
+    found = _mark_of(path)
+    if found is None:
+        return False
+    if found[1] != _machine() or os.name == "nt":
+        return rest < math.inf and age(path) > rest
+    try:
+        os.kill(int(found[2]), 0)
+    except ProcessLookupError:
+        return True
+    except (OSError, OverflowError):  # another user's, or no number of a process
+        return False
     return False
+
+
+def marked(path: Path) -> Path:
+    """Return the path with a mark of this process, which no other path has."""
+    return path.with_name(f"{path.name}.{_machine()}-{os.getpid()}-{uuid.uuid4().hex[:8]}")
+
+
+def _mark_of(path: Path) -> re.Match[str] | None:
+    found = re.search(f"{_MARKED.pattern}$", path.name)
+    return found if found and (path.name.startswith(".") or not found[3]) else None
 
 
 @functools.cache
@@ -181,10 +246,6 @@ def _machine() -> str:
     with contextlib.suppress(OSError):  # not Linux
         space = os.readlink("/proc/self/ns/pid")  # a container has numbers of its own
     return f"{zlib.crc32(f'{platform.node()} {space}'.encode()):08x}"
-
-
-def _mark() -> str:
-    return f"{_machine()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
 
 
 def check_ordinary(path: Path) -> None:
@@ -207,7 +268,8 @@ def _draft(path: Path | str) -> Iterator[tuple[Path, Path]]:
     """Yield the path of a draft and that of what it is of; remove what is left of it."""
     place = Path(os.path.realpath(path))  # what a link leads to is replaced, not the link
     check_ordinary(place)
-    draft = place.with_name(f".{place.name}.{_mark()}{PARTIAL}")
+    draft = marked(place.with_name(f".{place.name}"))
+    draft = draft.with_name(f"{draft.name}{PARTIAL}")
     try:
         for stale in place.parent.glob(f".{glob.escape(place.name)}.*{PARTIAL}"):
             if is_left(stale):

@@ -14,6 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tasklab.storage import atomic
+
 
 class Journal:
     """A file of values by name. One process has it at a time, as `Store.get` sees to."""
@@ -48,7 +50,7 @@ class Journal:
             with self.file.open("ab") as file:
                 file.write(line.encode())
                 file.flush()
-                os.fsync(file.fileno())
+                atomic.sync(file.fileno())
             self._kept[name] = json.loads(line)[1]
         return self._kept[name]
 

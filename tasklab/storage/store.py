@@ -14,12 +14,13 @@ A thread does so with large ones (`storage.writing`).
 from __future__ import annotations
 
 import contextlib
+import copy
 import dataclasses
-import errno
 import functools
 import hashlib
 import json
 import logging
+import os
 import re
 import shutil
 import time
@@ -56,6 +57,8 @@ _ASKED: ContextVar[dict[tuple[str, str], Artifact] | None] = ContextVar("asked",
 _WITHIN: ContextVar[list[float] | None] = ContextVar("within", default=None)  # seconds, each
 _TENSORS, _CONFIG, _RECORD = "tensors.safetensors", "config.json", "record.json"
 _WRITING: dict[tuple[Path, str, str], Artifact] = {}  # by root, kind, key: not on the disk yet
+if hasattr(os, "register_at_fork"):  # a child waits for the key's lock, which its parent holds
+    os.register_at_fork(after_in_child=_WRITING.clear)
 
 
 class _DamagedError(Exception):
@@ -100,13 +103,13 @@ class Artifact:
     def tensors(self) -> dict[str, Tensor]:
         """Return the tensors, on the CPU; the checksum is compared again if the file has changed.
 
-        While the file is being written they are the very tensors, wherever they were made.
+        While the file is being written they are copies of those in memory.
 
         Raises:
             TasklabError: If the file was damaged or removed since the artifact was opened.
         """
         if self.writing is not None and (held := self.writing.tensors) is not None:
-            return dict(held)
+            return {name: tensor.clone() for name, tensor in held.items()}
         try:
             checksum = self.checksum if self.writing is None else self.writing.wait()
             if checksum and checksums.of_file(self.file, checksum[0]) == checksum:
@@ -183,17 +186,22 @@ class Store:
         return artifact
 
     def _made(self, kind: str, config: Mapping[str, Any], make: Make) -> Artifact:
-        key = self.key(config)
+        key, config = self.key(config), json.loads(canonical(config))
         with contextlib.ExitStack() as held:
             held.enter_context(self._lock(kind, key))
             if artifact := self._find_locked(kind, key, config):
                 return artifact
             with explained(self.root):
-                for stale in (self.root / "tmp").glob(f"{kind}-{key}-*"):
-                    shutil.rmtree(stale, ignore_errors=True)  # its writer was killed
+                atomic.sweep(self.root / "tmp", f"{kind}-{key}")
                 work = self.root / "partial" / kind / key
                 work.mkdir(parents=True, exist_ok=True)
-            seconds, tensors, record = _timed(make, work)
+            try:
+                seconds, tensors, record = _timed(make, work)
+            except (OSError, TasklabError):
+                # Where locks do not hold, another machine was first, and removed the checkpoints.
+                if work.exists() or not (artifact := self._find_locked(kind, key, config)):
+                    raise
+                return artifact
             note = {
                 "record": json.loads(canonical(record, "record")),
                 "seconds": round(seconds, 3),
@@ -206,12 +214,14 @@ class Store:
                 return checksum
 
             if sum(tensor.nbytes for tensor in tensors.values()) >= writing.LARGE:
-                place, asked = (self.root, kind, key), json.loads(canonical(config))
-                held.callback(_WRITING.pop, place)  # before the lock is free
-                way, path = writing.Writing(tensors, write, held.pop_all().close), place[0] / kind
-                known = asked, note["record"], None, note["seconds"], way
-                made = Artifact(path / key, kind, key, *known)
-                _WRITING[place] = made
+                place = self.root, kind, key
+                held.callback(_WRITING.pop, place, None)  # before the lock is free
+                # Copies: whoever made them, or is given them, may change them meanwhile.
+                kept = {name: x.detach().to("cpu", copy=True) for name, x in tensors.items()}
+                asked, record = copy.deepcopy((dict(config), note["record"]))
+                way = writing.Writing(kept, write, held.pop_all().close)
+                known = asked, record, None, note["seconds"], way
+                made = _WRITING[place] = Artifact(self._folder(kind, key), kind, key, *known)
                 way.start()
                 return made
             write(tensors)
@@ -223,7 +233,8 @@ class Store:
         """Remove an artifact."""
         key = self.key(config)
         with self._lock(kind, key), explained(self.root), contextlib.suppress(FileNotFoundError):
-            aside = self.root / "tmp" / f"{kind}-{key}-discarded"
+            aside = atomic.marked(self.root / "tmp" / f"{kind}-{key}")
+            aside.parent.mkdir(exist_ok=True)
             self._folder(kind, key).rename(aside)  # none half there
             shutil.rmtree(aside)
 
@@ -328,7 +339,7 @@ class Store:
         note: Mapping[str, Any],
     ) -> tuple[str, str]:
         final = self._folder(kind, key)
-        draft = self.root / "tmp" / f"{kind}-{key}-{uuid.uuid4().hex[:8]}"
+        draft = atomic.marked(self.root / "tmp" / f"{kind}-{key}")
         try:
             with explained(self.root):
                 draft.mkdir(parents=True)
@@ -342,9 +353,12 @@ class Store:
                     atomic.publish(draft, final)
                     if name == checksums.TREE:  # large: not to be read again at once
                         checksums.note(final / _TENSORS, name, checksum)
-                except OSError as error:  # where locks do not hold, another machine was first
-                    if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                except OSError:  # which one depends on the disk
+                    # Where locks do not hold, another machine was first.
+                    there = self._find_locked(kind, key, config) if draft.exists() else None
+                    if there is None or there.checksum is None:
                         raise
+                    return there.checksum
                 return name, checksum
         finally:
             atomic.remove(draft)  # there only if something failed

@@ -206,7 +206,8 @@ def write_tensors(
         atomic.remove(room)
     if header is not None:
         _in_order(file)
-    file.chmod(usual)  # safetensors leaves a file that only its owner can read
+    with contextlib.suppress(OSError):  # some network disks have no modes
+        file.chmod(usual)  # safetensors leaves a file that only its owner can read
 
 
 def _in_order(file: Path) -> None:

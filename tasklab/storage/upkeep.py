@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,7 +18,10 @@ from tasklab.storage import atomic, folders
 from tasklab.storage.store import RESERVED, Store
 from tasklab.storage.tensors import explained
 
-_WRITTEN = 3600  # seconds after which a draft of one file is of a process that was killed
+_HEX, _KIND = "[0-9a-f]", "[a-z][a-z0-9_-]*"
+_OWN = rf"{_KIND}-{_HEX}{{20}}"  # begins the names that a store gives in its own folders
+_DRAFT = rf"{_OWN}(-discarded|-{_HEX}{{8}}|\.{_HEX}{{8}}-\d+-{_HEX}{{8}})|grid-{_HEX}{{12}}"
+_DAY = 86_400.0  # seconds
 DAYS = 7.0  # after which a computation that was not gone on with counts as given up
 
 
@@ -46,29 +50,36 @@ def leftovers(store: Store, *, days: float = DAYS) -> Iterator[Leftover]:
     """Yield what can be removed, each while its lock is held: whoever asks may remove it then.
 
     These are drafts of killed writers, also of images and pre-trained models, artifacts set aside
-    as damaged, checkpoints of what is finished or rests for so many days, and locks.
+    as damaged, checkpoints of what is finished or rests for so many days, and locks. Only names
+    that this program gives are among them: all else in these folders is somebody else's.
     """
-    for path in _entries(store.root / "damaged"):
+    for path in _entries(store.root / "damaged", rf"{_OWN}-{_HEX}{{8}}"):
         yield _leftover(path, "set aside as damaged")
-    for path in _entries(store.root / "tmp"):
-        lock = path / "lock" if path.name.startswith("grid-") else _lock(store, path.name[:-9])
-        with _held(lock) as free:
-            if free:
+    for path in _entries(store.root / "tmp", _DRAFT):
+        own = re.match(_OWN, path.name)
+        with _held(_lock(store, own[0]) if own else path / "lock") as free:
+            if free and (not atomic.is_marked(path) or atomic.is_left(path, rest=_DAY)):
                 yield _leftover(path, "of a process that was killed")
-    for path in (one for kind in _folders(store.root / "partial") for one in _entries(kind)):
+    for path in (
+        one
+        for kind in _folders(store.root / "partial", _KIND)
+        for one in _folders(kind, rf"{_HEX}{{20}}")
+    ):
         kind, key = path.parent.name, path.name
         with _held(_lock(store, f"{kind}-{key}")) as free:
             if free and (store.root / kind / key).is_dir():
                 yield _leftover(path, "checkpoints of what is finished")
-            elif free and atomic.age(path) > 86_400 * days:
+            elif free and atomic.age(path) > _DAY * days:
                 yield _leftover(path, f"not gone on with for {days:g} days")
     for path in _drafts(folders.data()):
-        # A draft is written in seconds; a folder of decoded images is gone on with.
-        limit = _WRITTEN if path.name.startswith(".") else 86_400 * days
-        with _held(path.with_suffix(".lock")) as free:
-            if free and (atomic.is_left(path) or atomic.age(path) > limit):
-                yield _leftover(path, f"a draft, not gone on with for {limit / 3600:g} hours")
-    for path in _entries(store.root / "locks"):
+        if atomic.is_left(path, rest=_DAY):
+            yield _leftover(path, "a draft of a process that was killed")
+    for task in _folders(folders.data() / "pictures"):
+        for work in _folders(task, rf"\w+-[a-z]+\d+-{_HEX}{{12}}\{atomic.PARTIAL}"):
+            with _held(work.with_suffix(".lock")) as free:
+                if free and atomic.age(work) > _DAY * days:
+                    yield _leftover(work, f"a decoding, not gone on with for {days:g} days")
+    for path in _entries(store.root / "locks", rf"{_OWN}\.(lock|owner)"):
         with _held(path.with_suffix(".lock")) as free:
             if free:
                 yield _leftover(path, "a lock that nobody holds")
@@ -94,22 +105,21 @@ def sizes(root: Path) -> dict[str, tuple[int, int]]:
 
 def _drafts(root: Path) -> Iterator[Path]:
     for path in _entries(root):
-        if path.is_symlink():
-            continue
-        if path.name.endswith(atomic.PARTIAL):
+        if path.name.startswith(".") and atomic.is_marked(path):
             yield path
-        elif path.is_dir():
+        elif path.is_dir() and not path.is_symlink():
             yield from _drafts(path)
 
 
-def _entries(folder: Path) -> list[Path]:
+def _entries(folder: Path, name: str = ".*") -> list[Path]:
+    """Return what is in a folder under names that match; others are not this program's."""
     with explained(folder, "read"), contextlib.suppress(FileNotFoundError):
-        return sorted(folder.iterdir())
+        return sorted(path for path in folder.iterdir() if re.fullmatch(name, path.name, re.DOTALL))
     return []
 
 
-def _folders(folder: Path) -> list[Path]:
-    return [path for path in _entries(folder) if path.is_dir()]
+def _folders(folder: Path, name: str = ".*") -> list[Path]:
+    return [path for path in _entries(folder, name) if path.is_dir() and not path.is_symlink()]
 
 
 def _size(path: Path) -> int:
@@ -125,7 +135,13 @@ def _held(file: Path) -> Iterator[bool]:
     if not file.is_file():  # whoever works has made it before
         yield True
         return
-    with explained(file.parent), atomic.tried(file) as free:
+    with contextlib.ExitStack() as stack, explained(file.parent):
+        try:
+            free = stack.enter_context(atomic.tried(file))
+        except (OSError, NotImplementedError) as error:
+            if not atomic.is_refused(error):
+                raise
+            free = False  # without locks nobody knows
         yield free
 
 

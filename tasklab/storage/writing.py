@@ -2,17 +2,21 @@
 
 Until an artifact is on the disk, its tensors are served from memory and its key stays locked. A
 failure, such as a full disk, is raised once: by whoever waits for that artifact, by the next
-request to a store, or by `finish`.
+request to a store, or by `finish`. A script that ends without any of these ends with status 1.
 """
 
 from __future__ import annotations
 
 import atexit
+import contextlib
+import logging
 import os
 import sys
 import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
+
+from tasklab.errors import TasklabError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -26,7 +30,8 @@ _MOST = 2  # artifacts on their way at once: each holds its tensors in memory
 class Writing:
     """An artifact on its way to the disk; `tensors` are `None` when the file is there.
 
-    `write` returns the file's checksum, and `done` is called when that is over.
+    Nobody else may hold the `tensors`: a later change would be written. `write` returns the file's
+    checksum, and `done` is called when that is over.
     """
 
     def __init__(
@@ -37,7 +42,10 @@ class Writing:
     ) -> None:
         self.tensors: Mapping[str, Tensor] | None = tensors
         self._write, self._done = write, done
-        self._found: Checksum | BaseException = RuntimeError("another process writes it")
+        self._found: Checksum | BaseException = TasklabError(
+            "this result is being written by the process that this one was forked from: ask the "
+            "store for it again, which waits until it is there."
+        )  # until the thread replaces it, which it never does in a fork
         self._thread = threading.Thread(target=self._run)  # no daemon: Python waits for it
 
     def start(self) -> None:
@@ -59,9 +67,7 @@ class Writing:
 
     def _run(self) -> None:
         try:
-            # Copied first, so that a GPU's memory is free while the disk works.
-            self.tensors = {name: x.detach().cpu() for name, x in (self.tensors or {}).items()}
-            self._found = self._write(self.tensors)
+            self._found = self._write(self.tensors or {})
         except BaseException as error:  # raised where somebody asks
             self._found = error
             _FAILED.append(self)
@@ -89,10 +95,22 @@ def finish() -> None:
 
 
 def _last_words() -> None:
+    """Print what could not be written, and end with status 1: an error here would not do that."""
     for failed in _FAILED:
         print(f"tasklab: {failed._found}", file=sys.stderr)
+    if _FAILED:
+        logging.shutdown()
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError, AttributeError):  # closed, or none
+                stream.flush()
+        os._exit(1)
+
+
+def _forget() -> None:
+    _ON_THEIR_WAY.clear()
+    _FAILED.clear()
 
 
 atexit.register(_last_words)
 if hasattr(os, "register_at_fork"):  # a child has the entries, and not the threads
-    os.register_at_fork(after_in_child=_ON_THEIR_WAY.clear)
+    os.register_at_fork(after_in_child=_forget)

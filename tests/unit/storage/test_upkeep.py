@@ -1,7 +1,11 @@
 """What is damaged is found, what nobody holds can go, and all else stays."""
 
+import errno
+import fcntl
 import json
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -10,7 +14,7 @@ import pytest
 import torch
 
 from tasklab.__main__ import main
-from tasklab.storage import upkeep
+from tasklab.storage import atomic, upkeep
 from tests.helpers import flip, mistaken
 
 
@@ -147,19 +151,41 @@ def test_the_commands(store, capsys, monkeypatch):
     assert main(["store", "verify"]) == 1  # the key is not that of its configuration
 
 
-def test_drafts_of_images_can_go(store, tmp_path, monkeypatch):
-    data = tmp_path / "data"
+def other(path, *, process=None, machine=None):
+    """Return the path of a draft of another process or machine."""
+    path = atomic.marked(path)
+    mark = path.name.rpartition(".")[2].split("-")
+    changed = "-".join([machine or mark[0], str(process or mark[1]), mark[2]])
+    return path.with_name(path.name.replace("-".join(mark), changed))
+
+
+def drafted(path, **of):
+    path = other(path.with_name(f".{path.name}"), **of)
+    return path.with_name(f"{path.name}{atomic.PARTIAL}")
+
+
+@pytest.fixture
+def dead():
+    """Return the number of a process that is no more."""
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process.pid
+
+
+def test_drafts_of_images_can_go(store, tmp_path, monkeypatch, dead):
+    data, far = tmp_path / "data", "00000000"
     monkeypatch.setenv("TASKLAB_DATA", str(data))
-    gone = [data / "mini-2" / ".a.st.0123abcd.partial", data / "pictures/pets/.c.json.1.partial"]
-    gone.append(data / "pictures" / "pets" / "train-whole37-x.partial")  # a decoding
-    kept = [data / "mini-2" / "a.st", data / "mini-2" / ".b.st.0123abcd.partial"]
-    kept.append(data / "pictures" / "pets" / "val-centre32-y.partial")
-    kept.append(data / "pretrained" / "run" / ".last.safetensors.4567.partial")
+    pets = data / "pictures" / "pets"
+    stem = "train-whole37-0123456789ab"
+    gone = [drafted(data / "mini-2" / "a.st", process=dead), pets / f"{stem}.partial"]
+    gone += [drafted(data / "pretrained" / "run" / "last.safetensors", machine=far)]
+    kept = [data / "mini-2" / "a.st", drafted(data / "mini-2" / "b.st")]
+    kept += [pets / f"val-{stem[6:]}.partial", drafted(pets / "c.json", machine=far)]
     for path in (*gone, *kept):
-        file = path / "x.npy" if path.name.startswith(("train", "val")) else path
+        file = path / "x.npy" if path.parent == pets and path.name[0] != "." else path
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(b"1234")
-    for path in gone:
+    for path in (*gone[1:], kept[0], kept[1]):
         old(path, 8)
     old(kept[2], 2)  # a decoding may rest longer than what is written in seconds
     found = upkeep.collect(store, dry_run=True)
@@ -169,3 +195,46 @@ def test_drafts_of_images_can_go(store, tmp_path, monkeypatch):
     with filelock.FileLock(kept[2].with_suffix(".lock")):
         old(kept[2], 8)
         assert upkeep.collect(store) == []
+
+
+def test_nothing_of_others_goes(store, tmp_path, monkeypatch, dead):
+    data, key = tmp_path / "data", store.key({"number": 1})
+    monkeypatch.setenv("TASKLAB_DATA", str(data))
+    made(store, "a", 1)
+    places = [data, data / "pictures", data / "pictures" / "pets", store.root / "a" / key]
+    places += [store.root / name for name in ("", "a", "tmp", "locks", "damaged", "partial")]
+    places += [store.root / "partial" / "a"]
+    foreign = []
+    for place in places:
+        place.mkdir(parents=True, exist_ok=True)
+        for name in (
+            ".notes.partial", "thesis.partial", ".x.lock", "x.lock", "draft.tmp", ".hidden", "old",
+            f"a-{key}", f"a-{key}-mine", f"a-{key}.lock.txt", f"{key[:-1]}", "grid-1", f"b-{key}.1",
+            "train-whole37-mine.partial",
+        ):  # fmt: skip
+            (place / name).mkdir()
+            foreign += [place / name / "thesis.txt", place / f"{name}.1.partial"]
+            for file in foreign[-2:]:
+                file.write_text("mine")
+    for path in foreign:
+        os.utime(path, (0, 0))
+        os.utime(path.parent, (0, 0))
+    mine = other(store.root / "tmp" / f"a-{key}", process=dead)
+    mine.mkdir()
+    lock = store.root / "locks" / f"a-{key}.lock"
+    assert {one.path for one in upkeep.collect(store, days=0)} == {mine, lock}
+    assert all(path.read_text() == "mine" for path in foreign) and not mine.exists()
+
+
+def test_without_locks_nothing_that_one_guards_goes(store, monkeypatch):
+    made(store, "a", 1)
+    key = store.key({"number": 2})
+    for path in (store.root / "tmp" / f"a-{key}-12345678", store.root / "partial" / "a" / key):
+        path.mkdir(parents=True)
+    (store.root / "locks" / f"a-{key}.lock").touch()
+
+    def refusing(opened, how):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", refusing)
+    assert upkeep.collect(store, days=0) == []

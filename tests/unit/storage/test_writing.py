@@ -2,6 +2,8 @@
 
 import errno
 import os
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -116,3 +118,94 @@ def test_a_full_disk_is_told_once(store, monkeypatch, asks):
     work = store.root / "partial" / "vector" / artifact.key
     assert (work / "checkpoint").exists()  # the next call goes on from it
     assert store.get("vector", ASKED, made).file.is_file()
+
+
+def test_changes_in_place_never_reach_the_disk(store, disk):
+    mine, note = VALUE.clone(), {"losses": [0.5]}
+    artifact = store.get("vector", ASKED, lambda _: ({"w": mine}, note))
+    for held in (mine, artifact.tensors()["w"], store.find("vector", ASKED).tensors()["w"]):
+        held.zero_()
+    for told in (note, artifact.record):
+        told["losses"].append(9)
+    artifact.config["a"] = 2
+    assert torch.equal(artifact.tensors()["w"], VALUE)
+    disk.set()
+    writing.finish()
+    again = Store(store.root).find("vector", ASKED)
+    assert torch.equal(again.tensors()["w"], VALUE) and again.record == {"losses": [0.5]}
+    assert torch.equal(artifact.tensors()["w"], VALUE)
+
+
+def test_tensors_are_on_the_cpu_at_any_time(store, disk):
+    from tests import pretended
+
+    with pretended.cuda():
+        there = VALUE.clone().to("cuda")
+        artifact = store.get("vector", ASKED, lambda _: ({"w": there}, {}))
+        early = artifact.tensors()["w"]
+        assert there.device.type == "cuda" and early.device.type == "cpu"
+        disk.set()
+        writing.finish()
+        assert artifact.tensors()["w"].device == early.device and torch.equal(early, VALUE)
+
+
+SCRIPT = """
+import errno, os, sys, time
+import safetensors.torch, torch
+from tasklab.errors import TasklabError
+from tasklab.storage import writing
+from tasklab.storage.store import Store
+
+writing.LARGE = 1
+usual = safetensors.torch.save_file
+store = Store(sys.argv[1])
+def made(_):
+    return {"w": torch.arange(4096.0)}, {}
+"""
+
+
+def run(tmp_path, text):
+    command = [sys.executable, "-c", SCRIPT + text, str(tmp_path / "store")]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_a_script_that_asks_no_more_ends_with_status_1_if_the_disk_is_full(tmp_path):
+    text = """
+def full(tensors, file, metadata=None):
+    time.sleep(0.5)
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+safetensors.torch.save_file = full
+store.get("vector", {}, made)
+print("the script's last line")
+"""
+    done = run(tmp_path, text)
+    assert done.returncode == 1 and done.stdout == "the script's last line\n"
+    assert "No space left" in done.stderr and done.stderr.count("\n") == 1
+    done = run(tmp_path, text.replace("raise", "return usual(tensors, file, metadata)\n    raise"))
+    assert done.returncode == 0 and done.stderr == ""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="has no forks")
+def test_a_fork_says_who_writes_and_waits_for_it(tmp_path):
+    text = """
+def slow(tensors, file, metadata=None):
+    time.sleep(1)
+    usual(tensors, file, metadata)
+safetensors.torch.save_file = slow
+artifact = store.get("vector", {}, made)
+if os.fork():
+    sys.exit(os.waitstatus_to_exitcode(os.wait()[1]))
+assert artifact.tensors()["w"][-1] == 4095
+try:
+    artifact.file
+except TasklabError as error:
+    assert "forked from: ask the store" in str(error), error
+else:
+    raise AssertionError("it is not there yet")
+again = store.get("vector", {}, made)
+assert again.writing is None and again.tensors()["w"][-1] == 4095
+store.get("vector", {"of": "the child"}, made)
+"""
+    done = run(tmp_path, text)
+    assert done.returncode == 0 and done.stderr == ""
+    assert len(list(Store(tmp_path / "store").configs("vector"))) == 2
