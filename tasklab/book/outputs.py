@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 import re
-import shutil
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,11 +14,13 @@ from tasklab.book.sources import checksum, fingerprint, measured, read
 from tasklab.errors import TasklabError
 from tasklab.records.claims import CLAIMS
 from tasklab.records.statements import evidence_link
+from tasklab.storage import atomic
 
 if TYPE_CHECKING:
     from nbformat import NotebookNode
 
 _STAMP = "tasklab.sha256"
+_INDEX, _OUTPUTS = "global.db", "executed"  # names in Jupyter Book's cache
 _SVG = "image/svg+xml"
 _WIDGET = "application/vnd.jupyter.widget-view+json"  # dead without a kernel
 
@@ -32,8 +34,12 @@ def drop_stale(cache: Path) -> bool:
     if _sealed(cache):
         return False
     stale = cache.exists()
-    shutil.rmtree(cache, ignore_errors=True)
-    cache.mkdir(parents=True)
+    for own in (cache / _INDEX, cache / _STAMP, *(cache / _OUTPUTS).glob("[0-9a-f]*")):
+        if own.parent == cache or re.fullmatch("[0-9a-f]{32}", own.name):  # else not the cache's
+            atomic.remove(own)
+    with contextlib.suppress(OSError):  # not there, or something else is in it
+        (cache / _OUTPUTS).rmdir()
+    cache.mkdir(parents=True, exist_ok=True)
     seal(cache)
     return stale
 
@@ -51,7 +57,7 @@ def _sealed(cache: Path) -> bool:
 
 
 def _state(cache: Path) -> dict[str, str]:
-    files = (cache / "global.db", *(cache / "executed").rglob("*"))  # the index, and outputs
+    files = (cache / _INDEX, *(cache / _OUTPUTS).rglob("*"))
     kept = checksum(path for path in files if path.is_file())
     return {"package": fingerprint(), "benchmarks": checksum(measured()), "files": kept}
 

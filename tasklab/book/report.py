@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -22,6 +22,7 @@ from tasklab.book.sources import chapters, checksum, computed, find_root, finger
 from tasklab.errors import TasklabError
 from tasklab.experiments.parameters import Parameters
 from tasklab.models.zoo import small
+from tasklab.storage import atomic
 from tasklab.storage.store import Artifact, Store
 from tasklab.study.workers import share
 
@@ -38,7 +39,8 @@ def report(
 ) -> Path:
     """Execute every chapter and page with code, build the site, and return its landing page's path.
 
-    Where nothing has changed since the site was built, nothing runs.
+    Where nothing has changed since the site was built, nothing runs. Of several reports in one
+    clone, the later ones wait for the first.
 
     Args:
         preset: `"quick"` (the sources' own default) or `"full"`.
@@ -46,11 +48,19 @@ def report(
         root: The clone's top folder; default: found from here.
         jobs: Notebooks that run at once; default: `usual_jobs`.
     """
+    root = root or find_root()
+    folder = root / "book" / "_build"
+    waiting = functools.partial(print, "waiting for another report in this clone", flush=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    with atomic.alone(folder / "report.lock", waiting):
+        return _report(preset, parameters or {}, root, jobs)
+
+
+def _report(preset: str, parameters: Mapping[str, object], root: Path, jobs: int | None) -> Path:
     import nbformat
 
-    root = root or find_root()
     given: dict[str, Any] = {"preset": preset} if preset != "quick" else {}
-    given |= dict(parameters or {})
+    given |= dict(parameters)
     settled = Parameters(**given)
     store = Store(settled.store_root)
     passed = {source: given for source in chapters(root)} | {page: {} for page in computed(root)}
@@ -63,13 +73,14 @@ def report(
         print(f"nothing has changed since the site was built: open {page.as_uri()}", flush=True)
         return page
     copies, cache, log = folder / "executed", folder / ".jupyter_cache", folder / "report.log"
-    shutil.rmtree(copies, ignore_errors=True)
-    copies.mkdir(parents=True)
+    copies.mkdir(parents=True, exist_ok=True)
     state = fingerprint(root)  # now: a change while the chapters run makes the site stale
     (folder / _STAMP).unlink(missing_ok=True)
     log.write_text("")
     begun = time.perf_counter()
     copy = {source: copies / f"{source.stem}.ipynb" for source in asked}
+    for stale in copy.values():
+        stale.unlink(missing_ok=True)
     run = [
         (store, asked[source], source, copy[source], passed[source], log)
         for source in longest_first(waiting)

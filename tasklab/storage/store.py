@@ -14,7 +14,6 @@ A thread does so with large ones (`storage.writing`).
 from __future__ import annotations
 
 import contextlib
-import copy
 import dataclasses
 import functools
 import hashlib
@@ -55,8 +54,9 @@ _log = logging.getLogger(__name__)
 RESERVED = {"partial", "damaged", "locks", "tmp"}
 _ASKED: ContextVar[dict[tuple[str, str], Artifact] | None] = ContextVar("asked", default=None)
 _WITHIN: ContextVar[list[float] | None] = ContextVar("within", default=None)  # seconds, each
+_DISORDER = (ValueError, LookupError, AttributeError, TypeError, RecursionError, StopIteration)
 _TENSORS, _CONFIG, _RECORD = "tensors.safetensors", "config.json", "record.json"
-_WRITING: dict[tuple[Path, str, str], Artifact] = {}  # by root, kind, key: not on the disk yet
+_WRITING: dict[tuple[str, str, str], Artifact] = {}  # by root, kind, key: not on the disk yet
 if hasattr(os, "register_at_fork"):  # a child waits for the key's lock, which its parent holds
     os.register_at_fork(after_in_child=_WRITING.clear)
 
@@ -155,7 +155,7 @@ class Store:
         """
         key = self.key(config)
         writing.check()
-        if (made := _WRITING.get((self.root, kind, key))) is not None:
+        if (made := _WRITING.get(self._place(kind, key))) is not None:
             return made
         try:
             return self._open(kind, key, config)
@@ -214,11 +214,11 @@ class Store:
                 return checksum
 
             if sum(tensor.nbytes for tensor in tensors.values()) >= writing.LARGE:
-                place = self.root, kind, key
+                place = self._place(kind, key)
                 held.callback(_WRITING.pop, place, None)  # before the lock is free
                 # Copies: whoever made them, or is given them, may change them meanwhile.
                 kept = {name: x.detach().to("cpu", copy=True) for name, x in tensors.items()}
-                asked, record = copy.deepcopy((dict(config), note["record"]))
+                asked, record = json.loads(json.dumps([config, note["record"]]))
                 way = writing.Writing(kept, write, held.pop_all().close)
                 known = asked, record, None, note["seconds"], way
                 made = _WRITING[place] = Artifact(self._folder(kind, key), kind, key, *known)
@@ -230,7 +230,8 @@ class Store:
         raise TasklabError(f"{kind}/{key} was damaged while it was written to {self.root}.")
 
     def discard(self, kind: str, config: Mapping[str, Any]) -> None:
-        """Remove an artifact."""
+        """Remove an artifact; what is being written is waited for."""
+        writing.finish()
         key = self.key(config)
         with self._lock(kind, key), explained(self.root), contextlib.suppress(FileNotFoundError):
             aside = atomic.marked(self.root / "tmp" / f"{kind}-{key}")
@@ -241,7 +242,7 @@ class Store:
     def has(self, kind: str, config: Mapping[str, Any]) -> bool:
         """Return whether there is an artifact; whether it is whole shows when it is read."""
         key = self.key(config)
-        return (self.root, kind, key) in _WRITING or self._is_there(kind, key)
+        return self._place(kind, key) in _WRITING or self._is_there(kind, key)
 
     def making(self, kind: str, config: Mapping[str, Any]) -> bool:
         """Return whether another process makes an artifact now, so that `get` would wait."""
@@ -277,6 +278,9 @@ class Store:
                 return config if self.key(config) == file.parent.name else None
         return None
 
+    def _place(self, kind: str, key: str) -> tuple[str, str, str]:
+        return os.path.realpath(self.root), kind, key
+
     def _folder(self, kind: str, key: str) -> Path:
         if kind in RESERVED or not re.fullmatch(r"[a-z][a-z0-9_-]*", kind):
             raise TasklabError(f"{kind!r} cannot be a kind of artifact.")
@@ -309,10 +313,7 @@ class Store:
                 raise _DamagedError(_TENSORS)
         except FileNotFoundError as error:  # taken away meanwhile
             raise _DamagedError(f"{Path(error.filename).name} (missing)") from None
-        except (
-            ValueError, LookupError, AttributeError, TypeError, RecursionError, StopIteration,
-            TasklabError,
-        ):  # fmt: skip
+        except (*_DISORDER, TasklabError):
             raise _DamagedError(f"{_CONFIG} or {_RECORD}") from None
         except OSError as error:
             raise TasklabError(f"cannot read {path}: {error.strerror}.") from error
@@ -353,8 +354,7 @@ class Store:
                     atomic.publish(draft, final)
                     if name == checksums.TREE:  # large: not to be read again at once
                         checksums.note(final / _TENSORS, name, checksum)
-                except OSError:  # which one depends on the disk
-                    # Where locks do not hold, another machine was first.
+                except OSError:  # where locks do not hold, another machine was first
                     there = self._find_locked(kind, key, config) if draft.exists() else None
                     if there is None or there.checksum is None:
                         raise
@@ -366,8 +366,7 @@ class Store:
     @contextlib.contextmanager
     def _lock(self, kind: str, key: str) -> Iterator[None]:
         file = self.root / "locks" / f"{kind}-{key}.lock"
-        text = "waiting for another process that makes %s/%s"
-        told = functools.partial(_log.info, text, kind, key)
+        told = functools.partial(_log.info, "waiting for the process that makes %s/%s", kind, key)
         with explained(self.root):
             file.parent.mkdir(parents=True, exist_ok=True)
             held = contextlib.ExitStack()

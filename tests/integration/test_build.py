@@ -5,9 +5,11 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
+import filelock
 import nbformat
 import pytest
 from bs4 import BeautifulSoup
@@ -133,6 +135,35 @@ def test_one_execution_whichever_way_it_is_built(clone, capsys, monkeypatch):
     monkeypatch.setattr(report, "build", lambda root: None)
     report.report("full", root=clone)
     assert _executions(clone) == _executions(clone, "page") == 2  # found in the store
+
+
+@pytest.mark.slow
+def test_a_second_report_waits_for_the_first_and_takes_only_its_own_files(
+    clone, capsys, monkeypatch
+):
+    monkeypatch.setattr(report, "build", lambda root: None)
+    folder = clone / "book" / "_build"
+    foreign = [folder / "executed" / name for name in ("thesis.ipynb", ".x.partial", "old/a.lock")]
+    foreign += [folder / ".jupyter_cache" / "thesis.txt", folder / "html" / "notes.txt"]
+    for file in foreign:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+    held, begun = threading.Event(), []
+
+    def report_of_another():
+        with filelock.FileLock(folder / "report.lock"):
+            held.set()
+            time.sleep(2)
+            begun.append((clone / "count").exists())
+
+    first = threading.Thread(target=report_of_another)
+    first.start()
+    assert held.wait(30)
+    report.report(root=clone)
+    first.join()
+    assert begun == [False] and _executions(clone) == 1
+    assert "waiting for another report in this clone" in capsys.readouterr().out
+    assert all(file.exists() for file in foreign)
 
 
 @pytest.mark.slow

@@ -86,12 +86,21 @@ def test_progress_widgets_are_left_out(source, tmp_path):
 def test_a_changed_package_empties_the_cache(tmp_path, monkeypatch):
     cache = tmp_path / "cache"
     assert not outputs.drop_stale(cache)
-    (cache / "entry").touch()
+    entry = cache / "executed" / ("0123456789abcdef" * 2) / "base.ipynb"
+    foreign = [
+        cache / ".notes.partial",
+        cache / "executed" / "thesis.ipynb",
+        cache / "executed.old",
+    ]
+    entry.parent.mkdir(parents=True)
+    for file in (entry, *foreign):
+        file.touch()
+    outputs.seal(cache)
     assert not outputs.drop_stale(cache)
-    assert (cache / "entry").exists()
+    assert entry.exists()
     monkeypatch.setattr(outputs, "fingerprint", lambda: "another")
     assert outputs.drop_stale(cache)
-    assert not (cache / "entry").exists()
+    assert not entry.exists() and all(file.exists() for file in foreign)
 
 
 def _kept(source, cache):

@@ -146,7 +146,7 @@ class Job:
 
     def begin(self) -> None:
         """Create the folder and its files."""
-        self.work.mkdir()
+        self.work.mkdir(exist_ok=True)
         for name, (shape, dtype) in self.arrays.items():
             np.lib.format.open_memmap(self.work / f"{name}.npy", "w+", dtype, shape).flush()
         np.save(self.work / "rows.npy", self.rows.astype(np.int64))

@@ -40,6 +40,13 @@ from tasklab.tasks.images.formats import Split
 BLOCK = 256  # images that have a checksum together
 PARTIAL = ".partial"  # ends the name of a folder of which not all is there
 _MANIFEST = "manifest.json"
+_FILES = (
+    *(f"{name}.npy" for name in ("x", "y", "sizes", "rows")),
+    JOB,
+    DONE,
+    _MANIFEST,
+    f"{_MANIFEST}.damaged",
+)
 _log = logging.getLogger(__name__)
 
 
@@ -172,10 +179,12 @@ def decode(
         with atomic.alone(folder.with_name(f"{folder.name}.lock"), waiting):
             if arrays := opened(folder):
                 return arrays
-            shutil.rmtree(folder, ignore_errors=True)  # it is damaged, or it would be returned
+            _clear(folder)  # it is damaged, or it would be returned
+            if folder.exists():
+                raise TasklabError(f"{folder} holds other files than decoded images: move them.")
             job = Job(_work(folder), split, rows, transform)
             if not job.begun():
-                shutil.rmtree(job.work, ignore_errors=True)
+                _clear(job.work)
                 check_space(folder.parent, needed(folder, len(rows), transform))
                 job.begin()
             hashes, seconds = job.run(jobs, progress, title)
@@ -208,6 +217,14 @@ def check_space(folder: Path, needed: int) -> None:
             f"{needed / 1e9:.1f} GB are needed in {folder} and {free / 1e9:.1f} GB are free. "
             "Choose another folder with TASKLAB_DATA."
         )
+
+
+def _clear(folder: Path) -> None:
+    """Remove what a decoding writes, and its folder if nothing else is there."""
+    for name in _FILES:
+        atomic.remove(folder / name)
+    with contextlib.suppress(OSError):  # not there, or somebody else's files are in it
+        folder.rmdir()
 
 
 def _work(folder: Path) -> Path:

@@ -75,6 +75,15 @@ def test_an_artifact_is_at_hand_before_it_is_written(store, disk):
     assert not list((store.root / "partial" / "vector").iterdir())
 
 
+def test_a_store_of_another_name_waits_for_no_lock_of_its_own(store, disk, tmp_path):
+    (tmp_path / "link").symlink_to("store")
+    artifact = store.get("vector", ASKED, made)
+    assert Store(tmp_path / "link").get("vector", ASKED, never) is artifact
+    threading.Timer(1.5, disk.set).start()
+    store.discard("vector", ASKED)
+    assert not store.has("vector", ASKED) and not list((store.root / "tmp").iterdir())
+
+
 def test_small_artifacts_are_written_and_listed_at_once(store):
     artifact = store.get("vector", ASKED, lambda _: ({"w": VALUE[:-1].clone()}, {}))
     assert artifact.writing is None and artifact.path.is_dir()
