@@ -88,5 +88,7 @@ pins: $(STAMP)
 	bash .ci/pins $(VENV)
 
 clean:
-	rm -rf book/_build build dist *.egg-info .pytest_cache .ruff_cache .import_linter_cache .mypy_cache
+	rm -rf book/_build build/lib build/bdist.* tasklab.egg-info .pytest_cache .ruff_cache .import_linter_cache .mypy_cache
+	rm -f dist/tasklab-site.tar.gz dist/SHA256SUMS dist/tasklab.pdf dist/tasklab-*.whl
+	for made in build dist; do if [ -d $$made ]; then rmdir --ignore-fail-on-non-empty $$made; fi; done
 	find tasklab pretraining tests book notebooks benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -55,7 +55,8 @@ def _slim(app: Sphinx, error: Exception | None) -> None:
         text = re.sub(rf"<script[^>]*(?:{scripts})\.js[^>]*></script>\s*", "", text)
         text = lazy(text, page.parent)
         page.write_text(text, "utf-8")
-    for unused in (*static.glob("scripts/fontawesome.js*"), *static.rglob("*.map")):
+    maps = (one for one in static.rglob("*.map") if one.with_suffix("").exists())  # of a script
+    for unused in (*static.glob("scripts/fontawesome.js*"), *maps):
         unused.unlink(missing_ok=True)
     bundle_math(static / "mathjax", static / "math.js")
     sources = [*pages, *(s for s in static.rglob("*.js") if s.name != "math.js")]

@@ -12,6 +12,7 @@ import tyro
 import tasklab
 from tasklab import analyses, book, exchange, experiments
 from tasklab.analyses.merging import registry
+from tasklab.cli import spreadsheet
 from tasklab.cli import vectors as by_words
 from tasklab.cli.parsing import Given, settings
 from tasklab.errors import TasklabError, path
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from tasklab.tasks.suites import Task
 
 _SUFFIXES = {"--out": ".html", "--csv": ".csv"}
+_BEGIN = {"--out": b"task vectors</title>", "--csv": b"model,task,accuracy,"}  # of its own files
 
 
 def compare(
@@ -74,17 +76,17 @@ def compare(
     """
     by_words.check_several("compare", vector)
     named = (("--out", out), ("--merged", merged), ("--csv", csv))
-    targets = {name: path(name, one) for name, one in named if one}
-    if len({target.resolve() for target in targets.values()}) < len(targets):
-        raise TasklabError(f"{' and '.join(targets)} must be different files.")
+    targets = {name: path(name, one) for name, one in named if one is not None}
     atomic.sweep(targets["--out"].parent, by_words.ROOM)
     for name, target in targets.items():
         if name == "--merged":
             places.check_free(target, [by_words.named(word)[1] for word in vector], name)
         else:
             places.check_target(name, target, _SUFFIXES[name])
+            places.check_own(name, target, _BEGIN[name])
     model = given.get("model")
     into = None if model_out is None else places.target(path("--model-out", model_out), model)
+    places.check_apart(targets, into)
     chosen = registry.several(methods.split(","))
     own = by_words.own_tasks(data, template)
     by_words.check_named(vector, own, given)
@@ -195,8 +197,7 @@ def _write(
         if target := targets.get("--csv"):
             import pandas as pd
 
-            text = pd.DataFrame(book.contest.rows(found)).to_csv(index=False, lineterminator="\n")
-            atomic.write(target, text)
+            atomic.write(target, spreadsheet.csv(pd.DataFrame(book.contest.rows(found))))
         images = {t: {s: lab.evaluator.count(t, s) for s in ("val", "test")} for t in found.tasks}
         about: dict[str, Any] = {"model": p.model, "suite": p.suite, "vectors": rows}
         about["written"] = [*map(str, targets.values()), *([str(into.place)] if into else [])]

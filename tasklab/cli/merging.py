@@ -84,8 +84,7 @@ def merge(
     atomic.sweep(target.parent, by_words.ROOM)  # also where what was killed is whole and refused
     places.check_free(target, [by_words.named(word)[1] for word in vector])
     into = None if model_out is None else places.target(path("--model-out", model_out), model_name)
-    if into is not None and into.place.absolute() == target.absolute():
-        raise TasklabError("--out and --model-out are the same: give each a place of its own.")
+    places.check_apart({"--out": target}, into)
     for name in options:  # which imports torch
         choose(f"option of {method}", name, [one for one in chosen.options if one != chosen.needs])
     if search or chosen.needs:

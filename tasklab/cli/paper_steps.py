@@ -14,6 +14,7 @@ from huggingface_hub import constants
 from tasklab import chapters, machine
 from tasklab.book import execution, report
 from tasklab.book import sources as book
+from tasklab.cli import spreadsheet
 from tasklab.cli.checkpoints import import_
 from tasklab.cli.decode import decode
 from tasklab.cluster import grid
@@ -161,7 +162,7 @@ class Work:
             print("  no prediction has its vectors here (`tasklab predict --help`)")
             return
         self.folder.mkdir(parents=True, exist_ok=True)
-        atomic.write(self.folder / "grades.csv", found.to_csv(index=False))
+        atomic.write(self.folder / "grades.csv", spreadsheet.csv(found))
         print(predictions.shown(found).to_string(index=False))
 
     def report(self) -> None:

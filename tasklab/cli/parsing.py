@@ -142,6 +142,7 @@ def call(command: str, words: Sequence[str]) -> int | None:
     function, prog = function_of(command), f"tasklab {command}"
     about = COMMANDS[command]
     _check_once(function, words)
+    words = _joined(function, words)
     try:
         with contextlib.redirect_stderr(io.StringIO()):  # tyro's own account of a mistake
             told = f"{about.summary}\n\nExample: {prog} {about.example}"
@@ -181,6 +182,22 @@ def _check_once(function: Callable, words: Sequence[str]) -> None:
         single = option in options and typing.get_origin(_plain(options[option])) is not tuple
         if single and named.count(option) > 1:
             raise TasklabError(f"{option} is given {named.count(option)} times: give it once.")
+
+
+def _joined(function: Callable, words: Sequence[str]) -> list[str]:
+    """Join an option that takes other programs' OPTIONS with them: they begin with dashes, too."""
+    options, joined = _declared(function)[0], list[str]()
+    takes = {name for name, hint in options.items() if _metavar(hint) == "OPTIONS"}
+    for word in words:
+        if joined and joined[-1] in takes and word.partition("=")[0] not in options:
+            joined[-1] += f"={word}"
+        else:
+            joined.append(word)
+    return joined
+
+
+def _metavar(hint: Any) -> str | None:
+    return next(filter(None, (getattr(one, "metavar", None) for one in _extras(hint))), None)
 
 
 def _mistake(command: str, function: Callable, words: Sequence[str]) -> TasklabError:

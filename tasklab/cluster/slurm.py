@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from tasklab import machine
 from tasklab.cluster.grid import Grid, Job, laid_out
-from tasklab.errors import TasklabError
+from tasklab.errors import TasklabError, shown
 from tasklab.storage.store import Store
 from tasklab.tuning.recipe import PRECISIONS
 
@@ -104,6 +104,12 @@ def scripts(grid: Grid, *, cpus: int = 1, at_once: int | None = None, sbatch: st
     jobs = _jobs(grid)
     made_of = hashlib.sha256("".join(job.key for job in jobs).encode()).hexdigest()[:10]
     folder, name = Path(grid.given["store_root"]) / "slurm" / made_of, f"tasklab-{made_of}"
+    if "\\" in str(folder):
+        raise TasklabError(
+            f"SLURM writes no logs to {folder}, which has a backslash: choose another store with "
+            "--store-root."
+        )
+    logs = str(folder).replace("%", "%%")  # %a would be the number of a task
     try:
         more = shlex.split(sbatch)
     except ValueError as error:
@@ -117,10 +123,10 @@ def scripts(grid: Grid, *, cpus: int = 1, at_once: int | None = None, sbatch: st
         "--requeue",
         f"--signal=B:USR1@{NOTICE}",
         "--open-mode=append",
-        f"--output={folder}/%a.log",
+        f"--output={logs}/%a.log",
         *more,
     ]
-    last = [f"--job-name={name}-summary", f"--output={folder}/summary.log", *more]
+    last = [f"--job-name={name}-summary", f"--output={logs}/summary.log", *more]
     command = shlex.join([sys.executable, "-m", "tasklab", "train", *_words(grid)])
     script = _ARRAY.format(directives=_directives(array), command=command, restarts=RESTARTS)
     summary = _SUMMARY.format(directives=_directives(last), command=f"{command} --slurm")
@@ -131,7 +137,8 @@ def submit(made: Scripts) -> tuple[str, str]:
     """Submit the array and, after it, the summary; return their numbers in the queue.
 
     Raises:
-        TasklabError: If SLURM is not here, refuses a job, or has these runs in its queue.
+        TasklabError: If SLURM is not here, refuses a job, gives no number for it, or has these runs
+            in its queue.
     """
     queued = _run("squeue", "--me", "--noheader", "--format=%F", f"--name={made.name}").split()
     if queued:
@@ -142,10 +149,20 @@ def submit(made: Scripts) -> tuple[str, str]:
     made.folder.mkdir(parents=True, exist_ok=True)
     for file, text in {"array.sh": made.array, "summary.sh": made.summary}.items():
         (made.folder / file).write_text(text, "utf-8")
-    send = ("sbatch", "--parsable")
-    array = _run(*send, f"{made.folder}/array.sh").strip().partition(";")[0]
-    last = _run(*send, f"--dependency=afterany:{array}", f"{made.folder}/summary.sh")
-    return array, last.strip().partition(";")[0]
+    array = _submitted(f"{made.folder}/array.sh")
+    return array, _submitted(f"--dependency=afterany:{array}", f"{made.folder}/summary.sh")
+
+
+def _submitted(*words: str) -> str:
+    """Submit a script, and return its number in the queue."""
+    answer = _run("sbatch", "--parsable", *words).strip()
+    number = answer.partition(";")[0]
+    if not number.isdecimal():
+        raise TasklabError(
+            f"sbatch answered {shown(answer)} where it should give the number of the job: look by "
+            "`squeue --me` whether it was submitted."
+        )
+    return number
 
 
 def last_words(made: Scripts, number: int) -> str:

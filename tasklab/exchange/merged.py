@@ -80,6 +80,8 @@ def find(
         raise TasklabError(f"{text} does not tell of which model it is: give --model.")
     if saved:
         found = reading.contents(file, model)
+        if not found.vector:
+            raise TasklabError(f"{text} is a task vector without tensors: leave it out.")
         vector = found.vector or TaskVector({})
         start = found.init if found.weights else init or "pretrained"
         size, theirs = _start(model, start, base)

@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
+import json
+import os
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -64,12 +67,26 @@ def target(place: Path, model: str | None = None) -> Target:
     return made
 
 
+def check_apart(outputs: Mapping[str, Path], into: Target | None = None) -> None:
+    """Raise if two outputs, named by their options, are one file, or one is in another's folder."""
+    named = list(outputs.items())
+    if into is not None:
+        beside = () if into.folder else into.beside.values()
+        named += [(OPTION, place) for place in (into.place, *beside)]
+    real = [(option, Path(os.path.realpath(place))) for option, place in named]
+    for (first, a), (second, b) in itertools.combinations(real, 2):
+        if a == b or a in b.parents or b in a.parents:
+            raise TasklabError(f"{first} and {second} are in one place: give each its own.")
+
+
 def _is_left(made: Target) -> bool:
     """Return whether there is a card of a model that is not: its writer was killed."""
     if any(made.place.with_suffix(suffix).exists() for suffix in _FILES):
         return False
-    with contextlib.suppress(OSError, ValueError):
-        return '"file_sha256"' in made.beside["card"].read_text("utf-8")
+    card, settings = made.beside["card"], made.beside["settings"]
+    with contextlib.suppress(OSError, ValueError, TypeError):
+        ours = '"file_sha256"' in card.read_text("utf-8")
+        return ours and (not settings.exists() or "vision_cfg" in json.loads(settings.read_text()))
     return False
 
 
@@ -128,6 +145,15 @@ def _check_parent(path: Path, option: str) -> None:
         raise TasklabError(f"{path.parent} is no folder: make it, or choose another {option}.")
     with explained(path.parent, "write to", option):
         tempfile.TemporaryFile(dir=path.parent).close()
+
+
+def check_own(option: str, path: Path, begin: bytes) -> None:
+    """Raise if a file is there whose first kilobyte lacks what such files begin with."""
+    if not path.exists() or path.stat().st_size == 0:
+        return
+    with explained(path, "read", option), path.open("rb") as file:
+        if begin not in file.read(1024):
+            raise TasklabError(f"{path} holds something else: choose another file with {option}.")
 
 
 def check_free(path: Path, vectors: Iterable[str] = (), option: str = "--out") -> None:

@@ -181,6 +181,8 @@ def locate(
                 f"pretraining.queue {entry.name}` in a clone, then put it where it is looked for "
                 f"by `python -m pretraining.install {entry.name}` (both with --folder)."
             )
+        if not path.exists():
+            raise TasklabError(f"the weights {path} are missing: reinstall tasklab.")
         return path
     if entry.kind == "bert" and weights is None:
         return sentences.find(entry, fetch=fetch)

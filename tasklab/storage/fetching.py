@@ -8,7 +8,9 @@ compared: with that in the hub's answer, and with one that is known beforehand.
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
+import logging
 import re
 import time
 import urllib.request
@@ -17,16 +19,15 @@ from http.client import responses
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-import filelock
-
 from tasklab import machine
 from tasklab.errors import TasklabError, first_line, shown
 from tasklab.progress import bar
-from tasklab.storage import hub
+from tasklab.storage import atomic, hub
 from tasklab.storage.checksums import file_sha256
 
 T = TypeVar("T")
 PATIENCE = 2.5  # seconds to wait for a first answer of the hub
+_log = logging.getLogger(__name__)
 _TRIES = 3  # in a row that bring no byte
 _PAUSE = 1.0  # seconds between them
 _LONGEST = 60.0  # seconds: a hub that asks to wait longer ends the command
@@ -144,7 +145,8 @@ def fetch(
     if found := cached(repository, file, revision, kind):
         if _is(found, found.resolve().name, sha256):
             return found
-        found.resolve().unlink()  # it was damaged since
+        if not _is(found, found.resolve().name, None):
+            found.resolve().unlink()  # it was damaged since
     place: dict[str, Any] = {"revision": revision, "repo_type": kind}
     url, what = hf_hub_url(repository, file, **place), f"{repository}/{file}"
     cache, name = Path(constants.HF_HUB_CACHE), repo_folder_name(repo_id=repository, repo_type=kind)
@@ -159,7 +161,13 @@ def fetch(
         blob, locks = cache / name / "blobs" / about.etag, cache / ".locks" / name
         for folder in (blob.parent, locks):
             folder.mkdir(parents=True, exist_ok=True)
-        with filelock.FileLock(locks / f"{about.etag}.tasklab.lock"):
+        told = functools.partial(_log.warning, "waiting for the process that fetches %s", what)
+        with atomic.alone(locks / f"{about.etag}.tasklab.lock", told):
+            if blob.exists() and not _is(blob, about.etag, sha256):
+                raise TasklabError(
+                    f"{blob}, {what}, does not have the checksum {shown(sha256 or about.etag)}: "
+                    "remove it and fetch it again, if the hub has not published another version."
+                )
             part = blob.with_name(f"{blob.name}.tasklab.incomplete")
             while not blob.exists():
                 continued = part.exists()

@@ -31,10 +31,11 @@ from tasklab.records.statements import (
     verdict_rows,
 )
 from tasklab.records.table import most_tasks, where
+from tasklab.storage import shipped
 from tasklab.study.answers import selected
 from tasklab.study.results import recorded
 
-_SENTENCES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
+_SENTENCES = tomllib.loads(shipped.content(Path(__file__).with_suffix(".toml")).decode())
 _WITH_IMAGES = [name for name, rule in METHODS.items() if rule.needs]  # of training
 _NO_MERGES = ["arithmetic", "best_span", "best", "best_loss", "joint", *SOLVED]
 _EIGHT = {"experiment": "addition", "metric": "absolute", "n_tasks": 8}

@@ -153,3 +153,29 @@ def test_a_job_is_requeued_after_its_checkpoint(
         assert job.wait(20) == status and saved.exists()
     requeued = sent == "USR1" and status == 143
     assert cluster() == (["scontrol requeue 7_2"] if requeued else [])
+
+
+def test_a_store_with_a_percent_sign_keeps_its_logs(small, tmp_path, capsys):
+    made = slurm.scripts(small.changed(store_root=tmp_path / "100%a x%"))
+    folder = f"{tmp_path}/100%%a x%%/slurm/{made.folder.name}"
+    assert f"--output={folder}/%a.log" in directives(made.array)
+    assert f"--output={folder}/summary.log" in directives(made.summary)
+    assert str(made.folder).startswith(f"{tmp_path}/100%a x%/")
+    refuses("has a backslash", slurm.scripts, small.changed(store_root=tmp_path / "a\\b"))
+
+
+@pytest.mark.parametrize("answer", ["", "\n", "accepted", ";there"])
+def test_an_answer_without_a_number_is_no_job(small, cluster, tmp_path, answer):
+    (tmp_path / "bin" / "sbatch").write_text(f"#!/bin/sh\nprintf '{answer}'\n")
+    refuses("sbatch answered .* number of the job", slurm.submit, slurm.scripts(small))
+
+
+def test_options_of_sbatch_stand_with_and_without_a_second_equals_sign(small, capsys):
+    words = ["train", *slurm._words(slurm.elsewhere(small)), "--slurm", "--dry-run"]
+    shown = []
+    for more in (["--sbatch=--mem=4G -t 1"], ["--sbatch", "--mem=4G -t 1"]):
+        assert main([*words, *more]) == 0
+        shown.append(capsys.readouterr().out)
+    assert shown[0] == shown[1] and shown[0].count("#SBATCH --mem=4G\n#SBATCH -t 1\n") == 2
+    assert main([*words, "--sbatch", "--cpus=2"]) == 2
+    assert "--sbatch needs a value" in capsys.readouterr().err

@@ -250,3 +250,12 @@ def test_a_rehearsal_takes_the_first_of_equal_blocks_and_nothing_else():
     assert [len(short[name]) for name in net] == [2, 2, 4]
     assert short["blocks"][1][2].weight is first and len(short["blocks"][0]) == 3
     assert short["stage"][0][0].in_features == 5
+
+
+def test_missing_weights_of_the_package_are_one_sentence(tmp_path, monkeypatch):
+    from tasklab.mini import shipped
+
+    for file in shipped.FOLDER.glob("mini_xs.json"):
+        (tmp_path / file.name).symlink_to(file)
+    monkeypatch.setattr(shipped, "FOLDER", tmp_path)
+    refuses(r"mini_xs\.safetensors are missing: reinstall", loading.locate, "mini_xs")
