@@ -58,16 +58,16 @@ lint: $(STAMP)
 	$(BIN)/lint-imports
 	$(BIN)/mypy
 
-stubs: $(STAMP)
+stubs: $(BIN)/python
 	$(BIN)/python -c "import tasklab.experiments as e; open(e.__file__ + 'i', 'w').write(e._stub())"
 
-same: $(STAMP)
+same: $(BIN)/python
 	$(BIN)/python -m tests.locks same
 
-new: $(STAMP)
+new: $(BIN)/python
 	$(BIN)/python -m tests.locks new '$(OF)' '$(WHY)'
 
-locks: $(STAMP)
+locks: $(BIN)/python
 	$(BIN)/python -m tests.locks all
 
 reader: $(READER)
@@ -83,6 +83,10 @@ $(READER): pyproject.toml requirements.txt $(INSTALL)
 $(STAMP): pyproject.toml requirements.txt requirements-dev.txt $(INSTALL)
 	PYTHON="$(PYTHON)" bash .ci/install $(VENV) requirements.txt requirements-dev.txt
 	touch $(READER) $@
+
+# An environment that is there suffices for locks.
+$(BIN)/python:
+	$(MAKE) env
 
 pins: $(STAMP)
 	bash .ci/pins $(VENV)

@@ -15,6 +15,9 @@ PACKAGE = "@iconify/json@2.2.535"
 FILE = "iconify-json-2.2.535.tgz"
 SHA256 = "1a545f86fa224d6531d8fb101dcbe83aac2b28689a21cbed6fc68318a5af4d91"
 
+# Where the package names no address of a set's work, or of its licence
+SET_PAGE = "https://icon-sets.iconify.design/{}/"
+LICENCE_PAGE = "https://spdx.org/licenses/{}.html"
 # Licences that allow copies and changes for any purpose, without conditions on what is around.
 LICENCES = frozenset(
     ("MIT", "Apache-2.0", "CC-BY-4.0", "CC-BY-3.0", "CC0-1.0", "ISC", "OFL-1.1", "Unlicense",
@@ -101,9 +104,9 @@ def _parsed(entry: dict) -> IconSet:
         prefix=prefix,
         title=info.get("name", prefix),
         author=author.get("name", ""),
-        url=author.get("url", ""),
+        url=author.get("url") or SET_PAGE.format(prefix),
         licence=licence.get("spdx", ""),
-        licence_url=licence.get("url") or "",
+        licence_url=licence.get("url") or LICENCE_PAGE.format(licence.get("spdx", "")),
         family=FAMILIES.get(prefix, author.get("name", prefix)),
         coloured=bool(info.get("palette")),
         category=info.get("category") or "",
