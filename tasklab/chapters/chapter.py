@@ -19,13 +19,14 @@ PENALISED = ("tau_jp", "tak_even", "ortho_reg", "off_diagonal")
 TEXT = {"model": "mini_t5"}
 RANDOM = {"init": "random"}
 ICONS = {"model": "icons_s"}  # of the second world
+WORDNET = {"model": "minilm"}  # of the third world
 BLIND = {"model": "icons"}  # predicted before it was recorded (`study.blind`)
 TABLES: Names = {"single": {}, "addition": {}}
 ONE_PAIR: Names = {"disentanglement": {"n_pairs": 1}}
 XI = ("xi_classifier",)
 ALL_PAIRS = (
     "merging",
-    ("matrix", "pairs"),
+    ("matrix", "pairs", "wordnet_pairs"),
     ("crossing",),
 )  # errors of all pairs, at one coefficient
 # Models that differ in their seed of pre-training, of each world; icons_s is of seed 0
@@ -156,6 +157,6 @@ def has_attention(model: str) -> bool:
     return model not in REGISTRY or "stages" not in REGISTRY[model].block
 
 
-def on_icons(*works: Work) -> tuple[Work, ...]:
-    """Return works of the first world's model as works of the second world's."""
-    return tuple(dataclasses.replace(work, changes=ICONS) for work in works if not work.changes)
+def on(model: Mapping[str, Any], *works: Work) -> tuple[Work, ...]:
+    """Return works of the first world's model as works of another world's."""
+    return tuple(dataclasses.replace(work, changes=model) for work in works if not work.changes)

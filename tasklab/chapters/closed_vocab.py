@@ -11,6 +11,7 @@ from tasklab.chapters.chapter import (
     RANDOM,
     SCHEMES,
     SORTS,
+    WORDNET,
     XI,
     Chapter,
     Names,
@@ -21,6 +22,7 @@ from tasklab.tuning.methods import JOINT
 
 _SORTS = tuple(PROBED[role] for role in SORTS)
 _DRAWINGS = {**ICONS, "head": "probe"}
+_DEFINITIONS = {**WORDNET, "head": "probe"}
 _UNTRAINED = {**PROBED["sup_few"], **RANDOM}
 _TABLE = (*PROBED.values(), _UNTRAINED)
 _OPEN = {"model": FAMILIES[0]["medium"]}
@@ -86,6 +88,10 @@ CHAPTER = Chapter(
         "icons": (
             Work((), {"probing": {}}, _DRAWINGS),
             Work(("nonlinear", JOINT), _SUMS, _DRAWINGS, metrics=_SHARES),
+        ),
+        "wordnet": (
+            Work((), {"probing": {}}, _DEFINITIONS),
+            Work(("nonlinear", JOINT), _SUMS, _DEFINITIONS, metrics=_SHARES),
         ),
         "subsets": (
             *(Work((JOINT,), _SUBSETS, PROBED[r]) for r in (*SORTS, "sup_many", "sup_large")),

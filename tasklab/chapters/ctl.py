@@ -1,6 +1,16 @@
 """Chapter 3: cross-task linearity."""
 
-from tasklab.chapters.chapter import HEADLINE, TEXT, TRAINED, Chapter, Names, Work, on_icons
+from tasklab.chapters.chapter import (
+    HEADLINE,
+    ICONS,
+    TEXT,
+    TRAINED,
+    WORDNET,
+    Chapter,
+    Names,
+    Work,
+    on,
+)
 
 # Cross-task linearity in the middle of all pairs, and what it may foretell.
 _PAIRS: Names = {"cross_task": {"alphas": (0.5,)}, "pair_errors": {"coefficients": (0.5,)}}
@@ -55,7 +65,8 @@ CHAPTER = Chapter(
             *_EMERGENCE,
         ),
         "theorem": tuple(Work((), {"theorem": {"network": n}}) for n in ("mlp", "resnet18")),
-        "icons": on_icons(*_EDITING, _METHODS, _STITCHING),
+        "icons": on(ICONS, *_EDITING, _METHODS, _STITCHING),
+        "wordnet": on(WORDNET, *_EDITING, _METHODS, _STITCHING),
     },
     elsewhere=(("tangent", ("pretraining", "replicas", "icons_replicas"), ("ctl",)),),
     full_size=(

@@ -1,6 +1,16 @@
 """Chapter 2: fine-tuning the attention projections only."""
 
-from tasklab.chapters.chapter import ALL_PAIRS, HEADLINE, TABLES, TRAINED, Chapter, Work, on_icons
+from tasklab.chapters.chapter import (
+    ALL_PAIRS,
+    HEADLINE,
+    ICONS,
+    TABLES,
+    TRAINED,
+    WORDNET,
+    Chapter,
+    Work,
+    on,
+)
 
 METHODS = ("nonlinear", "posthoc", "linearized", "attention")
 _FURTHER = ("attention_bias", "attention_mlp", "attention_mlp_bias")
@@ -43,7 +53,8 @@ CHAPTER = Chapter(
         "lengths": (Work(("attention",), {"budgets": {"rates": None}}),),
         "cost": (Work((), {"step_cost": {}}),),
         "layers": _LAYERS,
-        "icons": on_icons(*_EDITING, *_LAYERS),
+        "icons": on(ICONS, *_EDITING, *_LAYERS),
+        "wordnet": on(WORDNET, *_EDITING, *_LAYERS),
     },
     elsewhere=(
         (
@@ -51,7 +62,8 @@ CHAPTER = Chapter(
             ("pretraining", "replicas", "icons_replicas"),
             ("single", "addition", "search_box"),
         ),
-        ("tangent", ("budgets", "icons_budgets"), ("budget",)),
+        ("tangent", ("wordnet",), ("search_box",)),
+        ("tangent", ("budgets", "icons_budgets", "wordnet_budgets"), ("budget",)),
         ALL_PAIRS,
     ),
     full_size=(

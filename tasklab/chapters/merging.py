@@ -12,10 +12,11 @@ from tasklab.chapters.chapter import (
     REPLICAS,
     SORTS,
     TRAINED,
+    WORDNET,
     Chapter,
     Names,
     Work,
-    on_icons,
+    on,
 )
 from tasklab.models.zoo import FAMILIES
 
@@ -33,7 +34,9 @@ _JOINT = Work(("nonlinear",), {"joint": {}})
 # Of every drawn set of the second world's tasks: curves over the number of tasks.
 _CURVES = {"merges": ("arithmetic", "ties", "tsv_m", "regmean")}
 _SETS: Names = {"single": {}, "merging": {**_CURVES, "n_tasks": (2, 4, 8)}}
+_TEXT_SETS: Names = {"single": {}, "merging": {**_CURVES, "n_tasks": (2, 4, 8, 12)}}
 _LARGE_SETS: Names = {"merging": {**_CURVES, "n_tasks": (14, 20)}}
+_ERRORS: Names = {"crossing": {"merges": (), "kernels": False}}
 _PREDICTED = ("arithmetic", "tsv_m", "ties", "regmean", "wudi", "consensus")
 _SUMMED: Names = {"single": {}, "merging": {"merges": ("arithmetic", "tsv_m")}}
 _SORTS = tuple(PROBED[role] for role in SORTS)
@@ -102,14 +105,17 @@ CHAPTER = Chapter(
         "distilled": (
             Work(("delta_even",), {"single": {}, "merging": {"merges": LEADING, "n_tasks": (8,)}}),
         ),
-        "icons": on_icons(_EDITING, _JOINT),
-        "icons_minimum": on_icons(Work(("nonlinear",), _LEAST_ICONS)),
+        "icons": on(ICONS, _EDITING, _JOINT),
+        "icons_minimum": on(ICONS, Work(("nonlinear",), _LEAST_ICONS)),
+        "wordnet": on(WORDNET, _EDITING, _JOINT),
+        "wordnet_minimum": on(WORDNET, Work(("nonlinear",), _LEAST_ICONS)),
+        "wordnet_pairs": on(WORDNET, Work(TRAINED, _ERRORS)),
+        "wordnet_sets": (Work(("nonlinear",), _TEXT_SETS, WORDNET, tasks="all"),),
+        "wordnet_sets_ways": (Work(("linearized", "attention"), _SUMMED, WORDNET, tasks="all"),),
         "sets": (Work(("nonlinear",), _SETS, ICONS, tasks="all"),),
         "sets_large": (Work(("nonlinear",), _LARGE_SETS, ICONS, tasks="all"),),
         "sets_ways": (Work(("linearized", "attention"), _SUMMED, ICONS, tasks="all"),),
-        "pairs": (
-            Work(TRAINED, {"crossing": {"merges": (), "kernels": False}}, ICONS, tasks="all"),
-        ),
+        "pairs": (Work(TRAINED, _ERRORS, ICONS, tasks="all"),),
         "matrix": (
             Work(("nonlinear", "posthoc", "linearized", "attention", *PENALISED), {"crossing": {}}),
             *(Work(("nonlinear",), {"crossing": {}}, model) for model in _ENCODERS),

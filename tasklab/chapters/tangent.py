@@ -5,17 +5,19 @@ from tasklab.chapters.chapter import (
     BLIND,
     HEADLINE,
     ICON_REPLICAS,
+    ICONS,
     ONE_PAIR,
     RANDOM,
     REPLICAS,
     TABLES,
     TEXT,
     TRAINED,
+    WORDNET,
     XI,
     Chapter,
     Names,
     Work,
-    on_icons,
+    on,
 )
 
 METHODS = ("nonlinear", "posthoc", "linearized")
@@ -41,6 +43,18 @@ _EDITING = (
     Work(_LINEAR, {"exact_alpha": {}}),
 )
 _MAPS = Work(METHODS, _MAP, metrics=XI)
+# Grids of the third world, fixed beforehand (book/protocol.md).
+TEXT_RATES = (2.5e-5, 5e-5, 1e-4, 2e-4, 4e-4, 8e-4)
+LINEARIZED_TEXT_RATES = (1e-4, 2e-4, 4e-4, 8e-4, 1.6e-3, 3.2e-3)
+
+
+def _searched(rates: tuple[float, ...]) -> Names:
+    return {"rate_search": {"rates": rates}}
+
+
+def _along(rates: tuple[float, ...]) -> Names:
+    return {"budgets": {"lengths": None, "rates": rates}}
+
 
 CHAPTER = Chapter(
     name="tangent",
@@ -93,13 +107,27 @@ CHAPTER = Chapter(
             Work(("nonlinear", "linearized"), ONE_PAIR, TEXT, metrics=XI),
         ),
         "kernels": (Work((), {"localization": {}}),),
-        "icons": on_icons(*_EDITING),
-        "icons_maps": on_icons(_MAPS),
+        "icons": on(ICONS, *_EDITING),
+        "icons_maps": on(ICONS, _MAPS),
         "icons_replicas": tuple(
             Work((*TRAINED, "posthoc"), _HEADLINES, model) for model in ICON_REPLICAS
         ),
         "blind": (Work((*TRAINED, "posthoc"), _HEADLINES, BLIND, seeds=HEADLINE),),
-        "icons_budgets": on_icons(Work((*METHODS, "attention"), {"budgets": {"lengths": None}})),
+        "wordnet": on(
+            WORDNET, *_EDITING, Work((*METHODS, "attention"), {"search_box": {}}, seeds=HEADLINE)
+        ),
+        "wordnet_rates": on(
+            WORDNET,
+            Work(("nonlinear", "attention", "attention_mlp"), _searched(TEXT_RATES), seeds=1),
+            Work(("linearized",), _searched(LINEARIZED_TEXT_RATES), seeds=1),
+        ),
+        "wordnet_budgets": on(
+            WORDNET,
+            Work(("nonlinear", "posthoc", "attention"), _along(TEXT_RATES)),
+            Work(("linearized",), _along(LINEARIZED_TEXT_RATES)),
+        ),
+        "wordnet_maps": on(WORDNET, _MAPS),
+        "icons_budgets": on(ICONS, Work((*METHODS, "attention"), {"budgets": {"lengths": None}})),
     },
     elsewhere=(("linear_layers", ("cost",), ("cost",)), ALL_PAIRS),
     full_size=(

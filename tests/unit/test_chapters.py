@@ -90,3 +90,21 @@ def test_a_notebook_runs_its_example_alone_beside_recorded_results():
 )  # fmt: skip
 def test_everything_is_computed_where_nothing_is_recorded(given, live):
     assert Parameters(**given).live == live
+
+
+def test_the_third_world_is_recorded_with_its_model_by_the_protocol():
+    parts = {(c, p): w for c in CHAPTERS for p, w in CHAPTERS[c].parts.items() if "wordnet" in p}
+    assert {c for c, part in parts if part == "wordnet"} == {*CHAPTERS}
+    assert {work.changes["model"] for works in parts.values() for work in works} == {"minilm"}
+    protocol = (ROOT / "book/protocol.md").read_text("utf-8").partition("(third-world)=")[2]
+    said = re.findall(r"fine-tuning (?:try )?([\d., and]+) times", " ".join(protocol.split()))
+    grids = [[float(x) * 1e-4 for x in re.split(r", | and ", grid)] for grid in said]
+    for part, experiment in (("wordnet_rates", "rate_search"), ("wordnet_budgets", "budgets")):
+        first, last = parts["tangent", part]
+        assert last.methods == ("linearized",)
+        rates = [[*work.names[experiment]["rates"]] for work in (first, last)]
+        assert rates == [pytest.approx(grid) for grid in grids]
+    five = {
+        name for works in parts.values() for work in works for name in work.names if work.seeds == 5
+    }
+    assert five >= {"single", "addition", "negation", "search_box", "cross_task"}
