@@ -147,13 +147,13 @@ class Tokenizer:
         self._ids = functools.lru_cache(maxsize=2**16)(self._read)  # a text is read in each epoch
 
     def __call__(self, texts: Sequence[str]) -> Int[Tensor, "N L"]:
-        """Return token ids, padded to the longest text.
+        """Return token ids, padded to the most tokens of a text, so that parts can be joined.
 
         Raises:
             TasklabError: If a text is empty.
         """
         rows = [self._ids(text) for text in texts]
-        ids = torch.full((len(rows), max(map(len, rows), default=1)), PAD, dtype=torch.int64)
+        ids = torch.full((len(rows), self.most), PAD, dtype=torch.int64)
         for place, row in enumerate(rows):
             ids[place, : len(row)] = torch.tensor(row)
         return ids

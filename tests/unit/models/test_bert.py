@@ -24,7 +24,8 @@ def clip(tmp_path, monkeypatch):
 
 @pytest.fixture
 def ids(clip):
-    return clip.encoder.preprocess(encoded(tiny.TEXTS))
+    ids = clip.encoder.preprocess(encoded(tiny.TEXTS))
+    return ids[:, : (ids != 0).sum(1).max()]  # as in passes over one batch
 
 
 def theirs(model, ids):
@@ -78,6 +79,12 @@ def test_linearized_values_and_gradients_are_those_of_torch_func(clip, ids):
     wanted = torch.autograd.grad(wanted, list(leaves.values()))
     for name, slope in zip(leaves, wanted, strict=True):
         torch.testing.assert_close(slopes[name], slope, atol=1e-6, rtol=1e-6)
+
+
+def test_parts_of_texts_of_any_length_can_be_joined(clip):
+    parts = [clip.encoder.preprocess(encoded([text])) for text in tiny.TEXTS]
+    joined, alone = torch.cat(parts), [clip.encoder(clip.encoder.params, x) for x in parts]
+    torch.testing.assert_close(clip.encoder(clip.encoder.params, joined), torch.cat(alone))
 
 
 def test_a_text_has_the_same_features_in_any_batch(clip, ids):
