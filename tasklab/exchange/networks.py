@@ -23,6 +23,11 @@ from tasklab.storage.pickles import Inert
 _MOST_HEADS = 1000
 _EPS = 4  # digits: ports of one network have 1e-5, 1e-6 or 1e-12, and the same features
 _IMAGES = "preprocessor_config.json"  # transformers'
+_GELU = {"gelu", "geluactivation", "gelupython"}  # as libraries and configurations call it
+_TANH = {  # its approximation by tanh, at most 0.0005 away
+    *("gelutanh", "gelupytorchtanh", "pytorchgelutanh", "gelunew", "newgeluactivation"),
+    *("gelufast", "fastgeluactivation", "gelupythontanh"),
+}
 _OTHERS = ": here it sees other numbers than those that it was fine-tuned on"
 
 
@@ -92,12 +97,21 @@ def check(facts: Mapping[str, Any], tower: nn.Module, model: str) -> list[str]:
         act = blocks[0].mlp.gelu if clip else blocks[0].mlp.act
         norm = blocks[0].ln_1 if clip else blocks[0].norm1
         ours = {
-            "activation": type(act).__name__.lower(),
+            "activation": _activation(act),
             "heads": attention.num_heads,
             "layer_norm_eps": round(getattr(norm, "eps", 0.0), _EPS),
         }
     except (AttributeError, TypeError, IndexError):
         return []  # no transformer
+    notes = []
+    theirs = facts.get("activation")
+    if theirs in _TANH | _GELU and ours["activation"] in _TANH | _GELU:
+        facts = {**facts, "activation": ours["activation"]}
+        if (theirs in _TANH) != (ours["activation"] in _TANH):
+            notes = [
+                f"its activation is {theirs}, and that of {model} {ours['activation']}: GELU and "
+                "its approximation by tanh differ by at most 0.0005"
+            ]
     for what, expected in ours.items():
         if facts.get(what, expected) != expected:
             raise TasklabError(
@@ -105,7 +119,7 @@ def check(facts: Mapping[str, Any], tower: nn.Module, model: str) -> list[str]:
                 "same weights it computes something else."
             )
     if "activation" in facts or not clip:
-        return []
+        return notes
     return [
         f"no config.json names the activation (GELU or QuickGELU), so {ours['activation']} of "
         f"{model} is assumed"
@@ -132,7 +146,8 @@ def _told(settings: Any) -> dict[str, Any]:
 def _checked(activation: Any = None, heads: Any = None, eps: Any = None) -> dict[str, Any]:
     facts: dict[str, Any] = {}
     if isinstance(activation, str) and activation.isidentifier() and len(activation) <= 40:
-        facts["activation"] = activation.replace("_", "").lower()
+        name = activation.replace("_", "").lower()
+        facts["activation"] = name.replace("quickgeluactivation", "quickgelu")
     if type(heads) is int and 0 < heads <= _MOST_HEADS:
         facts["heads"] = heads
     if type(eps) is float and 0 < eps < 1:
@@ -140,8 +155,17 @@ def _checked(activation: Any = None, heads: Any = None, eps: Any = None) -> dict
     return facts
 
 
+def _activation(module: nn.Module) -> str:
+    tanh = getattr(module, "approximate", "none") == "tanh"
+    name = type(module).__name__.lower().replace("_", "")
+    return "gelutanh" if tanh else name.replace("quickgeluactivation", "quickgelu")
+
+
 def _class(module: Inert | None) -> str | None:
-    return None if module is None else module.name.rpartition(".")[2]
+    if module is None:
+        return None
+    tanh = isinstance(module.state, Mapping) and module.state.get("approximate") == "tanh"
+    return "gelutanh" if tanh else module.name.rpartition(".")[2]
 
 
 def _state(module: Inert | None, name: str = "eps") -> Any:

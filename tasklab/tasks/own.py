@@ -168,6 +168,14 @@ def _why(folder: Path) -> str:
         said += "; no list (.csv, .tsv) has a column of names of images that are there"
     if kinds & {".json", ".jsonl"}:
         said += "; lists of labels are read from .csv and .tsv files alone"
+    if any(file.suffix == ".arrow" for one in (folder, *folders) for file in one.iterdir()):
+        said = (
+            "; it is a data set that `datasets` wrote by save_to_disk: write it as parquet, by "
+            'load_from_disk(FOLDER)["train"].to_parquet("NEW/train.parquet"), and so each split'
+        )
+    hidden = [one.name for one in sorted(folder.glob(".*/")) if trees.count(one, 1)]
+    if hidden:
+        said += f"; folders whose names begin with a dot are left out ({abridged(hidden, 4)})"
     if ".parquet" in kinds:
         said += "; parquet files need train, test or validation in their names"
     return said

@@ -7,11 +7,13 @@ nothing is unpickled: data-set scripts of the hub are never run.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import gzip
 import io
 import json
+import math
 import os
 import threading
 import warnings
@@ -22,6 +24,7 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 from PIL import Image, features
 
+from tasklab import machine
 from tasklab.errors import TasklabError, abridged
 from tasklab.tasks.images.checks import absent, class_names, sound
 
@@ -39,6 +42,8 @@ _SIXTEEN = (("I", "PNG"), ("I", "PPM"))  # read into 32 bits, but from 0 to 65,5
 LEVEL = "level"  # entry of an image's `info`
 CHUNK = 256  # images, where the format has no parts of its own
 _ARRAY = threading.Lock()
+_LARGE = threading.Lock()  # of Pillow's limit of pixels, and of the memory that they take
+_MOST_PIXELS = 1 << 30
 _ROWS = 16  # rows of a parquet file in memory at a time; a photograph has up to megabytes
 _PARQUET = "a whole parquet file"
 _IDX, _MAT = "a whole file of MNIST's format", "a whole file of SVHN's format"
@@ -302,10 +307,7 @@ def rgb(source: str | io.BytesIO, where: str, advice: str = "Remove or replace i
     Grey levels of 16 bits are scaled to 8 bits; Pillow by itself would cut them off at 255. The
     brightest level of an image of 16 bits is in its `info`, as `LEVEL`.
     """
-    with (
-        sound(where, "an image that can be decoded", advice),
-        Image.open(source, formats=_known_formats()) as image,
-    ):
+    with sound(where, "an image that can be decoded", advice), _opened(source, where) as image:
         # before Pillow reads it; "BGR;16" are colours of 16 bits in all, in BMP
         deep = any(";16" in (raw := str(tile[-1])) and "BGR" not in raw for tile in image.tile)
         if image.mode.startswith("I;16") or (image.mode, image.format) in _SIXTEEN:
@@ -324,12 +326,43 @@ def rgb(source: str | io.BytesIO, where: str, advice: str = "Remove or replace i
         return made
 
 
+@contextlib.contextmanager
+def _opened(source: str | io.BytesIO, where: str) -> Iterator[Image.Image]:
+    """Open an image, also one above Pillow's limit of 179 megapixels: these one after another."""
+    try:
+        image = Image.open(source, formats=_known_formats())
+    except Image.DecompressionBombError:
+        pass
+    else:
+        with image:
+            yield image
+        return
+    if isinstance(source, io.BytesIO):
+        source.seek(0)
+    with _LARGE:
+        limit, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, _MOST_PIXELS // 2  # it takes twice
+        try:
+            with Image.open(source, formats=_known_formats()) as image:
+                pixels, room = math.prod(image.size), machine.memory().available
+                if room is not None and 8 * pixels > room:  # as it is, and as RGB
+                    takes, free = machine.too_large(8 * pixels, room)
+                    raise TasklabError(
+                        f"{where} has {pixels / 1e6:,.0f} megapixels, which take {takes} of "
+                        f"memory, and {free} are free: make it smaller."
+                    )
+                yield image
+        finally:
+            Image.MAX_IMAGE_PIXELS = limit
+
+
 def is_image(file: Path) -> bool:
     """Return whether a file begins as an image of a format that is read, whatever its name."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of its size, which is told where it is decoded
             Image.open(file, formats=_known_formats()).close()
+    except Image.DecompressionBombError:
+        return True
     except Exception:  # readers raise what they like
         return False
     return True

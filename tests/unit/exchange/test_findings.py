@@ -271,6 +271,9 @@ def test_settings_beside_a_file_of_any_name_are_compared(tmp_path, name, config,
     refuses(told, lambda: importing.compare(tmp_path / name, MODEL))
     (tmp_path / "config.json").write_text('{"hidden_act": "gelu", "layer_norm_eps": 1e-12}')
     assert "activation" not in notes(importing.compare(tmp_path / name, MODEL))
+    (tmp_path / "config.json").write_text('{"hidden_act": "gelu_pytorch_tanh"}')  # as SigLIP's
+    told = notes(importing.compare(tmp_path / name, MODEL))
+    assert "approximation by tanh differ by at most 0.0005" in told
     (tmp_path / "config.json").unlink()
     assert "activation" in notes(importing.compare(tmp_path / name, MODEL))
 

@@ -37,6 +37,8 @@ def test_a_task_is_named_after_where_its_folder_is(pets):
         ("notes", r"there is one folder, 'images'; if its folders \(test, train\) are the"),
         ("only files", r"there are files \(.txt\), but no folder for each class"),
         ("a script", "scripts of data sets are not run"),
+        ("arrow", "wrote by save_to_disk: write it as parquet"),
+        ("hidden", r"names begin with a dot are left out \(.cat, .dog\)"),
     ],
 )
 def test_why_a_folder_has_no_task_in_it(made, told, tmp_path):
@@ -49,6 +51,13 @@ def test_why_a_folder_has_no_task_in_it(made, told, tmp_path):
         for split in ("test", "train"):
             classes(folder / "images" / split, "cat", "dog")
         (folder / "labels").mkdir()
+    elif made == "arrow":
+        for split in ("test", "train"):
+            (folder / split).mkdir(parents=True)
+            (folder / split / "data-00000-of-00001.arrow").write_bytes(b"\xff" * 9)
+            (folder / split / "state.json").write_text("{}")
+    elif made == "hidden":
+        classes(folder, ".cat", ".dog")
     elif made != "missing":
         folder.mkdir()
         (folder / ("x.py" if made == "a script" else "x.txt")).write_text("")

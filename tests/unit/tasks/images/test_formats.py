@@ -1,5 +1,6 @@
 """Data sets that are damaged, incomplete, or lie in a folder in a way that can be misread."""
 
+import io
 import os
 import shutil
 from collections.abc import Callable
@@ -10,6 +11,7 @@ import pytest
 from PIL import Image
 from scipy.io import savemat
 
+from tasklab import machine
 from tasklab.errors import TasklabError
 from tasklab.tasks.images import checks, formats, layouts
 from tests import layouts as made_by
@@ -335,3 +337,17 @@ def test_a_file_that_is_no_image_or_may_not_be_read(tmp_path, monkeypatch):
     for kind in (MemoryError, ImportError):
         with pytest.raises(kind), checks.sound(tmp_path, "a folder"):
             raise kind
+
+
+def test_images_above_pillows_limit_are_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
+    pixels = np.arange(3 * 20 * 30, dtype=np.uint8).reshape(20, 30, 3)
+    file = tmp_path / "x.png"
+    Image.fromarray(pixels).save(file)
+    for source in (str(file), io.BytesIO(file.read_bytes())):
+        assert np.array_equal(np.asarray(formats.rgb(source, "x.png")), pixels)
+    assert Image.MAX_IMAGE_PIXELS == 100 and formats.is_image(file)
+    few = machine.Memory(8 * 600 - 1, 8 * 600 - 1)
+    monkeypatch.setattr(machine, "memory", lambda: few)
+    refuses("0 megapixels, which take .* make it smaller", formats.rgb, str(file), "x.png")
+    assert Image.MAX_IMAGE_PIXELS == 100
