@@ -62,7 +62,7 @@ def localization(
         head = evaluator.head(task)
         room = {"chunk": _CHUNK, "memory": _memory(encoder, n)}
         kernels = spectral.gram(
-            encoder, encoder.params, head, own, columns, classes=classes, **room
+            encoder.fixed, encoder.params, head, own, columns, classes=classes, **room
         )
         seen = spectral.localization(torch.cat([kernels[:, :, :n], kernels[:, :, 2 * n :]], -1), n)
         fresh = spectral.localization(kernels[:, :, n:], n)

@@ -47,12 +47,14 @@ class Layout(NamedTuple):
 
     there: Bool[Tensor, "B L"]  #: Which places hold a token
     rows: Int[Tensor, " T"] | None  #: Their numbers in one row of all places; `None` for all
+    gaps: bool  #: Whether there is padding, or may be
 
     @classmethod
     def of(cls, there: Bool[Tensor, "B L"]) -> Layout:
         """Return the layout of a mask."""
         rows = there.flatten().nonzero()[:, 0]
-        return cls(there, None if len(rows) == there.numel() else rows)
+        gaps = len(rows) < there.numel()
+        return cls(there, rows if gaps else None, gaps)
 
     def packed(self, x: Float[Tensor, "B L D"]) -> Float[Tensor, "*T D"]:
         """Return the tokens (T, D); all of them (B, L, D) where there is no padding."""
@@ -61,7 +63,7 @@ class Layout(NamedTuple):
     def padded(self, x: Float[Tensor, "*T D"]) -> Float[Tensor, "B L D"]:
         """Return tokens text by text, with zeros as padding."""
         if self.rows is None:
-            return x
+            return x * self.there.unsqueeze(-1) if self.gaps else x
         places = x.new_zeros(self.there.numel(), x.shape[-1])
         return places.index_copy(0, self.rows, x).view(*self.there.shape, -1)
 
@@ -74,9 +76,12 @@ class Bert(nn.Module):
 
     Attributes:
         pad: The id of padding.
+        whole: Whether padding is computed too: the same result from shapes that depend on no value,
+            for `torch.func.vmap`.
     """
 
     pad = PAD
+    whole = False
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         super().__init__()
@@ -91,8 +96,11 @@ class Bert(nn.Module):
 
     def forward(self, ids: Int[Tensor, "B L"]) -> Float[Tensor, "B D"]:
         """Return the features (B, D) of padded token ids (B, L)."""
-        ids = ids[:, : max(1, int((ids != PAD).sum(1).max()))]  # less to compute, same result
-        layout = Layout.of(ids != PAD)
+        if self.whole:
+            layout = Layout(ids != PAD, None, gaps=True)
+        else:
+            ids = ids[:, : max(1, int((ids != PAD).sum(1).max()))]
+            layout = Layout.of(ids != PAD)
         x = F.embedding(ids, self.tokens) + self.positions[: ids.shape[1]]
         x = F.layer_norm(x, x.shape[-1:], self.norm_weight, self.norm_bias, self.eps)
         x = x * layout.there.unsqueeze(-1)
@@ -125,7 +133,7 @@ class _Attention(nn.Module):
         qkv = layout.padded(self.qkv(rows)).unflatten(-1, (3, self.heads, -1))
         q, k, v = qkv.permute(2, 0, 3, 1, 4).unbind(0)  # (B, H, L, d)
         scores = (q * q.shape[-1] ** -0.5) @ k.mT
-        if layout.rows is not None:
+        if layout.gaps:
             scores = scores.masked_fill(~layout.there[:, None, None], -torch.inf)
         mixed = torch.softmax(scores, -1) @ v
         return self.proj(layout.packed(mixed.transpose(1, 2).flatten(2)))

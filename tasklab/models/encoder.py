@@ -9,6 +9,7 @@ model never changes one.
 from __future__ import annotations
 
 import contextlib
+import copy
 import dataclasses
 import functools
 import hashlib
@@ -118,6 +119,11 @@ class Encoder:
         """One input as `preprocess` returns it, without content: it shows the features' width."""
         return torch.zeros(1, 3, self.image_size, self.image_size, device=self.device)
 
+    @property
+    def fixed(self) -> Self:
+        """The same function, with shapes that depend on no value: for `torch.func.vmap`."""
+        return self
+
     def without_padding(self, x: Tensor) -> Iterator[Tensor]:
         """Yield preprocessed inputs in parts of one size each; images have one size."""
         yield x
@@ -171,8 +177,15 @@ class SentenceEncoder(TextEncoder):
     """
 
     def preprocess(self, x: UInt8[Tensor, "B N"]) -> Int[Tensor, "B L"]:
-        """Return token ids, padded to the longest text."""
+        """Return token ids, padded to the most tokens that the model reads."""
         return self.translate(x).to(self.device)
+
+    @property
+    def fixed(self) -> Self:
+        """The same function, computed with padding (`bert.Bert.whole`)."""
+        module = copy.copy(self.module)
+        module.whole = True
+        return dataclasses.replace(self, module=module)
 
     def without_padding(self, x: Int[Tensor, "B L"]) -> Iterator[Int[Tensor, "b l"]]:
         """Yield token ids in parts of one length each, from the shortest."""

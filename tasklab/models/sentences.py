@@ -147,7 +147,7 @@ class Tokenizer:
         self._ids = functools.lru_cache(maxsize=2**16)(self._read)  # a text is read in each epoch
 
     def __call__(self, texts: Sequence[str]) -> Int[Tensor, "N L"]:
-        """Return token ids, padded to the most tokens of a text, so that parts can be joined.
+        """Return token ids, padded to `most`, so that batches can be joined.
 
         Raises:
             TasklabError: If a text is empty.

@@ -5,9 +5,11 @@ import logging
 import pytest
 import torch
 
+from tasklab.analyses import kernels
 from tasklab.models import bert, sentences
 from tasklab.models.blocks import Layers
 from tasklab.models.encoder import math_attention
+from tasklab.models.heads import Head
 from tasklab.models.intercept import back, front, outputs
 from tasklab.tasks.texts import decoded, encoded
 from tasklab.tuning import kronecker, tangent
@@ -25,7 +27,8 @@ def clip(tmp_path, monkeypatch):
 @pytest.fixture
 def ids(clip):
     ids = clip.encoder.preprocess(encoded(tiny.TEXTS))
-    return ids[:, : (ids != 0).sum(1).max()]  # as in passes over one batch
+    assert ids.shape == (5, 20)
+    return ids[:, : int((ids != 0).sum(1).max())]
 
 
 def theirs(model, ids):
@@ -81,12 +84,6 @@ def test_linearized_values_and_gradients_are_those_of_torch_func(clip, ids):
         torch.testing.assert_close(slopes[name], slope, atol=1e-6, rtol=1e-6)
 
 
-def test_parts_of_texts_of_any_length_can_be_joined(clip):
-    parts = [clip.encoder.preprocess(encoded([text])) for text in tiny.TEXTS]
-    joined, alone = torch.cat(parts), [clip.encoder(clip.encoder.params, x) for x in parts]
-    torch.testing.assert_close(clip.encoder(clip.encoder.params, joined), torch.cat(alone))
-
-
 def test_a_text_has_the_same_features_in_any_batch(clip, ids):
     encoder = clip.encoder
     together = encoder(encoder.params, ids)
@@ -114,6 +111,19 @@ def test_blocks_give_zeros_as_padding_and_can_be_stitched(clip, ids):
     torch.testing.assert_close(
         means[encoder.blocks[-1]], last.sum(1) / (ids != 0).sum(1, keepdim=True)
     )
+
+
+def test_a_kernel_is_that_of_each_text_alone(clip, ids):
+    encoder, head = clip.encoder, Head(torch.eye(16)[:2])
+    found = kernels.gram(encoder.fixed, encoder.params, head, ids)
+    rows = []
+    for row in range(len(ids)):
+        leaves = {name: x.clone().requires_grad_() for name, x in encoder.params.items()}
+        score = encoder(leaves, ids[row : row + 1])[0, 1]
+        slopes = torch.autograd.grad(score, list(leaves.values()))
+        rows.append(torch.cat([x.flatten() for x in slopes]))
+    rows = torch.stack(rows)
+    torch.testing.assert_close(found[1], (rows @ rows.T).double(), atol=1e-4, rtol=1e-4)
 
 
 def test_parts_without_padding_are_all_texts(clip, ids):

@@ -66,7 +66,8 @@ def test_an_entry_of_the_table_is_complete(name):
             assert mini.weights_path(entry.shipped_as).is_file()
             assert mini.card(entry.shipped_as)["sha256"]
     else:
-        assert entry.repository and entry.published and not entry.rates and not entry.shares
+        assert entry.repository and entry.published and not entry.shares
+        assert bool(entry.rates) == entry.small
     if entry.revision is not None:
         assert re.fullmatch("[0-9a-f]{40}", entry.revision)
 
