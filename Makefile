@@ -1,13 +1,14 @@
 # Everything runs in .venv, which is made on the first call. `make help` lists the targets.
 PYTHON ?= python3
 PRESET ?= quick
+COUNT  ?= 100
 INSTALL := .ci/install .ci/tools.txt .ci/models.txt $(wildcard .ci/jupyter/*)
 VENV   := .venv
 BIN    := $(VENV)/bin
 READER := $(VENV)/.readable
 STAMP  := $(VENV)/.installed
 
-.PHONY: help report archive pdf test bench bench-gpu lint stubs same new locks reader env pins clean
+.PHONY: help report archive pdf test bench bench-gpu mutate lint stubs same new locks reader env pins clean
 .DELETE_ON_ERROR:
 
 help:
@@ -17,6 +18,7 @@ help:
 	@echo "make test     run every test (PYTEST_ARGS='-m \"not site\"' for a part)"
 	@echo "make bench    how many times as long the papers' own procedures take"
 	@echo "make bench-gpu PART=steps  a CUDA device, nine minutes a part: steps, chapters, paths, merges, many"
+	@echo "make mutate   plant faults in a room (ROOM=analyses COUNT=100); print those that survive"
 	@echo "make lint     style, docstrings, the import order and types"
 	@echo "make stubs    list new experiments for type checkers"
 	@echo "make same     lock changed code of experiments, if the frozen numbers come out"
@@ -51,6 +53,10 @@ archive: report
 
 pdf: report $(STAMP)
 	$(BIN)/python book/print.py
+
+# One fault at a time in a room of the package, each against the tests that reach it.
+mutate: $(STAMP)
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.mutate $(ROOM) --count $(COUNT) $(if $(TESTS),--tests $(TESTS))
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

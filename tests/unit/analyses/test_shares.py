@@ -31,7 +31,8 @@ def test_an_interval_is_the_corrected_score_interval():
         mirrored = shares.interval(np.array([1 - right / n]), np.array([n]))
         assert mirrored == pytest.approx((1 - known[1], 1 - known[0]), abs=6e-5)
     refuses("at least one image", shares.interval, np.array([0.5]), np.array([0]))
-    refuses("at least one image", shares.interval, np.array([1.5]), np.array([9]))
+    for bad in ([1.5, 0.5], [-0.5, 0.5]):
+        refuses("at least one image", shares.interval, np.array(bad), np.array([9, 9]))
 
 
 @pytest.mark.parametrize("n", [10, 12, 17, 30, 100, 500])
@@ -121,3 +122,7 @@ def test_an_estimate_is_in_percent_and_knows_its_sign():
     few = {"a": np.arange(20) < 14}
     assert not shares.gain(few, before).sure  # nine discordant images, all gained
     assert shares.gain(few, before).low == 0
+    signs = [
+        shares.Estimate(0, *ends).sure for ends in ((-0.5, 0.5), (0.0, 2), (-2, 0.0), (0.5, 2))
+    ]
+    assert signs == [False, False, False, True] and shares.Estimate(-1, -2, -0.5).sure
