@@ -13,10 +13,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 from scipy.special import chdtri, ndtr, ndtri, stdtrit
 
 from tasklab.errors import choose
-from tasklab.records import images, intervals
+from tasklab.records import images, intervals, targets
 from tasklab.records.intervals import LEVEL, Interval, Source
 from tasklab.records.judgement import judged
 
@@ -32,11 +33,9 @@ class World:
     effect: float = 0.0  #: How much more accurate the first one is, in points
     #: Standard deviation over seeds of a method's accuracy on one task, in points.
     seed_spread: float = 2.0
-    task_spread: float = 0.0  #: Standard deviation over tasks of the methods' difference, in points
     #: Share of the variance in answering that is the image's, for both methods alike.
     ease: float = 0.5
     own: float = 0.25  #: Share that is the image's for one method, at all of its seeds
-    general: bool = False  #: Whether the claim is about tasks in general
     counts: bool = False  #: Whether records hold no more than how many images were answered
 
 
@@ -61,9 +60,8 @@ def answers(world: World, rng: np.random.Generator) -> np.ndarray:
     rest = math.sqrt(1 - w.ease - w.own)
     z = rest * normal(2, w.tasks, w.seeds, n) + math.sqrt(w.own) * normal(2, w.tasks, 1, n)
     z += math.sqrt(w.ease) * normal(1, w.tasks, 1, n)
-    apart = w.effect + w.task_spread * normal(w.tasks, 1)
     percent = w.accuracy + w.seed_spread * normal(2, w.tasks, w.seeds)
-    percent += np.stack([apart / 2, -apart / 2])
+    percent += np.array([w.effect / 2, -w.effect / 2])[:, None, None]
     return z < ndtri(np.clip(percent, 0.1, 99.9) / 100)[..., None]
 
 
@@ -76,10 +74,7 @@ def judge(world: World, right: np.ndarray) -> Interval:
     difference = 100.0 * (right[0].astype(np.float32) - right[1])  # tasks, seeds, images
     means = difference.mean(2, dtype=float)
     sources = [intervals.of_means("seeds", means.mean(0))]
-    if world.general:
-        sources.append(intervals.of_means("tasks", means.mean(1)))
-    else:
-        sources.append(Source(name="images", variance=_of_images(world, right, difference)))
+    sources.append(Source(name="images", variance=_of_images(world, right, difference)))
     return intervals.interval(float(means.mean()), sources)
 
 
@@ -115,6 +110,46 @@ def rates(world: World, repeats: int, seed: int = 0) -> Rates:
     )
 
 
+@dataclass(frozen=True, kw_only=True)
+class Crossed:
+    """Differences in one set of tasks or in several, and how far they spread, in points."""
+
+    sets: tuple[str, ...]  #: The sets, each with its tasks joined by `+`
+    tasks: float  #: Standard deviation over tasks
+    company: float = 0.0  #: Over tasks, of what each changes for the others in its set
+    of_sets: float = 0.0  #: Over sets, of what all tasks of a set have in common
+    rest: float = 1.5  #: Of a task in a set at a seed
+    vectors: float = 1.0  #: Over seeds, of a task's vector, in itself and as company
+    common: float = 0.0  #: Over seeds, of what all tasks have in common
+    seeds: int = 3
+
+
+def covered(world: Crossed, target: str, repeats: int, seed: int = 0) -> float:
+    """Return how often an interval of `records.targets` contains what its target names.
+
+    That is the mean over all tasks, zero, or for `targets.SETS` over all sets of the drawn tasks.
+
+    Args:
+        target: One of `targets.SETS` and `targets.TASKS`.
+    """
+    rng, w = np.random.default_rng(seed), world
+    rows = [(task, one) for one in w.sets for task in one.split("+")]
+    index = pd.MultiIndex.from_tuples(rows, names=["task", "subset"])
+    own, company, of_set = targets.design(index)
+    table = index.to_frame(index=False).merge(pd.DataFrame({"seed": range(w.seeds)}), how="cross")
+    normal, hits = rng.standard_normal, 0
+    for _ in range(repeats):
+        a, b = w.tasks * normal(own.shape[1]), w.company * normal(own.shape[1])
+        mean = own @ a + company @ b + of_set @ (w.of_sets * normal(of_set.shape[1]))
+        runs = w.vectors * normal((2, own.shape[1], w.seeds))
+        values = mean[:, None] + own @ runs[0] + company @ runs[1] * (w.company > 0)
+        values += w.common * normal((1, w.seeds)) + w.rest * normal(values.shape)
+        found = targets.interval(table.assign(difference=values.ravel()), target)
+        truth = (a + b).mean() if target == targets.SETS else 0.0
+        hits += found.low < truth < found.high
+    return hits / repeats
+
+
 SHAPES = {  # of the tasks' effects: mean 0, variance 1
     "normal": lambda rng, size: rng.standard_normal(size),
     "exponential": lambda rng, size: rng.exponential(size=size) - 1,
@@ -148,9 +183,13 @@ def skewed(
     values += 1.5 * rng.standard_normal((repeats, tasks, seeds))
     of_seeds, of_tasks = values.mean(1), values.mean(2)
     effect = of_seeds.mean(1)
+    own = values - of_seeds[:, None] - of_tasks[..., None] + effect[:, None, None]
+    noise = (own**2).sum((1, 2)) / ((seeds - 1) * (tasks - 1) * seeds * tasks)
+    variances = {"tasks": of_tasks.var(1, ddof=1) / tasks}
+    variances["seeds"] = np.maximum(0, of_seeds.var(1, ddof=1) / seeds - noise)
     squared = {
-        name: means.var(1, ddof=1) / size * intervals.quantile((1 - LEVEL) / 2, size - 1) ** 2
-        for name, means, size in (("seeds", of_seeds, seeds), ("tasks", of_tasks, tasks))
+        name: variances[name] * intervals.quantile((1 - LEVEL) / 2, size - 1) ** 2
+        for name, size in (("seeds", seeds), ("tasks", tasks))
     }
     half = np.sqrt(squared["seeds"] + squared["tasks"])
     low, high = np.concatenate(

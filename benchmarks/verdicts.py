@@ -17,16 +17,17 @@ from pathlib import Path
 
 import numpy as np
 import simulation
-from simulation import World
+from simulation import Crossed, World
 
 from tasklab import study
+from tasklab.records import targets
 from tasklab.records.table import provenance
+from tasklab.tasks import icons
 
 LIKENESS = {"alike": {"ease": 0.75, "own": 0.1}, "unlike": {"ease": 0.4, "own": 0.3}}
 SCOPES = {
     "these tasks": {},
     "these tasks, counts alone": {"counts": True},
-    "tasks in general": {"general": True, "task_spread": 4.0},
 }
 RATIOS = (0.0, *np.geomspace(1e-3, 1e3, 61))
 
@@ -44,6 +45,43 @@ def worlds() -> list[tuple[dict, World]]:
                         )
                         found.append(({"scope": scope, "answers": likeness}, world))
     return found
+
+
+def crossed() -> list[tuple[dict, Crossed]]:
+    """Return what is drawn for the coverage of targets, with the names of what it is.
+
+    Spreads are those that the records of real drawings have: of the sum of linearized vectors and
+    of TSV-M, both over the sum; in one set of eight also that of the first headline.
+    """
+    one = {"sets": ("+".join(icons.usual()),), "rest": 1.5}
+    spreads = {
+        "linearized, sum": {"tasks": 1.4, "company": 1.5, "of_sets": 0.5, "rest": 2.5},
+        "TSV-M": {"tasks": 1.0, "company": 2.9, "of_sets": 0.2, "rest": 1.8},
+    }
+    found: list[tuple[dict, Crossed]] = [
+        ({"target": targets.TASKS, "of": f"one set of eight, {seeds} seeds", "spreads": name},
+         Crossed(tasks=tasks, common=common, seeds=seeds, **one))
+        for seeds in (3, 5)
+        for name, tasks, common in (("headline 1, drawn world", 7.3, 0.5),
+                                    ("headline 1, real drawings", 2.1, 0.3))
+    ]  # fmt: skip
+    for size in (8, 20):
+        sets = tuple("+".join(names) for names in icons.sets()[size])
+        found += [
+            ({"target": target, "of": f"{len(sets)} sets of {size}, 3 seeds", "spreads": name},
+             Crossed(sets=sets, **spread))
+            for target in (targets.TASKS, targets.SETS)
+            for name, spread in spreads.items()
+        ]  # fmt: skip
+    return found
+
+
+def coverage(repeats: int) -> list[dict]:
+    """Return how often intervals cover their target."""
+    return [
+        {**names, "covered": simulation.covered(world, names["target"], repeats, seed=i)}
+        for i, (names, world) in enumerate(crossed())
+    ]
 
 
 def worst() -> list[dict]:
@@ -90,7 +128,7 @@ def main() -> None:
         print(rows[-1], flush=True)
     origin = provenance({"repeats": args.repeats}, seconds=round(time.perf_counter() - began))
     result = {"rows": rows, "worst": worst(), "skewed": skewed(10 * args.repeats)}
-    result |= {"provenance": origin}
+    result |= {"coverage": coverage(args.repeats), "provenance": origin}
     args.out.write_text(json.dumps(result, indent=2) + "\n")
 
 

@@ -19,7 +19,7 @@ from tasklab.figures.pictures import WIDTH
 from tasklab.figures.rows import averaged, require_rows, select, where
 from tasklab.figures.style import COLOURS, book_figure
 from tasklab.records.judgement import Verdict
-from tasklab.records.replication import SIDES, of_pairs, properties
+from tasklab.records.replication import SIDES, of_pairs, properties, set_gains
 from tasklab.records.statements import at, effect_of, plain, verdict_rows
 
 WORLDS = ("drawn world", "real drawings")
@@ -30,7 +30,6 @@ _PROPERTY = METRIC_LABEL | {
     "classes": "classes of a task",
 }
 _MARKERS = dict(zip(SIDES, "os", strict=True))
-_T = 2.09  # the 97.5 % quantile of Student's t for twenty sets
 
 
 @book_figure
@@ -178,10 +177,9 @@ def properties_table(
 def set_curves(df: pd.DataFrame) -> Figure:
     """Plot the accuracy of merges over the number of merged tasks, in sets drawn beforehand.
 
-    A line is the mean over sets and its shade the 95 % interval over sets; the sets are of the same
-    tasks, so that large ones overlap. On the left is mean test accuracy, on the right its gain over
-    the sum of non-linear vectors of the same set and seed. Records: `merging` of a lab of all
-    tasks, of one model.
+    A line is the mean over sets. On the left is mean test accuracy; on the right its gain over the
+    sum of non-linear vectors of the same set and seed, with 95 % intervals for other tasks
+    (`records.set_gains`). Records: `merging` of a lab of all tasks, of one model.
     """
     at, what = ["n_tasks", "subset", "seed"], ["method", "merge", "n_tasks", "subset", "metric"]
     rows = where(select(df, "merging"), metric="absolute")
@@ -189,16 +187,27 @@ def set_curves(df: pd.DataFrame) -> Figure:
     plain = where(means, method="nonlinear", merge="arithmetic").set_index(at)["value"]
     gains = means["value"] - means.join(plain.rename("plain"), on=at)["plain"]
     means = averaged(pd.concat([means, means.assign(metric="gain", value=gains)]), *what)
-    way = means["method"] + " " + means["merge"]
-    means["way"] = means["merge"].where(means["method"] == "nonlinear", way)
+    ways = means[["method", "merge"]].drop_duplicates().apply(tuple, axis=1)
+    named = {way: _way(*way) for way in ways}
+    means["way"] = [_way(*way) for way in zip(means["method"], means["merge"], strict=True)]
     looks = {way: look for way, look in _WAYS.items() if way in set(means["way"])}
     metrics = {"absolute": "test accuracy (%)", "gain": "points above the set's sum"}
     plot = curves(
         means[means["way"].isin(list(looks))], "n_tasks", hue="way", looks=looks, col="metric",
-        col_order=list(metrics), share=(True, False), height=3.8, errorbar=("se", _T),
+        col_order=list(metrics), share=(True, False), height=3.8, errorbar=None,
     )  # fmt: skip
+    (*_, (axes, _, _)) = plot
+    for way, name in named.items():
+        if name in looks and name != "arithmetic":
+            told = set_gains(rows, way)
+            band = (told["n_tasks"], told["low"], told["high"])
+            axes.fill_between(*band, color=looks[name][1], alpha=0.12, lw=0)
     plot.first.set_xticks(sorted(means["n_tasks"].unique()))
     return plot.finish(x="number of merged tasks", y="", title=metrics)
+
+
+def _way(method: str, merge: str) -> str:
+    return merge if method == "nonlinear" else f"{method} {merge}"
 
 
 _WAYS = {

@@ -12,6 +12,7 @@ from .replication import of_pairs as of_pairs
 from .replication import over_sets as over_sets
 from .replication import properties as properties
 from .replication import replication as replication
+from .replication import set_gains as set_gains
 from .statements import both_scopes as both_scopes
 from .statements import correction as correction
 from .statements import verdict_rows as verdict_rows

@@ -29,7 +29,7 @@ from jaxtyping import Float
 
 from tasklab.analyses.statistics import packed as packed  # what `unpacked` reads
 from tasklab.errors import TasklabError
-from tasklab.records.schema import ACCURACIES, COLUMNS, MAKE
+from tasklab.records.schema import ACCURACIES, COLUMNS
 from tasklab.records.table import tidy
 
 PROPORTIONS = (*ACCURACIES, "accuracy")  # in % of n images
@@ -89,8 +89,7 @@ def box_means(
         cells = cells[cells[axis].between(low - near, high + near)]
     keys = [column for column in COLUMNS if column not in ("alpha", "value", "n")]
     groups = cells.groupby(keys, dropna=False, sort=False)
-    whole = {MAKE: (MAKE, "first")} if MAKE in cells else {}
-    means = groups.agg(value=("value", "mean"), n=("n", "first"), **whole)
+    means = groups.agg(value=("value", "mean"), n=("n", "first"))
     if "hits" in cells:
         means["hits"] = [
             averaged(list(one["hits"]), int(one["n"].iloc[0]))

@@ -55,7 +55,7 @@ def of_means(name: str, values: ArrayLike) -> Source:
     return Source(name=name, variance=drawn.var(ddof=1) / len(drawn), freedom=len(drawn) - 1)
 
 
-def of_tasks(values: Mapping[str, float]) -> Source | None:
+def of_tasks(values: Mapping[str, float]) -> Source:
     """Return the source of error of a mean over tasks, or over pairs of them, if tasks are drawn.
 
     Pairs that share no task are drawn as they are. Where they share tasks, tasks are drawn: by the
@@ -63,13 +63,13 @@ def of_tasks(values: Mapping[str, float]) -> Source | None:
     Statistics 9, 1981, 586-596: cautious for such means).
 
     Returns:
-        The source; of an infinite variance for one or two pairs, `None` for one or two tasks.
+        The source; of an infinite variance for one or two of them.
     """
     members = [re.split(r"[+|]", str(name)) for name in values]
     pairs = all(len(two) > 1 for two in members)
     numbers = np.array([float(value) for value in values.values()])
     if len(numbers) < 3:
-        return Source(name="tasks", variance=math.inf, freedom=1) if pairs else None
+        return Source(name="tasks", variance=math.inf, freedom=1)
     names = sorted({name for two in members for name in two})
     if not pairs or len(names) == sum(map(len, members)):
         return of_means("tasks", numbers)

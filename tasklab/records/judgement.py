@@ -19,11 +19,11 @@ import pandas as pd
 
 from tasklab.errors import choose
 from tasklab.models.zoo import replicas
-from tasklab.records import images, intervals, machines
+from tasklab.records import images, intervals, targets
 from tasklab.records.claims import CLAIMS, Claim
 from tasklab.records.intervals import Interval, Source
 from tasklab.records.pairing import Split, growth, pairs
-from tasklab.records.schema import COLUMNS, EXPERIMENTS, LEADING_MERGES, MAKE
+from tasklab.records.schema import COLUMNS, EXPERIMENTS, LEADING_MERGES
 
 ABOUT_VERDICTS = (
     "The benchmark is synthetic: compare rankings and effects, not absolute numbers. Intervals are "
@@ -52,7 +52,6 @@ class Verdict:
     n_pretrainings: int = 0  #: Number of pre-trained models behind the widest of them
     p: float = math.nan  #: Two-sided p-value that belongs to the interval
     p_here: float = math.nan  #: That of `here`
-    mixed: int = 0  #: At how many seeds the two sides are of different makes of processor
     #: The difference of each seed of fine-tuning.
     by_seed: Mapping[int, float] = field(default_factory=dict)
     #: That of each task (pair of tasks, threshold), as the mean over seeds.
@@ -72,9 +71,8 @@ class Verdict:
         if "tasks" not in self.sources:
             return None
         outcome = _outcome(self.claim, self.here)
-        sources = "seeds", "images", *(name for name in self.sources if name == "machine")
         return dataclasses.replace(
-            self, interval=self.here, outcome=outcome, p=self.p_here, sources=sources
+            self, interval=self.here, outcome=outcome, p=self.p_here, sources=("seeds", "images")
         )
 
     @property
@@ -180,14 +178,12 @@ def verdict(
     - *no gain*: both sides are the same model at every seed, as where validation chooses the
       coefficient 0. What compares a number with a multiple of itself is not tested;
     - *undecided*: it contains no effect, or there is only one seed, or the claim is about tasks in
-      general and fewer than three pairs were measured, or the sides are of different makes of
-      processor and nobody measured what a make changes in this metric.
+      general and fewer than three pairs were measured.
 
-    The interval has the spread over seeds of fine-tuning, the sampling of images where what is
-    compared was counted on images, that of tasks where the claim is about tasks in general, and
-    that of machines where records name them and it was measured (`machines`).
-    It speaks of this pre-trained model; what other seeds of pre-training say is given apart. Costs
-    have no seeds: their interval is over rounds of timing.
+    The interval's target (`targets`) is other tasks where the claim is about tasks in general, else
+    these tasks: the spread over seeds of fine-tuning and, where what is compared was counted on
+    images, their sampling. It speaks of this pre-trained model; what other seeds of pre-training
+    say is given apart. Costs have no seeds: their interval is over rounds of timing.
     """
     df = Split.of(df)
     table = (growth if claim.grows else pairs)(claim, df, model, n_tasks)
@@ -214,19 +210,18 @@ def verdict(
     if claim.experiment == "cost":
         statistics = _of_rounds(claim, table, effect)
     elif len(by_seed) > 1:
-        seeds, machine = intervals.of_means("seeds", by_seed), machines.source(claim, table)
-        sources = [seeds, *_of_images(claim, table), *([machine] if machine else [])]
-        far = towards(claim, effect)
+        rows, far = table.assign(task=names, subset=""), towards(claim, effect)
+        sources = [*targets.sources(rows, targets.THESE), *_of_images(claim, table)]
         on: dict[str, Any] = {
             "here": intervals.interval(effect, sources),
             "p_here": intervals.p_value(far, sources),
         }
-        drawn = intervals.of_tasks(seen["by_task"]) if claim.general else None
-        if drawn is not None:  # a task has images of its own: they are in there
-            others = [seeds, *([machine] if machine else [])]
-            sources = [seeds, drawn, *others[1:]]
+        # one or two tasks stand for themselves; one or two pairs decide nothing
+        if claim.general and (len(by_task) > 2 or re.search(r"[+|]", str(names.iloc[0]))):
+            sources = targets.sources(rows, targets.TASKS)  # a task has its images in it
+            seeds, drawn = sources
             if drawn.freedom == len(by_task) - 1:  # as they are, not by the jackknife
-                squared = intervals.half_width(others) ** 2
+                squared = seeds.variance * intervals.quantile(0.025, seeds.freedom) ** 2
                 ends = intervals.bootstrap_t(effect, by_task.to_numpy(float), squared)
                 on["robust"] = Interval(effect, *map(float, ends))
         statistics = on | {
@@ -238,15 +233,11 @@ def verdict(
     if claim.band and len(by_seed) > 1 and by_seed.nunique() == 1:  # all seeds on one side of it
         statistics["interval"] = Interval(effect, effect, effect)
     alike = _over_pretrainings(claim, df, model, n_tasks)
-    mixed, outcome = machines.mixed(table), _outcome(claim, statistics["interval"])
-    if mixed and "machine" not in statistics.get("sources", ()) and outcome != "not tested":
-        outcome = "undecided"
     return Verdict(
         claim=claim,
-        outcome=outcome,
+        outcome=_outcome(claim, statistics["interval"]),
         pretrainings=intervals.of_mean(alike) if len(alike) > 1 else NOTHING,
         n_pretrainings=max(1, len(alike)),
-        mixed=mixed,
         **seen,
         **statistics,
     )
@@ -317,7 +308,7 @@ def _needed(df: pd.DataFrame) -> Callable[[tuple[str, ...]], Split]:
 
     @functools.cache
     def needed(experiments: tuple[str, ...]) -> Split:
-        own = {name for e in experiments for name in (*COLUMNS, MAKE, *EXPERIMENTS[e].columns)}
+        own = {name for e in experiments for name in (*COLUMNS, *EXPERIMENTS[e].columns)}
         places = [place for e in experiments for place in rows_of.get(e, ())]
         return Split(df[[name for name in df if name in own]].iloc[places])
 

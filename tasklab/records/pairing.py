@@ -14,7 +14,7 @@ from tasklab.errors import choose
 from tasklab.models.zoo import family
 from tasklab.records import images, matched
 from tasklab.records.claims import Claim, Sides
-from tasklab.records.schema import COMPARISONS, MAKE, NETWORKS
+from tasklab.records.schema import COMPARISONS, NETWORKS
 from tasklab.records.table import one_model, select
 
 SHARE = re.compile(r"_(\d+)$")  # names of models that have seen so many per cent of the samples
@@ -65,15 +65,10 @@ class Split:
 def sides_of(claim: Claim, df: pd.DataFrame | Split, model: str | None, n_tasks: int) -> list[Side]:
     """Return both sides of a claim."""
     compared: dict[str, Sides] = {}  # by role: both sides at once
-    both = []
-    for side in (claim.left, claim.right):
-        found, behind = _found(claim, side, Split.of(df), model, n_tasks, compared)
-        if MAKE in behind and MAKE not in found.rows and len(found.rows):  # made of several rows
-            makes = behind.dropna(subset=MAKE).groupby("seed")[MAKE]
-            makes = makes.agg(lambda x: "+".join(sorted(set(x))))
-            found = found._replace(rows=found.rows.assign(make=found.rows["seed"].map(makes)))
-        both.append(found)
-    return both
+    return [
+        _found(claim, side, Split.of(df), model, n_tasks, compared)
+        for side in (claim.left, claim.right)
+    ]
 
 
 def _found(
@@ -83,7 +78,7 @@ def _found(
     model: str | None,
     n_tasks: int,
     compared: dict[str, Sides],
-) -> tuple[Side, pd.DataFrame]:
+) -> Side:
     method, _, role = side.partition("@")
     init = "random" if role == "random" else "pretrained"
     records, key = split.by_role(role, model), (role, model)
@@ -92,21 +87,21 @@ def _found(
         grid = split.once(("grid", *key), lambda: mine[mine["experiment"] == "budget"])
         both = (claim.left, claim.right)
         rows = matched.at_setting(grid, claim.setting, claim.metric, both, method, claim.rate)
-        return Side(method, rows, mine), grid
+        return Side(method, rows, mine)
     if not claim.comparison:
         wanted = claim.experiment, claim.metric, method, n_tasks
         rows = split.once(("rows", *key, *wanted), lambda: select(mine, *wanted))
-        return Side(method, rows, mine), rows
+        return Side(method, rows, mine)
     rows = split.once(
         ("experiment", *key, claim.experiment),
         lambda: records[records["experiment"] == claim.experiment],
     )
     if rows.empty:
-        return Side(method, rows, mine), rows
+        return Side(method, rows, mine)
     choose("comparison", claim.comparison, COMPARISONS)
     if role not in compared:
         compared[role] = COMPARISONS[claim.comparison](claim, rows, split.all)
-    return Side(method, compared[role].get(method, rows.iloc[:0]), mine), rows
+    return Side(method, compared[role].get(method, rows.iloc[:0]), mine)
 
 
 def pairs(claim: Claim, df: pd.DataFrame | Split, model: str | None, n_tasks: int) -> pd.DataFrame:
@@ -128,7 +123,6 @@ def pairs(claim: Claim, df: pd.DataFrame | Split, model: str | None, n_tasks: in
     else:  # one model for all seeds, however often it was recorded ...
         same = right.drop(columns="seed").groupby(["task", "subset"], as_index=False).first()
         same["value"] = right.groupby(["task", "subset"])["value"].mean().to_numpy()
-        same[MAKE] = None  # its weights are the same everywhere
         table = left.merge(same, on=["task", "subset"], suffixes=("", "_right"))
         if table.empty and len(right):  # ... or once for all targets
             alone = right.iloc[0].drop(keys).add_suffix("_right").to_dict()
@@ -152,7 +146,7 @@ def _contributions(claim: Claim, side: Side) -> pd.DataFrame:
         absolute = _partners(rows, absolute, _OF_A_RATIO)
     error = images.standard_errors(rows, claim.metric, absolute)
     table = rows[["seed", "task", "subset", "value"]].assign(error=error)
-    for name in ("n", "hits", MAKE):
+    for name in ("n", "hits"):
         table[name] = rows[name] if name in rows else None
     if claim.metric == "normalised":  # a ratio: whose images' contributions need both parts
         table["hits"] = None
@@ -199,11 +193,4 @@ def growth(claim: Claim, df: pd.DataFrame | Split, model: str | None, n_tasks: i
     scaled = {"difference": weight * points["difference"]}
     squares = {c: (weight * points[c].astype(float)) ** 2 for c in ("error", "error_right")}
     rows = points[keys].assign(**scaled, **squares).groupby(keys, as_index=False).sum(min_count=1)
-    leverage = {"leverage": (weight**2).groupby([points[k] for k in keys]).sum().mean()}
-    if MAKE in points:  # that of the most samples, and of all others
-        first, others = (
-            points[points["x"].eq(points["x"].max()) == is_first] for is_first in (True, False)
-        )
-        leverage |= {MAKE: rows["seed"].map(first.groupby("seed")[MAKE].first())}
-        leverage |= {f"{MAKE}_right": rows["seed"].map(others.groupby("seed")[MAKE].first())}
-    return rows.assign(**{c: np.sqrt(rows[c]) for c in squares}, **leverage)
+    return rows.assign(**{c: np.sqrt(rows[c]) for c in squares})

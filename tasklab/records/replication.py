@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 import pandas as pd
 
-from tasklab.records import intervals, machines
+from tasklab.errors import choose
+from tasklab.records import intervals, targets
 from tasklab.records.claims import CLAIMS, Claim
 from tasklab.records.foretelling import foretelling, units
 from tasklab.records.judgement import DECIDED, Verdict, judged, towards
@@ -95,10 +96,8 @@ def counted(rows: pd.DataFrame) -> str:
 def over_sets(df: pd.DataFrame, *, model: str, n_tasks: int = 8) -> list[Verdict]:
     """Judge the statements on sums and merges over sets of tasks: the set is the unit.
 
-    Both sides are of the same seed, set and task. Seeds are drawn, sets are drawn, and so are the
-    tasks on whose images a merged model is measured; each task is left out in turn (jackknife).
-    That is the interval `here`, of sets of these tasks. In the interval for tasks in general a task
-    is left out with all sets that contain it, which is cautious.
+    Both sides are of the same seed, set and task. The interval's target is other tasks, that of
+    `here` other sets of these tasks (`targets`).
 
     Args:
         df: Records `merging` of a lab of all tasks; sums are the merge `arithmetic`.
@@ -126,16 +125,8 @@ def over_sets(df: pd.DataFrame, *, model: str, n_tasks: int = 8) -> list[Verdict
 
 def _of_sets(claim: Claim, table: pd.DataFrame) -> Verdict:
     by_seed, by_set = (table.groupby(name)["difference"].mean() for name in ("seed", "subset"))
-    effect, has = float(by_seed.mean()), by_set.index.str.split("+")
-    rows, whole = [], []  # the effect without a task, and without the sets that contain it
-    for task in table["task"].unique():
-        rows.append(table.loc[table["task"] != task, "difference"].mean())
-        whole.append(by_set[[task not in members for members in has]].mean())
-    machine = machines.source(claim, table)
-    common = [intervals.of_means("seeds", by_seed), *([machine] if machine else [])]
-    sets = intervals.of_means("sets", by_set)
-    here = [*common, sets, intervals.jackknife("tasks", rows)]
-    drawn = [*common, intervals.jackknife("tasks", whole)]
+    effect = float(by_seed.mean())
+    drawn, here = (targets.sources(table, one) for one in (targets.TASKS, targets.SETS))
     interval, far = intervals.interval(effect, drawn), towards(claim, effect)
     return Verdict(
         claim=claim,
@@ -148,6 +139,36 @@ def _of_sets(claim: Claim, table: pd.DataFrame) -> Verdict:
         by_seed={int(seed): float(value) for seed, value in by_seed.items()},
         by_task={str(name): float(value) for name, value in by_set.items()},
     )
+
+
+def set_gains(
+    df: pd.DataFrame, of: tuple[str, str], over: tuple[str, str] = ("nonlinear", "arithmetic")
+) -> pd.DataFrame:
+    """Return the gain in accuracy of one merge over another, paired in sets, by number of tasks.
+
+    Args:
+        df: Records `merging` of a lab of all tasks, of one model.
+        of: Method and merge whose gain it is.
+        over: Method and merge that it is compared with.
+
+    Returns:
+        A row per number of tasks: n_tasks, sets, seeds, and effect (points) with its interval low,
+        high, whose target is other tasks (`targets`).
+    """
+    known = set(df["merge"].dropna())
+    choose("merge", of[1], known), choose("merge", over[1], known)
+    rows = df[(df["metric"] == "absolute") & (df["split"] == "test")]
+    keys = ["n_tasks", "seed", "subset", "task"]
+    sides = [
+        rows[(rows["method"] == method) & (rows["merge"] == merge)].set_index(keys)["value"]
+        for method, merge in (of, over)
+    ]
+    table = (sides[0] - sides[1]).dropna().rename("difference").reset_index()
+    return pd.DataFrame([
+        {"n_tasks": int(n), "sets": part["subset"].nunique(), "seeds": part["seed"].nunique(),
+         **targets.interval(part, targets.TASKS)._asdict()}
+        for n, part in table.groupby("n_tasks")
+    ])  # fmt: skip
 
 
 def of_pairs(df: pd.DataFrame, classes: Mapping[str, int]) -> pd.DataFrame:

@@ -27,13 +27,12 @@ COLUMNS = (
     "metric", "alpha", "value", "n",
 )  # fmt: skip
 METHODS = ("pretrained", *EDITS, "probe")
-MAKE = "make"  # further column of all recorded results: of the processor a row was measured on
 # Merges beside the sum whose losses are crossed with all metrics: masks, singular directions, two
 # quadratic distances (with images and without), and the best on the span.
 LEADING_MERGES = ("ties", "tsv_m", "regmean", "wudi_exact", "best_span")
 MEASURED = (  # columns that do not say which run a row is of
     "value", "n", "hits", "low", "middle", "high", "trials", "option", "size", "curvature",
-    "distance", "bound", "second_order", MAKE,
+    "distance", "bound", "second_order",
 )  # fmt: skip
 ACCURACIES = ("single", "absolute", "target", "control")  # proportions of n images, in percent
 NETWORKS = ("mlp", "resnet18")  # trained from scratch, and studied beside any model

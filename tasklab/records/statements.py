@@ -30,14 +30,14 @@ COLUMNS = (
     "low", "high", "n_seeds", "n_pretrainings", "tasks_as_claimed", "n_tasks", "counted", "n_cells",
     "cells_holding", "strength", "corrected", "evidence", "here", "here_cell",
     "here_effect", "here_low", "here_high", "others", "others_effect", "others_low", "others_high",
-    "mixed", "survives", "robust", "value", "bound", "band", "too_few",
+    "survives", "robust", "value", "bound", "band", "too_few",
 )  # fmt: skip
 FAMILIES = ("headlines", "all")  # of statements that share 5 % by Holm's correction
 
 PLAIN = {"holds": "confirmed", "does not hold": "not confirmed", "undecided": "open"}
 PLAIN |= {"outside the band": "beyond tolerance"}
 _OF_CELL = (  # columns that are attributes of the weakest cell's verdict
-    "n_seeds", "n_pretrainings", "tasks_as_claimed", "n_tasks", "counted", "mixed", "strength",
+    "n_seeds", "n_pretrainings", "tasks_as_claimed", "n_tasks", "counted", "strength",
     "value", "bound", "too_few",
 )  # fmt: skip
 SITE = "TASKLAB_SITE"  # in the environment where the book executes notebooks and pages for the site
@@ -154,7 +154,7 @@ def verdict_rows(verdicts: Iterable[Verdict], *, cells: bool = True) -> pd.DataF
         here, here_effect, ... are those of the tasks that were tried alone, of the cell that is the
         weakest there (here_cell, empty for the same one); others, ... of several pre-trainings.
         corrected is the outcome after the correction for all statements, survives names the
-        corrections that it survives, mixed counts seeds at which sides are of different makes.
+        corrections that it survives.
     """
     rows = []
     for entry in entries(verdicts):
@@ -164,7 +164,6 @@ def verdict_rows(verdicts: Iterable[Verdict], *, cells: bool = True) -> pd.DataF
         common |= {"statement": claim.statement, "evidence": claim.evidence, "short": claim.short}
         own = {"id": claim.entry, "corrected": entry.corrected, "n_cells": tested}
         own |= {"survives": ", ".join(entry.survives), "cells_holding": entry.cells_holding}
-        own["mixed"] = max(cell.mixed for cell in entry.cells)
         own |= {"robust": ""} if tested > 1 else {}  # it is that of one cell
         alone = entry.here.weakest if entry.here else None
         if alone and alone.claim.id != entry.weakest.claim.id:
@@ -244,8 +243,6 @@ def is_open_nonetheless(row: Mapping[str, Any]) -> bool:
 def _why_open(row: Mapping[str, Any]) -> str:
     if not is_open_nonetheless(row):
         return ""
-    if row["mixed"]:
-        return ", but its two sides were computed on different makes of processor"
     return f" in the weakest of {row['n_cells']} parts, open after correction for their number"
 
 

@@ -23,7 +23,7 @@ import pandas as pd
 
 from tasklab import __version__, machine
 from tasklab.errors import TasklabError, choose, unknown
-from tasklab.records.schema import ACCURACIES, COLUMNS, EXPERIMENTS, MAKE, MEASURED, METHODS
+from tasklab.records.schema import ACCURACIES, COLUMNS, EXPERIMENTS, MEASURED, METHODS
 from tasklab.storage import atomic
 
 _REQUIRED = ("experiment", "model", "method", "task", "metric", "value")
@@ -151,7 +151,7 @@ def most_tasks(df: pd.DataFrame) -> pd.DataFrame:
 
 
 def _obey(df: pd.DataFrame) -> None:
-    further = [name for name in df if name not in (*COLUMNS, MAKE)]
+    further = [name for name in df if name not in COLUMNS]
     for name, rows in df.groupby("experiment", sort=False):
         choose("experiment", name, EXPERIMENTS)
         entry = EXPERIMENTS[name]

@@ -1,8 +1,7 @@
 """Advice on task vectors: effects with their intervals from the recorded runs of both worlds.
 
-An effect is a mean difference at the same seeds and tasks. Its interval is that of a verdict on
-tasks in general: over seeds of fine-tuning and over tasks, or over sets of tasks where many were
-drawn (`records.intervals`).
+An effect is a mean difference at the same seeds and tasks. Its interval is about other tasks, as
+that of a verdict on tasks in general (`records.targets`).
 
 `answers.csv` has the advice, one row per effect in a world. A side is a recorded part and the
 values of columns; `best` is the rate or the strength at which the sum is best.
@@ -17,7 +16,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from tasklab.records import intervals
+from tasklab.records import targets
 from tasklab.records.intervals import Interval
 from tasklab.records.matched import best_for_the_sum
 from tasklab.records.table import where
@@ -25,7 +24,6 @@ from tasklab.storage import shipped
 from tasklab.study.results import recorded
 
 WORLDS = ("synthetic images", "real drawings")
-_MANY = 10  # so many sets of tasks are drawn, and not their tasks
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,10 +118,5 @@ def _over(left: pd.DataFrame, right: pd.DataFrame) -> Interval:
     both = left[[*keys, "value"]].merge(right[[*keys, "value"]], on=keys, suffixes=("", "_right"))
     if both.empty:
         raise LookupError("no common seeds and tasks")
-    both["value"] -= both["value_right"]
-    drawn = ["subset"] if both["subset"].nunique() >= _MANY else keys[:2]
-    by = {name: both.groupby(name)["value"].mean() for name in drawn}
-    effect = float(by[drawn[0]].mean())
-    if any(len(each) < 2 for each in by.values()):
-        return Interval(effect, float("nan"), float("nan"))
-    return intervals.interval(effect, [intervals.of_means(name, each) for name, each in by.items()])
+    differences = both.assign(difference=both["value"] - both["value_right"])
+    return targets.interval(differences, targets.TASKS)

@@ -6,11 +6,9 @@ import dataclasses
 import functools
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-
-import pandas as pd
 
 from tasklab.chapters import CHAPTERS
 from tasklab.chapters import chapter as chapter_of
@@ -32,10 +30,8 @@ def judged(chapter: str, *, model: str = "mini", store: Store | None = None) -> 
     """Return the verdicts on a chapter's claims, in the papers' order, by its recorded results.
 
     They are those of `records.verdicts(evidence(chapter), chapter, model=model)`, marked with the
-    corrections that their statements survive among those of all chapters. Where both sides of a
-    claim were measured on one make of processor in other parts, it is judged on these records. As
-    that takes seconds, verdicts are kept in the store, until the code that judges, a claim or a
-    record changes.
+    corrections that their statements survive among those of all chapters. As that takes seconds,
+    verdicts are kept in the store, until the code that judges, a claim or a record changes.
     """
     chapter_of(chapter)
     kept = store or Store()
@@ -51,32 +47,12 @@ def _asked(chapter: str, model: str) -> dict[str, str]:
 
 def _judged(chapter: str, model: str, store: Store) -> list[Verdict]:
     def make(_: Path) -> tuple[dict, dict]:
-        tables = results.tables_of(chapter)
-        found = judgement.verdicts(results.joined(*tables), chapter, model=model)
-        found = _of_one_make(found, tables, model)
+        found = judgement.verdicts(results.evidence(chapter), chapter, model=model)
         # as text: the store has no NaN, and digits of JSON are those of the number
         return {}, {"verdicts": json.dumps([_noted(verdict) for verdict in found])}
 
     kept = store.get(KIND, _asked(chapter, model), make).record["verdicts"]
     return [_verdict(note) for note in json.loads(kept)]
-
-
-def _of_one_make(
-    found: Sequence[Verdict], tables: Sequence[pd.DataFrame], model: str
-) -> list[Verdict]:
-    """Return verdicts, of sides of one make of processor where other parts have such records."""
-    best = {one.claim: one for one in found}
-    asked = {name for one in found if one.mixed for name in judgement.experiments(one.claim)}
-    few = [one[one["experiment"].isin(asked)] for one in tables]
-    for makes in results.makes_of(results.joined(*few)) if asked else ():
-        mixed = [claim for claim, one in best.items() if one.mixed]
-        rows = results.joined(*few, makes=makes)
-        for one in judgement.of_claims(mixed, rows, model=model):
-            first = best[one.claim]
-            whole = one.n_seeds == first.n_seeds and one.by_task.keys() == first.by_task.keys()
-            if whole and one.mixed < first.mixed:
-                best[one.claim] = one
-    return list(best.values())
 
 
 @functools.cache

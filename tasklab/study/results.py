@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +14,8 @@ from tasklab.chapters import CHAPTERS
 from tasklab.chapters import chapter as chapter_of
 from tasklab.records import table
 from tasklab.records.images import box_means
-from tasklab.records.machines import make_of
 from tasklab.records.papers import papers
-from tasklab.records.schema import MAKE
-from tasklab.study.sittings import each_of, rows_of
+from tasklab.study.sittings import each_of
 
 RECORDED = Path(__file__).parent / "recorded"
 
@@ -108,16 +106,11 @@ def evidence(chapter: str) -> pd.DataFrame:
     Claims on what is not recorded are not tested. Parts on all tasks of a suite, of which labs take
     some, are left out: their sums are of sets, and claims are about one sum.
     """
-    return joined(*tables_of(chapter))
-
-
-def tables_of(chapter: str) -> list[pd.DataFrame]:
-    """Return the parts of `evidence`, of which several may have the same."""
     declared = chapter_of(chapter).parts.items()
     own = [part for part, works in declared if not any(work.tasks for work in works)]
-    every = [_with_makes(*recorded(chapter, part)) for part in own]
+    every = [recorded(chapter, part)[0] for part in own]
     for other, parts, experiments in chapter_of(chapter).elsewhere:
-        for there in (_with_makes(*recorded(other, part)) for part in parts):
+        for there in (recorded(other, part)[0] for part in parts):
             rows = there[there["experiment"].isin(experiments)]
             crossed = (rows["experiment"] == "crossing") & ~rows["metric"].str.startswith("xi_")
             every.append(rows[~crossed])
@@ -126,48 +119,21 @@ def tables_of(chapter: str) -> list[pd.DataFrame]:
     others = [t[t["alpha1"].isna()] if "alpha1" in t else t for t in tables]
     boxes = chapter_of(chapter).boxes.items()
     means = [box_means(t, *box, name=name) for name, box in boxes for t in maps if len(t)]
-    return [*others, *means]
+    return joined(*others, *means)
 
 
-def makes_of(rows: pd.DataFrame) -> Iterator[dict[int, str]]:
-    """Yield makes of processor by seed, for `joined`: one make at all seeds, then at one."""
-    if MAKE not in rows:
-        return
-    seeds = sorted(map(int, rows["seed"].dropna().unique()))
-    for make in sorted(rows[MAKE].dropna().unique()):
-        yield dict.fromkeys(seeds, make)
-        yield from ({seed: make} for seed in seeds)
-
-
-def _with_makes(rows: pd.DataFrame, origin: Mapping[str, Any]) -> pd.DataFrame:
-    """Return records with the make of the processor that each was measured on, by its sitting."""
-    told = [one for one in each_of(origin) if one.keys() >= {"machine", "seeds"}]
-    if not told:
-        return rows
-    makes = pd.Series(pd.NA, rows.index, dtype=object)
-    for one in told:
-        makes[rows_of(one, rows)] = make_of(one["machine"])
-    return rows.assign(**{MAKE: makes})
-
-
-def joined(*tables: pd.DataFrame, makes: Mapping[int, str] | None = None) -> pd.DataFrame:
+def joined(*tables: pd.DataFrame) -> pd.DataFrame:
     """Return recorded parts as one table: what two parts have is that of the first one.
 
-    They may be of machines that round otherwise, which `records.combine` refuses. At seeds of
-    `makes` it is the first one of that make of processor, where there is one.
+    They may be of machines that round otherwise, which `records.combine` refuses.
     """
     there = [one for one in tables if len(one)] or tables[:1]
-    return table.combine(_of_the_first(there, makes)) if there else table.nothing()
+    return table.combine(_of_the_first(there)) if there else table.nothing()
 
 
-def _of_the_first(
-    tables: Sequence[pd.DataFrame], makes: Mapping[int, str] | None = None
-) -> pd.DataFrame:
+def _of_the_first(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
     """Return tables as one, without what an earlier one has, at whatever chosen coefficient."""
     whole = pd.concat([each.assign(part=i) for i, each in enumerate(tables)], ignore_index=True)
-    if makes:
-        wanted = whole["seed"].map(makes)
-        whole["part"] += len(tables) * (wanted.notna() & (whole[MAKE] != wanted))
     keys = whole.columns.difference([*table.MEASURED, "alpha", "part"])
     codes = [pd.factorize(whole[name], use_na_sentinel=False)[0] for name in keys]
     first = whole["part"].groupby(codes, sort=False).transform("min")

@@ -9,9 +9,10 @@ import pandas as pd
 import pytest
 
 from tasklab import figures, records
+from tasklab.errors import TasklabError
 from tasklab.figures.forest_plot import LOOKS
-from tasklab.records import intervals
-from tasklab.records.intervals import Interval, Source
+from tasklab.records import intervals, targets
+from tasklab.records.intervals import Interval
 from tasklab.records.judgement import Verdict
 from tests.rows import found
 
@@ -174,18 +175,13 @@ def test_over_sets_the_set_is_the_unit():
     (one,) = records.over_sets(of_sets(), model="icons_s", n_tasks=2)
     assert one.claim.id == "merging-ties"
     assert one.by_seed == {0: 4.0, 1: 5.0} and one.by_task == {"A+B": 2.5, "A+C": 3.5, "B+C": 7.5}
-    seeds = Source(name="seeds", variance=0.25, freedom=1)
-    sets = Source(name="sets", variance=7 / 3, freedom=2)  # of 2.5, 3.5 and 7.5, three of them
-    # without A, B, C as a task there are 2.5-1, 7.5+1, 3.5-1, 7.5-1 and so on, without their sets
-    # only B+C, A+C, A+B
-    rows = np.mean([[1.5, 2.5, 8.5, 6.5], [3.5, 4.5, 2.5, 6.5], [3.5, 1.5, 4.5, 8.5]], axis=1)
-    tasks = [
-        Source(name="tasks", variance=2 / 3 * ((x - x.mean()) ** 2).sum(), freedom=2)
-        for x in (rows, np.array([7.5, 3.5, 2.5]))
-    ]
-    assert one.here == pytest.approx(intervals.interval(4.5, [seeds, sets, tasks[0]]))
-    assert one.interval == pytest.approx(intervals.interval(4.5, [seeds, tasks[1]]))
-    assert one.p == pytest.approx(intervals.p_value(4.5, [seeds, tasks[1]]))
+    rows = of_sets()
+    rows = rows[rows["n_tasks"] == 2].set_index(["seed", "task", "subset", "merge"])["value"]
+    table = (rows.unstack()["ties"] - rows.unstack()["arithmetic"]).rename("difference")
+    given = {of: targets.sources(table.reset_index(), of) for of in (targets.SETS, targets.TASKS)}
+    assert one.here == pytest.approx(intervals.interval(4.5, given[targets.SETS]))
+    assert one.interval == pytest.approx(intervals.interval(4.5, given[targets.TASKS]))
+    assert one.p == pytest.approx(intervals.p_value(4.5, given[targets.TASKS]))
     assert (one.outcome, one.on_these_tasks.outcome) == ("undecided", "undecided")
     assert one.sources == ("seeds", "tasks")
     assert records.over_sets(of_sets((0,)), model="icons_s", n_tasks=2) == []  # one seed
@@ -195,6 +191,17 @@ def test_over_sets_the_set_is_the_unit():
     same = records.over_sets(sums, model="icons_s", n_tasks=2)
     assert {v.claim.id for v in same} == {"tangent-1-absolute", "linear-1-linearized-absolute"}
     assert {v.interval for v in same} == {one.interval}
+
+
+def test_gains_over_sets_are_about_other_tasks():
+    (row,) = records.set_gains(of_sets(), ("nonlinear", "ties")).query("n_tasks == 2").to_dict(
+        "records"
+    )
+    (one,) = records.over_sets(of_sets(), model="icons_s", n_tasks=2)
+    assert (row["sets"], row["seeds"], row["effect"]) == (3, 2, 4.5)
+    assert (row["low"], row["high"]) == pytest.approx(one.interval[1:], nan_ok=True)
+    with pytest.raises(TasklabError, match="'tie'"):
+        records.set_gains(of_sets(), ("nonlinear", "tie"))
 
 
 def test_each_scope_of_a_claim_is_a_column():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tasklab import study
-from tasklab.records import intervals
+from tasklab.records import intervals, targets
 from tasklab.records.table import nothing, tidy
 
 study.answers  # noqa: B018 - loads the module, whose function has the same name
@@ -35,18 +35,23 @@ def test_an_effect_is_paired_and_draws_seeds_and_tasks(monkeypatch):
     assert line.endswith("eight tasks +2.4 (−1.4 to 6.2)<br>*real drawings:* not recorded |")
 
 
-def test_many_sets_are_drawn_in_place_of_tasks(monkeypatch):
-    gains = np.random.default_rng(1).normal(2, 1, 12)
+def test_over_many_sets_other_tasks_are_the_target(monkeypatch):
+    rng, sets = np.random.default_rng(1), ("A+B", "A+C", "B+D", "C+D", "B+C")
     rows = [
         {"experiment": "merging", "model": "icons_s", "method": "nonlinear", "metric": "absolute",
-         "task": task, "subset": f"set {at}", "seed": 0, "n_tasks": 2, "merge": merge,
-         "value": 50 + at + (gain + sign) * (merge == "tsv_m")}
-        for at, gain in enumerate(gains) for task, sign in (("A", 3), ("B", -3))
+         "task": task, "subset": one, "seed": seed, "n_tasks": 2, "merge": merge,
+         "value": 50 + rng.normal()}
+        for one in sets for task in one.split("+") for seed in (0, 1)
         for merge in ("tsv_m", "arithmetic")
     ]  # fmt: skip
-    tables = {("merging", "sets"): tidy(rows)}
+    table = tidy(rows)
+    tables = {("merging", "icons"): table}
     monkeypatch.setattr(MODULE, "recorded", lambda *of: (tables.get(of, nothing()), {}))
     (found,) = study.answers()
     (effect,) = found.effects["real drawings"].values()
-    expected = intervals.interval(gains.mean(), [intervals.of_means("sets", gains)])
-    assert effect == pytest.approx(expected)
+    keys = ["seed", "task", "subset"]
+    sides = [table[table["merge"] == merge].set_index(keys)["value"] for merge in
+             ("tsv_m", "arithmetic")]  # fmt: skip
+    differences = (sides[0] - sides[1]).rename("difference").reset_index()
+    assert effect == pytest.approx(targets.interval(differences, targets.TASKS))
+    assert effect != pytest.approx(targets.interval(differences, targets.SETS))
