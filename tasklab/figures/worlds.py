@@ -135,6 +135,37 @@ def worlds_table(worlds: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     return pd.DataFrame(lines)
 
 
+_QUANTITY = {  # of `records.of_models`: in words, with digits and sign
+    "zero_shot": ("zero-shot accuracy (%)", "z.1f"),
+    "single": ("single-task accuracy (%)", "z.1f"),
+    "sum": ("sum of eight (%)", "z.1f"),
+    "tsv_m": ("TSV-M − sum (points)", "+z.1f"),
+    "ties": ("TIES − sum (points)", "+z.1f"),
+    "regmean": ("RegMean − sum (points)", "+z.1f"),
+    "attention": ("attention only − non-linear (points)", "+z.1f"),
+    "posthoc": ("post-hoc − non-linear, normalised (points)", "+z.1f"),
+    "xi": ("disentanglement error ξ (%)", "z.0f"),
+}
+
+
+def models_table(groups: Mapping[str, Sequence[str]], models: pd.DataFrame) -> pd.DataFrame:
+    """Return a row per quantity and a column per group, with one number per model.
+
+    Args:
+        groups: Name -> models; what is not recorded of a model is left out.
+        models: Of `records.of_models`.
+    """
+    columns: dict[str, list[str]] = {"": [words for words, _ in _QUANTITY.values()]}
+    for group, names in groups.items():
+        own = models.reindex(names)
+        numbers = {name: own[name].dropna() for name in _QUANTITY}
+        columns[group] = [
+            ", ".join(f"{x:{_QUANTITY[name][1]}}" for x in values).replace("-", "−") or "–"
+            for name, values in numbers.items()
+        ]
+    return pd.DataFrame(columns)
+
+
 @book_figure
 def errors_by_accuracy(worlds: Mapping[str, tuple[pd.DataFrame, Mapping[str, int]]]) -> Figure:
     """Plot the error ξ of every pair over the accuracy of its two models alone, in both worlds.

@@ -8,6 +8,7 @@ from .papers import beside as beside
 from .rates import over_rates as over_rates
 from .recipes import recipe_table as recipe_table
 from .replication import counted as counted
+from .replication import of_models as of_models
 from .replication import of_pairs as of_pairs
 from .replication import over_sets as over_sets
 from .replication import properties as properties
@@ -15,6 +16,7 @@ from .replication import replication as replication
 from .replication import set_gains as set_gains
 from .statements import both_scopes as both_scopes
 from .statements import correction as correction
+from .statements import headlines as headlines
 from .statements import verdict_rows as verdict_rows
 from .table import combine as combine
 from .table import provenance as provenance

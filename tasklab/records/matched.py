@@ -10,8 +10,8 @@ ends at the rate that was chosen for it, as the protocol has it.
 
 Three more rules take each side at one rate of its grid: *one rate* is the same for both, as in the
 papers, at each of `RATES`; *plateau rates* are each side's smallest rate within one standard error
-of its best accuracy alone; *best for the sum* is each side's best rate for the sum, both chosen on
-validation images.
+of its best accuracy alone; *best for the sum* is each side's best rate for the sum, of rates that
+are as good the most accurate alone. Both are chosen on validation images.
 """
 
 from __future__ import annotations
@@ -81,16 +81,50 @@ def plateau(grid: pd.DataFrame) -> float:
     return float(means[means >= means.max() - error].index.min())
 
 
-def best_for_the_sum(grid: pd.DataFrame) -> float:
-    """Return the rate at which the sum of all vectors is the most accurate on validation images.
+def best_for_the_sum(grid: pd.DataFrame, by: str = "lr") -> float:
+    """Return the rate whose sum of all vectors is best, the more accurate alone among equals.
 
-    The records are of one method and number of steps. The seeds are those that have such a sum at
-    every rate of the grid; NaN if none has.
+    Equals are within one standard error of the best sum (`as_good`); of them the rate with the
+    highest accuracy alone is taken, both on validation images.
+
+    Args:
+        grid: Records of one method and number of steps.
+        by: Column of the rate, or of another setting.
+
+    Returns:
+        The rate; NaN if no seed has a sum at every rate.
+    """
+    rates = as_good(grid, by)
+    alone = grid[(grid["metric"] == "single") & (grid["split"] == "validation")]
+    alone = alone.groupby(by)["value"].mean().reindex(rates).dropna()
+    if alone.empty:
+        return rates[0] if rates else math.nan
+    return float(alone.sort_index().idxmax())
+
+
+def as_good(grid: pd.DataFrame, by: str = "lr") -> list[float]:
+    """Return the rates whose sum is within one standard error of the best one, which is first.
+
+    The error is that of the best rate's mean over seeds and validation images. Arguments and seeds
+    are those of `best_for_the_sum`.
     """
     rows = grid[(grid["metric"] == "absolute") & (grid["split"] == "validation")]
-    sums = rows.groupby(["seed", "lr"])["value"].mean().unstack()
-    sums = sums.reindex(columns=grid["lr"].unique()).dropna()
-    return math.nan if sums.empty else float(sums.mean().sort_index().idxmax())
+    sums = rows.groupby(["seed", by])["value"].mean().unstack()
+    sums = sums.reindex(columns=grid[by].dropna().unique()).dropna()
+    if sums.empty:
+        return []
+    means = sums.mean().sort_index()
+    best = means.idxmax()
+    images = float(rows.groupby("task")["n"].first().astype(float).sum())
+    seeds = sums[best].sem() if len(sums) > 1 else 0.0
+    error = math.sqrt(seeds**2 + means[best] * (100 - means[best]) / images)
+    near = means[means >= means[best] - error].sort_values(ascending=False, kind="stable")
+    return [float(rate) for rate in near.index]
+
+
+def is_flat(grid: pd.DataFrame, by: str = "lr") -> bool:
+    """Return whether the sum is as good at every rate of the grid (`as_good`)."""
+    return len(as_good(grid, by)) == grid[by].nunique() > 1
 
 
 def merges_at_equal_accuracy(df: pd.DataFrame) -> pd.DataFrame:

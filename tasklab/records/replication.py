@@ -171,6 +171,47 @@ def set_gains(
     ])  # fmt: skip
 
 
+def of_models(df: pd.DataFrame, n_tasks: int = 8) -> pd.DataFrame:
+    """Return what models of several worlds, sizes and seeds of pre-training have, side by side.
+
+    Args:
+        df: Records `single`, `addition`, `merging` and `search_box` of models from pre-training.
+        n_tasks: Number of tasks in a sum.
+
+    Returns:
+        A row per model, means over test images, tasks and seeds: zero_shot, single, sum (%); ties,
+        tsv_m and regmean over the sum, attention and posthoc (normalised) over non-linear in the
+        sum (points); xi, the error of non-linear vectors over the search box (%). What is not
+        recorded is NaN.
+    """
+    df = df[(df["split"] == "test") & (df["init"] == "pretrained")]
+
+    def mean(metric: str, method: str = "nonlinear", **chosen: str) -> pd.Series:
+        rows = df[(df["metric"] == metric) & (df["method"] == method)]
+        for name, value in chosen.items():
+            rows = rows[rows[name] == value]
+        if metric in ("absolute", "normalised"):
+            rows = rows[rows["n_tasks"] == n_tasks]
+        return rows.groupby("model")["value"].mean()
+
+    def gain(one: Mapping[str, str], other: Mapping[str, str], metric: str) -> pd.Series:
+        return mean(metric, **one) - mean(metric, **other)
+
+    merged = {"experiment": "merging", "merge": "arithmetic"}
+    added = {"experiment": "addition"}
+    columns = {
+        "zero_shot": mean("single", "pretrained", experiment="single"),
+        "single": mean("single", experiment="single"),
+        "sum": mean("absolute", **added),
+        **{name: gain({**merged, "merge": name}, merged, "absolute")
+           for name in ("tsv_m", "ties", "regmean")},
+        "attention": gain({**added, "method": "attention"}, added, "absolute"),
+        "posthoc": gain({**added, "method": "posthoc"}, added, "normalised"),
+        "xi": mean("xi_classifier_box", experiment="search_box"),
+    }  # fmt: skip
+    return pd.DataFrame(columns)
+
+
 def of_pairs(df: pd.DataFrame, classes: Mapping[str, int]) -> pd.DataFrame:
     """Return properties of all pairs of tasks beside the error of their sum.
 

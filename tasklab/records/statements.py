@@ -72,17 +72,10 @@ class Entry:
 
 
 def entries(verdicts: Iterable[Verdict]) -> list[Entry]:
-    """Return an entry for each statement and setting, in order.
-
-    A claim that a difference grows with pre-training counts only where the difference was judged
-    to hold, or was not judged along with it.
-    """
-    verdicts = list(verdicts)
-    outcomes = {v.claim.id: v.outcome for v in verdicts}
+    """Return an entry for each statement and setting, in order."""
     groups: dict[tuple[str, str], list[Verdict]] = {}
     for v in verdicts:
-        if not v.claim.grows or outcomes.get(v.claim.grows, "holds") == "holds":
-            groups.setdefault((v.claim.entry, v.claim.setting), []).append(v)
+        groups.setdefault((v.claim.entry, v.claim.setting), []).append(v)
     judged = [_entry(cells) for cells in groups.values()]
     here = _corrected([entry.here or entry for entry in judged])
     return [
@@ -306,6 +299,26 @@ def how_many(outcomes: Iterable[str]) -> str:
     """
     counts = Counter(outcomes)
     return ", ".join(f"{counts[x]} {plain(x)}" for x in OUTCOMES[:-1] if counts[x])
+
+
+def headlines(verdicts: Iterable[Verdict]) -> pd.DataFrame:
+    """Return the tested headlines with their p-values before and after Holm's correction.
+
+    Returns:
+        Columns headline (its number in the protocol), statement, outcome, p, corrected (p for all
+        rows; NaN without an interval) and kept (whether a decided outcome survives at 5 %).
+    """
+    judged = entries(verdicts)
+    first = [one for one in judged if _is_headline(one) and one.outcome != "not tested"]
+    table = pd.DataFrame({
+        "headline": [one.cells[0].claim.headline for one in first],
+        "statement": [one.cells[0].claim.short for one in first],
+        "outcome": [plain(one.outcome) for one in first],
+        "p": [one.p for one in first],
+        "corrected": holm([one.p for one in first]),
+        "kept": ["headlines" in one.survives for one in first],
+    })  # fmt: skip
+    return table.sort_values(["headline", "p"], kind="stable", ignore_index=True)
 
 
 def correction(verdicts: Iterable[Verdict], *, named: bool = True) -> str:

@@ -67,7 +67,9 @@ def sources(table: pd.DataFrame, target: str) -> list[Source]:
         return drawn(_by(of_set, "subset"), lambda values: _of_few("sets", values))
     if of_set["subset"].nunique() == 1:
         units = _by(of_set, "task")
-        return drawn(units, lambda values: intervals.of_tasks(dict(zip(units.index, values))))
+        return drawn(
+            units, lambda values: intervals.of_tasks(dict(zip(units.index, values, strict=True)))
+        )
     units = _by(of_set, ["task", "subset"])
     crossed = design(units.index)
     return drawn(units, lambda values: components(values, crossed).source)

@@ -10,7 +10,7 @@ values of columns; `best` is the rate or the strength at which the sum is best.
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -92,24 +92,13 @@ def selected(side: str) -> pd.DataFrame:
     for name, _, text in (one.partition("=") for one in (*chosen, "split=test")):
         if name not in rows or rows.empty:
             raise LookupError(f"{side}: {name}")
-        value = _BEST[name](rows) if text == "best" else text
+        value = best_for_the_sum(rows[rows[name] > 0], name) if text == "best" else text
         if value and pd.api.types.is_numeric_dtype(rows[name]):
             value = float(value)
         rows = rows[rows[name].isna()] if value == "" else where(rows, **{name: value})
     if rows.empty:
         raise LookupError(side)
     return rows
-
-
-def _best_penalty(rows: pd.DataFrame) -> float:
-    told = rows[rows["penalty"].gt(0) & (rows["split"] == "validation")]
-    return float(told[told["metric"] == "absolute"].groupby("penalty")["value"].mean().idxmax())
-
-
-_BEST: Mapping[str, Callable[[pd.DataFrame], float]] = {
-    "lr": best_for_the_sum,
-    "penalty": _best_penalty,
-}
 
 
 def _over(left: pd.DataFrame, right: pd.DataFrame) -> Interval:

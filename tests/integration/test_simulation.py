@@ -120,5 +120,7 @@ def test_an_interval_of_other_sets_is_not_one_of_other_tasks():
     rng = np.random.default_rng(0)
     effects = dict(zip(sorted({*table["task"]}), rng.normal(0, 2, 24), strict=True))
     table["difference"] = table["task"].map(effects) + rng.normal(0, 1, len(table))
-    halves = {one: np.ptp(targets.interval(table, one)[1:]) for one in (targets.SETS, targets.TASKS)}
+    halves = {
+        one: np.ptp(targets.interval(table, one)[1:]) for one in (targets.SETS, targets.TASKS)
+    }
     assert halves[targets.SETS] < 0.7 * halves[targets.TASKS]

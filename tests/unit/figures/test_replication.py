@@ -194,8 +194,8 @@ def test_over_sets_the_set_is_the_unit():
 
 
 def test_gains_over_sets_are_about_other_tasks():
-    (row,) = records.set_gains(of_sets(), ("nonlinear", "ties")).query("n_tasks == 2").to_dict(
-        "records"
+    (row,) = (
+        records.set_gains(of_sets(), ("nonlinear", "ties")).query("n_tasks == 2").to_dict("records")
     )
     (one,) = records.over_sets(of_sets(), model="icons_s", n_tasks=2)
     assert (row["sets"], row["seeds"], row["effect"]) == (3, 2, 4.5)

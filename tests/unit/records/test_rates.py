@@ -71,3 +71,23 @@ def test_rates_are_best_where_all_seeds_were_measured():
     high = grid.assign(value=grid["value"].mask(last & (grid["seed"] == 1), 1000.0))
     assert matched.best_for_the_sum(high) == 1e-4
     assert math.isnan(matched.best_for_the_sum(high[high["seed"] == 1]))
+
+
+def test_of_rates_that_are_as_good_the_most_accurate_alone_is_taken():
+    """Within one standard error of 8,000 images and three seeds, and no farther."""
+    sums, alone = (70.0, 69.9, 69.6, 60.0), (80.0, 85.0, 90.0, 95.0)
+    grid = tidy(
+        {"experiment": "budget", "model": "mini", "method": "attention", "task": task,
+         "split": "validation", "metric": metric, "value": values[i], "seed": seed, "lr": lr,
+         "steps": 240, "n": 4000, "n_tasks": 2 if metric == "absolute" else None}
+        for metric, values in (("absolute", sums), ("single", alone))
+        for i, lr in enumerate(RATES[:4]) for seed in range(3) for task in "AB"
+    )  # fmt: skip
+    assert matched.as_good(grid) == [1e-4, 2e-4, 4e-4]  # the error is 0.51 points
+    assert matched.best_for_the_sum(grid) == 4e-4 and not matched.is_flat(grid)
+    flat = grid[grid["lr"] < 5e-4]
+    assert matched.is_flat(flat) and matched.best_for_the_sum(flat) == 4e-4
+    noisy = grid.assign(value=grid["value"] + 3.0 * (grid["seed"] == 2) * (grid["lr"] == 1e-4))
+    assert matched.best_for_the_sum(noisy) == 2e-4  # 1.1 below the best, whose error is 1.12
+    sums_alone = grid[grid["metric"] == "absolute"]
+    assert matched.best_for_the_sum(sums_alone) == 1e-4

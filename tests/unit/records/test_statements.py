@@ -15,6 +15,7 @@ from tasklab.records.statements import (
     correction,
     effect_of,
     entries,
+    headlines,
     on_these_tasks,
     over_pretrainings,
     seen,
@@ -63,8 +64,18 @@ def test_cells_numbers_and_growth():
     base, weak = cell("a", 3.0, entry="one"), cell("b", 0.1, entry="two")
     grown = [cell("c", 2.0, entry="grown", grows="a"), cell("d", -9.0, entry="grown", grows="b")]
     found = {entry.cells[0].claim.entry: entry for entry in entries([base, weak, *grown])}
-    assert [v.claim.id for v in found["grown"].cells] == ["c"]
-    assert found["grown"].outcome == "holds"
+    assert [v.claim.id for v in found["grown"].cells] == ["c", "d"]  # whatever came of "b"
+    assert found["grown"].outcome == "does not hold"
+
+
+def test_the_correction_of_headlines_counts_every_one_of_them():
+    first = cell("a", 2.0, entry="a", headline=1)
+    others = [cell(x, 0.1, entry=x, headline=9, grows="a") for x in "bcd"]
+    table = headlines([first, *others, cell("e", 3.0, entry="e")])
+    assert list(table["headline"]) == [1, 9, 9, 9] and list(table["p"])[0] == first.p
+    assert table["corrected"][0] == pytest.approx(4 * first.p)
+    assert list(table["kept"]) == [4 * first.p <= 0.05, False, False, False]
+    assert list(headlines([cell("a", 3.0, headline=1)])["kept"]) == [True]
 
 
 def general(name, effect, here=0.5, entry="s"):
