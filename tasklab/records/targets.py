@@ -174,7 +174,7 @@ def components(values: np.ndarray, terms: Sequence[np.ndarray]) -> Components:
             break
     weights = np.array([(term.mean(0) ** 2).sum() for term in terms] + [1 / len(values)])
     variance, there = float(weights @ theta), theta > 0  # in units of the values' own
-    known = np.linalg.inv(information[np.ix_(there, there)])
+    known = _inverse(information[np.ix_(there, there)])
     of_variance = 2 * weights[there] @ known @ weights[there]
     freedom = max(1.0, float(2 * variance**2 / of_variance))
     drawn_tasks = Source(name="tasks", variance=unit**2 * variance, freedom=freedom)
@@ -186,7 +186,12 @@ def _above_zero(information: np.ndarray, scores: np.ndarray) -> np.ndarray:
     kept = np.ones(len(scores), bool)
     while True:
         found = np.zeros(len(scores))
-        found[kept] = np.linalg.solve(information[np.ix_(kept, kept)], scores[kept])
+        found[kept] = _inverse(information[np.ix_(kept, kept)]) @ scores[kept]
         if (found >= 0).all():
             return found
         kept &= found > 0
+
+
+def _inverse(information: np.ndarray) -> np.ndarray:
+    """Return the pseudo-inverse: sets without a common task cannot tell all terms apart."""
+    return np.linalg.pinv(information, rcond=1e-9, hermitian=True)

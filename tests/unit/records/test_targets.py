@@ -94,6 +94,21 @@ def test_degrees_of_freedom_are_those_of_tasks_where_tasks_alone_differ():
     assert found.source.variance == pytest.approx(theirs, rel=1e-3)
 
 
+def test_sets_without_a_common_task_are_drawn_as_units():
+    """Own term, company and rest are one; the mean is Student's over the four pairs."""
+    pairs, rng = ("A+B", "C+D", "E+F", "G+H"), np.random.default_rng(2)
+    own = dict(zip(pairs, (1.0, 4.0, -2.0, 6.0), strict=True))
+    rows = [
+        (s, task, one, own[one] + 0.1 * rng.normal())
+        for one in pairs for task in one.split("+") for s in range(3)
+    ]  # fmt: skip
+    table = pd.DataFrame(rows, columns=["seed", "task", "subset", "difference"])
+    _, found = targets.sources(table, targets.TASKS)
+    means = table.groupby("subset")["difference"].mean()
+    assert found.variance == pytest.approx(stats.sem(means) ** 2, rel=0.01)
+    assert found.freedom == pytest.approx(3, rel=0.02)
+
+
 def test_what_does_not_vary_has_no_interval():
     table = crossed().assign(difference=1.0)
     assert targets.interval(table, targets.SETS).effect == 1.0
