@@ -194,4 +194,6 @@ def _above_zero(information: np.ndarray, scores: np.ndarray) -> np.ndarray:
 
 def _inverse(information: np.ndarray) -> np.ndarray:
     """Return the pseudo-inverse: sets without a common task cannot tell all terms apart."""
-    return np.linalg.pinv(information, rcond=1e-9, hermitian=True)
+    scale = 1 / np.sqrt(np.diag(information))
+    scaled = np.linalg.pinv(scale[:, None] * information * scale, rcond=1e-9, hermitian=True)
+    return scale[:, None] * scaled * scale

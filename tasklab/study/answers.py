@@ -104,7 +104,9 @@ def selected(side: str) -> pd.DataFrame:
 def _over(left: pd.DataFrame, right: pd.DataFrame) -> Interval:
     """Return the mean difference of two tables at the same seeds, tasks and sets of tasks."""
     keys = ["seed", "task", "subset"]
-    both = left[[*keys, "value"]].merge(right[[*keys, "value"]], on=keys, suffixes=("", "_right"))
+    both = left[[*keys, "value"]].merge(
+        right[[*keys, "value"]], on=keys, suffixes=("", "_right"), validate="1:1"
+    )
     if both.empty:
         raise LookupError("no common seeds and tasks")
     differences = both.assign(difference=both["value"] - both["value_right"])

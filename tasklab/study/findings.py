@@ -202,6 +202,7 @@ def _solved(model: str) -> dict[str, Any]:
         "solved": means.get("least_features", math.nan),
         "published": MERGE_LABEL[published.idxmax()] if len(published) else "",
         "most": published.max(),
+        "compared": len(published),
     }
 
 

@@ -1,9 +1,13 @@
 """Advice is made of recorded numbers, and of no others."""
 
+import io
 import sys
+from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
+from scipy import stats
 
 from tasklab import study
 from tasklab.records import intervals, targets
@@ -55,3 +59,78 @@ def test_over_many_sets_other_tasks_are_the_target(monkeypatch):
     differences = (sides[0] - sides[1]).rename("difference").reset_index()
     assert effect == pytest.approx(targets.interval(differences, targets.TASKS))
     assert effect != pytest.approx(targets.interval(differences, targets.SETS))
+
+
+def read(side):
+    """Return the values of a side by seed, task and set, from the recorded file alone."""
+    part, *chosen = side.split()
+    chapter, _, name = part.partition("/")
+    file = study.results.RECORDED / f"{chapter}{'' if name == 'editing' else f'_{name}'}.csv.xz"
+    df = pd.read_csv(file, low_memory=False)
+    df = df[df["split"] == "test"]
+    for column, _, wanted in (one.partition("=") for one in chosen):
+        if wanted == "best":
+            wanted = RATES_OF_SUMS[side.partition(" metric=")[0]]
+        numbers = pd.api.types.is_numeric_dtype(df[column])
+        df = df[np.isclose(df[column], float(wanted))] if numbers else df[df[column] == wanted]
+    return df.assign(subset=df["subset"].astype(object).fillna("")).set_index(
+        ["seed", "task", "subset"]
+    )["value"]
+
+
+RATES_OF_SUMS = {  # on validation images: of rates as good for the sum the most accurate alone
+    "linear_layers/budgets method=attention steps=240 lr=best": 4e-4,
+    "tangent/budgets method=nonlinear steps=240 lr=best": 4e-4,
+    "tangent/icons_budgets method=attention steps=240 lr=best": 3.2e-3,
+    "tangent/icons_budgets method=nonlinear steps=240 lr=best": 1.6e-3,
+    "merging/strengths method=tau_jp penalty=best": 1e-4,
+}
+
+
+def by_hand(difference):
+    """Return the mean and its interval for other tasks: two-way analysis of variance."""
+    table = difference.groupby(["task", "seed"]).mean().unstack()
+    y, (tasks, seeds) = table.to_numpy(), table.shape
+    rest = y - y.mean(0) - y.mean(1, keepdims=True) + y.mean()
+    noise = (rest**2).sum() / ((tasks - 1) * (seeds - 1)) / y.size
+    of_tasks = y.mean(1).var(ddof=1) / tasks
+    of_seeds = max(0, y.mean(0).var(ddof=1) / seeds - noise)
+    t = [stats.t.ppf(0.975, n - 1) for n in (tasks, seeds)]
+    half = np.sqrt(t[0] ** 2 * of_tasks + t[1] ** 2 * of_seeds)
+    return y.mean(), half
+
+
+def test_every_row_is_what_plain_pandas_makes_of_the_files():
+    text = (Path(MODULE.__file__)).with_suffix(".csv").read_text()
+    rows = pd.read_csv(io.StringIO(text), keep_default_na=False)
+    told = {
+        (one.case, world, name): effect
+        for one in study.answers() for world, effects in one.effects.items()
+        for name, effect in effects.items()
+    }  # fmt: skip
+    assert len(rows) == len(told)
+    for row in rows.itertuples():
+        difference = (read(row.left) - read(row.right)).dropna()
+        found = told[row.case, row.world, row.effect]
+        assert difference.index.is_unique and len(difference) >= 16, row.left
+        by_seed = difference.groupby("seed").mean()
+        assert found.effect == pytest.approx(by_seed.mean(), abs=1e-9), row.left
+        if difference.index.get_level_values("subset").nunique() == 1 and difference.any():
+            mean, half = by_hand(difference)
+            assert found[1:] == pytest.approx((mean - half, mean + half), abs=1e-6), row.left
+
+
+def test_rates_in_the_advice_are_those_that_validation_images_chose():
+    for part in ("tangent_budgets", "tangent_icons_budgets"):
+        df = pd.read_csv(study.results.RECORDED / f"{part}.csv.xz", low_memory=False)
+        df = df[(df["split"] == "validation") & (df["metric"] == "single") & (df["steps"] == 240)]
+        alone = df.groupby(["method", "lr"])["value"].mean().unstack()
+        assert alone.loc[["nonlinear", "linearized"]].idxmax(axis=1).tolist() == [1.6e-3] * 2
+
+
+def test_every_advice_is_of_no_effect_that_a_world_refutes():
+    """Beside an effect that is decided, none of its name lies clearly on the other side."""
+    for one in study.answers():
+        for name in {name for effects in one.effects.values() for name in effects}:
+            ends = [effects[name] for effects in one.effects.values() if name in effects]
+            assert not (any(x.low > 0 for x in ends) and any(x.high < 0 for x in ends)), name
