@@ -7,7 +7,7 @@ from . import mini as mini
 from . import models as models
 from . import records as records
 from . import study as study
-from .analyses.merging import merge as merge
+from .analyses.merging.anything import merge as merge
 from .book import page as page
 from .errors import TasklabError as TasklabError
 from .exchange import checkpoints as checkpoints

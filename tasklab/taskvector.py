@@ -24,7 +24,7 @@ from tasklab.errors import path as checked_path
 from tasklab.placement import device_of
 from tasklab.storage import checksums
 from tasklab.storage.atomic import check_suffix
-from tasklab.storage.tensors import OnDisk, load_checkpoint, read_tensors, save_checkpoint
+from tasklab.storage.tensors import Lazy, OnDisk, load_checkpoint, read_tensors, save_checkpoint
 from tasklab.sums import (
     check_finite,
     check_present,
@@ -186,11 +186,16 @@ class TaskVector(Advised, Mapping[str, Tensor]):
         return made
 
     @classmethod
+    def lazy(cls, tensors: Lazy) -> TaskVector:
+        """Return a vector whose tensors are made when they are asked for, unchecked."""
+        return cls._trusted(tensors, None)
+
+    @classmethod
     def _trusted(
         cls, tensors: Mapping[str, Tensor], base: Base | None, digest: str = ""
     ) -> TaskVector:
         made = object.__new__(cls)
-        made._tensors = tensors if isinstance(tensors, OnDisk) else MappingProxyType(tensors)
+        made._tensors = tensors if isinstance(tensors, Lazy) else MappingProxyType(tensors)
         made.base, made._digest = base, digest
         return made
 
@@ -219,6 +224,11 @@ class TaskVector(Advised, Mapping[str, Tensor]):
     def held(self) -> Mapping[str, Tensor]:
         """Its tensors: a dictionary, or on the disk."""
         return self._tensors
+
+    def like(self, name: str) -> Tensor:
+        """Return a tensor of a parameter's shape and type; without numbers if none are held."""
+        held = self._tensors
+        return held.like(name) if isinstance(held, Lazy) else held[name]
 
     @property
     def device(self) -> torch.device:

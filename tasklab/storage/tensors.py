@@ -7,6 +7,7 @@ they are.
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import errno
 import hashlib
@@ -14,7 +15,7 @@ import json
 import logging
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,11 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 _SEAL = "checksum"  # entry of a header
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_KINDS = {  # types of numbers as safetensors names them
+    "float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16", "bool": "BOOL",
+    "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2",
+    **{f"{u}int{n}": f"{'U' if u else 'I'}{n}" for u in ("", "u") for n in (8, 16, 32, 64)},
+}  # fmt: skip
 _IN_THE_WAY = {errno.ENOTDIR, errno.EEXIST}
 
 
@@ -92,8 +98,19 @@ def read_tensors(path: Path | str) -> dict[str, Tensor]:
     raise TasklabError(f"{path} is damaged: its checksum does not match. Export or fetch it again.")
 
 
-class OnDisk(Mapping[str, "Tensor"]):
-    """Tensors of a safetensors file, each read when it is asked for, so that none is held.
+class Lazy(Mapping[str, "Tensor"], abc.ABC):
+    """Tensors by name, each made or read when it is asked for, so that none is held."""
+
+    @abc.abstractmethod
+    def like(self, name: str) -> Tensor:
+        """Return a tensor without numbers, of the same shape and type."""
+
+    def __contains__(self, name: object) -> bool:  # a mapping's own would make the tensor
+        return any(one == name for one in self)
+
+
+class OnDisk(Lazy):
+    """Tensors of a safetensors file.
 
     Raises:
         TasklabError: When a tensor is asked for that is no longer in the file as it was.
@@ -101,11 +118,11 @@ class OnDisk(Mapping[str, "Tensor"]):
 
     def __init__(self, path: Path, like: Mapping[str, Tensor]) -> None:
         self._path = path
-        self._kinds = {name: tensor.dtype for name, tensor in like.items()}
+        self._kinds = {name: tensor.to("meta") for name, tensor in like.items()}
         self._state = checksums.state(path)
 
     def __getitem__(self, name: str) -> Tensor:
-        dtype = self._kinds[name]
+        dtype = self._kinds[name].dtype
         try:
             if checksums.state(self._path) != self._state:
                 raise OSError("it was written again")
@@ -115,6 +132,10 @@ class OnDisk(Mapping[str, "Tensor"]):
             if is_out_of_memory(error):
                 raise
             raise TasklabError(f"{self._path} changed while it was in use: {error}.") from error
+
+    def like(self, name: str) -> Tensor:
+        """Return a tensor without numbers, of the same shape and type."""
+        return self._kinds[name]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._kinds)
@@ -208,6 +229,33 @@ def write_tensors(
         _in_order(file)
     with contextlib.suppress(OSError):  # some network disks have no modes
         file.chmod(usual)  # safetensors leaves a file that only its owner can read
+
+
+def write_stream(
+    file: Path, like: Mapping[str, Tensor], tensors: Iterable[tuple[str, Tensor]]
+) -> None:
+    """Write a safetensors file a tensor at a time.
+
+    Args:
+        file: Written over.
+        like: Shapes and types by name, in the order of `tensors`.
+        tensors: Names and tensors; each is written before the next is asked for.
+    """
+    about: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    place = 0
+    for name, tensor in like.items():
+        end = place + tensor.numel() * tensor.element_size()
+        kind = _KINDS[str(tensor.dtype).removeprefix("torch.")]
+        about[name] = {"dtype": kind, "shape": [*tensor.shape], "data_offsets": [place, end]}
+        place = end
+    text = json.dumps(about, separators=(",", ":"), ensure_ascii=False).encode()
+    text = text.ljust(-(-len(text) // 8) * 8)
+    with file.open("wb") as stream:
+        stream.write(len(text).to_bytes(8, "little") + text)
+        for (name, tensor), (wanted, kind) in zip(tensors, like.items(), strict=True):
+            if (name, tensor.shape, tensor.dtype) != (wanted, kind.shape, kind.dtype):
+                raise ValueError(f"{name} {tensor.dtype} {tuple(tensor.shape)} is not {wanted}")
+            stream.write(_bytes_of(tensor.cpu().resolve_neg()))
 
 
 def _in_order(file: Path) -> None:

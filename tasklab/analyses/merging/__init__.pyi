@@ -1,3 +1,4 @@
+from . import anything as anything
 from . import best as best
 from . import directions as directions
 from . import images as images

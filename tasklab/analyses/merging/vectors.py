@@ -11,8 +11,10 @@ Letters: T tasks, O outputs, I inputs.
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 
 from torch import Size, Tensor
 
@@ -20,11 +22,16 @@ from tasklab.analyses.finite import as_coefficient
 from tasklab.errors import TasklabError, abridged, shown
 from tasklab.placement import decomposes, placed
 from tasklab.progress import LATER, bar
+from tasklab.storage.tensors import Lazy
 from tasklab.taskvector import TaskVector, shared_base
 
 Vectors = Sequence[TaskVector] | Mapping[str, TaskVector]
 Rule = Callable[[str, list[Tensor]], Tensor]
-_NO_MAP = re.compile(r"embed|(?:^|\.)shared\.weight$|attention_bias|bias_table|rel_pos")
+_NO_MAP = re.compile(r"embed|(?:^|\.)(?:wte|wpe|shared)\.weight$|attention_bias|bias_table|rel_pos")
+_Pattern = re.Pattern[str] | None
+# Own patterns of what is a matrix, and what is none (`told`)
+_KINDS: ContextVar[tuple[_Pattern, _Pattern]] = ContextVar("kinds", default=(None, None))
+_AS_NEEDED: ContextVar[bool] = ContextVar("as needed", default=False)
 _TURNED = re.compile(r"(?:^|\.)(?:text_)?proj(?:ection)?$")
 
 
@@ -64,7 +71,8 @@ def listed(vectors: Vectors, least: int = 1) -> list[TaskVector]:
                 f"{shown(next(iter(named)))} lacks, and no parameter of it: they are of different "
                 "models."
             )
-        for parameter, tensor in vector.items():
+        for parameter in vector:
+            tensor = vector.like(parameter)
             whose, shape = shapes.setdefault(parameter, (name, tensor.shape))
             if shape != tensor.shape:
                 raise TasklabError(
@@ -91,7 +99,7 @@ def _whole(vector: TaskVector, shapes: Mapping[str, tuple[object, Size]]) -> Tas
 
 def _single(vector: TaskVector) -> TaskVector:
     """Return a vector in single precision at least: halves underflow in merges."""
-    if all(tensor.element_size() >= 4 for tensor in vector.values()):
+    if all(vector.like(name).element_size() >= 4 for name in vector):
         return vector
     return TaskVector({name: tensor.float() for name, tensor in vector.items()}, vector.base)
 
@@ -104,12 +112,61 @@ def by_tensor(vectors: Sequence[TaskVector], rule: Rule, alpha: float = 1.0) -> 
     """
     alpha = as_coefficient(alpha, "alpha")
     made, first = {}, vectors[0]
+    if any(isinstance(vector.held, Lazy) for vector in vectors) and _AS_NEEDED.get():
+        return TaskVector.lazy(_Merged(vectors, rule, alpha))
     with bar(len(first), "merge", unit="tensor", soon=LATER) as shown:
         for name in first:
             merged = rule(name, [vector[name] for vector in vectors]).to(first[name])
             made[name] = merged if alpha == 1 else merged * alpha
             shown.update()
     return TaskVector(made, shared_base(vectors))
+
+
+class _Merged(Lazy):
+    """A merge of vectors that are not held, made a parameter at a time."""
+
+    def __init__(self, vectors: Sequence[TaskVector], rule: Rule, alpha: float) -> None:
+        self.vectors, self.rule, self.alpha = vectors, rule, alpha
+
+    def __getitem__(self, name: str) -> Tensor:
+        merged = self.rule(name, [vector[name] for vector in self.vectors]).to(
+            self.like(name).dtype
+        )
+        return merged if self.alpha == 1 else merged * self.alpha
+
+    def like(self, name: str) -> Tensor:
+        """Return a tensor without numbers, of the same shape and type."""
+        return self.vectors[0].like(name).to("meta")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.vectors[0])
+
+    def __len__(self) -> int:
+        return len(self.vectors[0])
+
+
+@contextlib.contextmanager
+def told(matrices: str | None = None, tables: str | None = None) -> Iterator[None]:
+    """Merge networks that no table lists: parameters one at a time, and kinds by own patterns.
+
+    Args:
+        matrices: Pattern of names of two axes that are matrices, whatever they look like.
+        tables: Pattern of names that are none.
+    """
+    patterns = []
+    for what, pattern in (("matrices", matrices), ("tables", tables)):
+        try:
+            patterns.append(None if pattern is None else re.compile(pattern))
+        except (re.error, TypeError):
+            raise TasklabError(
+                f"{what} must be a pattern of names, not {shown(pattern)}."
+            ) from None
+    kinds, lazy = _KINDS.set((patterns[0], patterns[1])), _AS_NEEDED.set(True)
+    try:
+        yield
+    finally:
+        _KINDS.reset(kinds)
+        _AS_NEEDED.reset(lazy)
 
 
 def by_matrix(vectors: Sequence[TaskVector], rule: Rule, alpha: float = 1.0) -> TaskVector:
@@ -144,7 +201,12 @@ def is_matrix(name: str, tensor: Tensor) -> bool:
     >>> is_matrix("attn.relative_position_bias_table", torch.ones(8, 2))
     False
     """
-    return tensor.dim() == 2 and tensor.numel() > 0 and not _NO_MAP.search(name)
+    if tensor.dim() != 2 or not tensor.numel():
+        return False
+    yes, no = _KINDS.get()
+    if no is not None and no.search(name):
+        return False
+    return not _NO_MAP.search(name) or (yes is not None and bool(yes.search(name)))
 
 
 def turned(name: str, tensor: Tensor) -> Tensor:

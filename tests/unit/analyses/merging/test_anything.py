@@ -1,0 +1,216 @@
+"""Merges of networks that no table lists: state dicts, modules, files."""
+
+import json
+import weakref
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+import tasklab
+from tasklab import TaskVector
+from tasklab.analyses import merging
+from tasklab.analyses.merging import anything
+from tasklab.storage import tensors
+from tests.helpers import refuses
+
+FREE = [name for name, method in merging.METHODS.items() if not method.needs]
+ALPHA = {"average": 1.0}
+
+
+class Tiny(nn.Module):
+    """A language model: tied embeddings, blocks, a convolution with running statistics."""
+
+    def __init__(self):
+        super().__init__()
+        self.wte = nn.Embedding(11, 6)
+        self.blocks = nn.ModuleList(
+            nn.ModuleDict({"norm": nn.LayerNorm(6), "up": nn.Linear(6, 9), "down": nn.Linear(9, 6)})
+            for _ in range(2)
+        )
+        self.conv, self.bn = nn.Conv1d(6, 6, 3), nn.BatchNorm1d(6)
+        self.head = nn.Linear(6, 11, bias=False)
+        self.head.weight = self.wte.weight
+        self.register_buffer("mask", torch.ones(4, 4, dtype=torch.bool))
+
+
+@pytest.fixture
+def base():
+    torch.manual_seed(0)
+    return Tiny()
+
+
+def tuned(base, seed, scale=0.1):
+    torch.manual_seed(seed)
+    module = Tiny()
+    module.load_state_dict(base.state_dict())
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter += scale * torch.randn_like(parameter) * parameter.std().nan_to_num(1.0)
+        module.bn.running_mean += seed
+    return module
+
+
+@pytest.fixture
+def models(base):
+    return [tuned(base, seed) for seed in (1, 2, 3)]
+
+
+@pytest.mark.parametrize("method", FREE)
+def test_every_rule_that_needs_no_images_merges_a_module_as_its_vectors(base, models, method):
+    alpha = ALPHA.get(method, 0.4)
+    merged = tasklab.merge(base, models, method, alpha=alpha)
+    theta0 = base.state_dict()
+    assert list(merged) == list(theta0)
+    names = [n for n, _ in base.named_parameters()]
+    vectors = [TaskVector({n: m.state_dict()[n] - theta0[n] for n in names}) for m in models]
+    tau = merging.merge(method, vectors, alpha=alpha)
+    tables = method in ("tsv_m", "iso_c", "iso_cts", "wudi_exact", "wudi_descent")
+    for name in names:
+        torch.testing.assert_close(merged[name], theta0[name] + tau[name])
+        if tables and name == "wte.weight":
+            mean = alpha * sum(v[name] for v in vectors) / 3
+            torch.testing.assert_close(tau[name], mean)
+    assert torch.equal(merged["head.weight"], merged["wte.weight"])  # tied, as in the base
+    for name in ("mask", "bn.running_mean", "bn.num_batches_tracked"):
+        assert torch.equal(merged[name], theta0[name])
+    fresh = Tiny()
+    fresh.load_state_dict(merged)
+
+
+def written(module, folder, shards=1):
+    folder.mkdir()
+    state = {n: x.clone() for n, x in module.state_dict().items() if n != "head.weight"}
+    names = list(state)
+    for shard in range(shards):
+        own = {n: state[n] for n in names[shard::shards]}
+        save_file(own, folder / f"model-{shard + 1:05}-of-{shards:05}.safetensors")
+    (folder / "config.json").write_text(json.dumps({}))
+    return folder
+
+
+@pytest.mark.parametrize("method", FREE)
+def test_files_are_merged_a_tensor_at_a_time(base, models, tmp_path, monkeypatch, method):
+    alive, most = weakref.WeakSet(), []
+    read = anything.Files.__getitem__
+
+    def watched(self, name):
+        tensor = read(self, name)
+        alive.add(tensor)
+        most.append(len(alive))
+        return tensor
+
+    monkeypatch.setattr(anything.Files, "__getitem__", watched)
+    start = written(base, tmp_path / "base", shards=2)
+    each = [written(m, tmp_path / str(n), n + 1) for n, m in enumerate(models)]
+    out = tmp_path / "merged.safetensors"
+    alpha = ALPHA.get(method, 0.4)
+    assert tasklab.merge(start, each, method, alpha=alpha, out=out) == out
+    plain = [
+        {n: x for n, x in module.state_dict().items() if n != "head.weight"}
+        for module in (base, *models)
+    ]
+    expected = tasklab.merge(plain[0], plain[1:], method, alpha=alpha)
+    found = load_file(out)
+    assert set(found) == set(expected) and max(most) <= 2 * len(models) + 2
+    for name, one in expected.items():
+        torch.testing.assert_close(found[name], one)
+
+
+def test_a_file_keeps_the_types_of_the_base(tmp_path):
+    base = {
+        "w": torch.randn(4, 4).bfloat16(), "n": torch.arange(3), "h": torch.randn(3).half(),
+        "d": torch.randn(2, dtype=torch.float64), "e": torch.zeros(0, 3),
+    }  # fmt: skip
+    other = {n: x + 0.125 if x.is_floating_point() else x + 1 for n, x in base.items()}
+    out = tmp_path / "x.safetensors"
+    save_file(base, tmp_path / "base.safetensors")
+    save_file(other, tmp_path / "a.safetensors")
+    tasklab.merge(tmp_path / "base.safetensors", [tmp_path / "a.safetensors"], out=out)
+    found = load_file(out)
+    for name, tensor in base.items():
+        assert found[name].dtype == tensor.dtype
+        expected = other[name] if tensor.is_floating_point() else tensor
+        torch.testing.assert_close(found[name], expected)
+
+
+def test_patterns_change_what_is_a_matrix(base, models):
+    def merged(**patterns):
+        return tasklab.merge(base, models, "iso_c", alpha=0.4, **patterns)
+
+    usual = merged()
+    assert not torch.equal(merged(matrices="^wte")["wte.weight"], usual["wte.weight"])
+    tabled = merged(tables=r"up\.weight$")
+    name = "blocks.0.up.weight"
+    mean = sum(m.state_dict()[name] - base.state_dict()[name] for m in models) / 3
+    torch.testing.assert_close(tabled[name], base.state_dict()[name] + 0.4 * mean)
+    assert torch.equal(tabled["blocks.0.down.weight"], usual["blocks.0.down.weight"])
+    refuses("matrices must be a pattern", merged, matrices="(")
+    assert torch.equal(merged()["wte.weight"], usual["wte.weight"])  # nothing stays set
+
+
+def test_an_average_needs_no_base(models):
+    merged = tasklab.merge(None, models, "average")
+    each = [m.state_dict()["blocks.1.up.weight"] for m in models]
+    torch.testing.assert_close(merged["blocks.1.up.weight"], sum(each) / 3)
+    refuses("give the base", tasklab.merge, None, models, "ties", alpha=1.0)
+
+
+def test_what_does_not_meet_is_refused(base, models, tmp_path):
+    state = base.state_dict()
+    refuses("as a list", tasklab.merge, base, models[0], alpha=1.0)
+    refuses("no networks to merge", tasklab.merge, base, [], alpha=1.0)
+    refuses("give alpha: no recorded", tasklab.merge, base, models, "ties")
+    refuses("reads images", tasklab.merge, base, models, "regmean", alpha=1.0)
+    refuses("unknown method", tasklab.merge, base, models, "tise", alpha=1.0)
+    refuses("unknown option", tasklab.merge, base, models, "ties", alpha=1.0, kep=0.2)
+    lacking = {n: x for n, x in state.items() if n != "conv.bias"}
+    refuses("network 2 lacks", tasklab.merge, base, [models[0], lacking], alpha=1.0)
+    more = state | {"extra": torch.ones(2)}
+    refuses("network 1 has .*extra.* beside", tasklab.merge, base, [more], alpha=1.0)
+    other = state | {"conv.bias": torch.ones(7)}
+    refuses("different architectures", tasklab.merge, base, [other], alpha=1.0)
+    torch.manual_seed(9)
+    refuses("is no change of the base", tasklab.merge, base, [models[0], Tiny()], alpha=1.0)
+    broken = state | {"conv.bias": torch.full((6,), float("nan"))}
+    refuses("not finite", tasklab.merge, base, [models[0], broken], alpha=1.0)
+    refuses("not finite", tasklab.merge, base, [broken], alpha=1.0, unrelated=True)
+    refuses("no file or folder", tasklab.merge, tmp_path / "x", models, alpha=1.0)
+    (tmp_path / "y.pt").write_bytes(b"x")
+    refuses("give the state dict", tasklab.merge, tmp_path / "y.pt", models, alpha=1.0)
+    (tmp_path / "y.safetensors").write_bytes(b"x")
+    refuses("not a whole", tasklab.merge, tmp_path / "y.safetensors", models, alpha=1.0)
+    refuses(r"\.safetensors", tasklab.merge, base, models, alpha=1.0, out=tmp_path / "x.pt")
+    assert {file.name for file in tmp_path.iterdir()} == {"y.pt", "y.safetensors"}
+
+
+def test_another_base_is_seen_by_the_direction(base):
+    real = tuned(base, 5, scale=0.3)  # what they were fine-tuned from
+    models = [tuned(real, seed, scale=0.02) for seed in (1, 2)]
+    refuses("changed in one direction", tasklab.merge, base, models, alpha=0.5)
+    merged = tasklab.merge(base, models, alpha=0.5, unrelated=True)
+    torch.testing.assert_close(
+        merged["conv.bias"], sum(m.state_dict()["conv.bias"] for m in models) / 2
+    )
+    assert set(tasklab.merge(real, models, alpha=0.5)) == set(merged)
+
+
+def test_a_merge_that_fails_leaves_no_file(base, models, tmp_path, monkeypatch):
+    start = written(base, tmp_path / "base")
+    each = [written(m, tmp_path / str(n)) for n, m in enumerate(models)]
+    out = tmp_path / "out" / "merged.safetensors"
+    out.parent.mkdir()
+    out.write_bytes(b"before")
+    write, count = tensors._bytes_of, [0]
+
+    def failing(tensor):
+        count[0] += 1
+        if count[0] > 5:
+            raise OSError(28, "No space left on device")
+        return write(tensor)
+
+    monkeypatch.setattr(tensors, "_bytes_of", failing)
+    refuses("Free some space", tasklab.merge, start, each, alpha=0.4, out=out)
+    assert [file.name for file in out.parent.iterdir()] == ["merged.safetensors"]
+    assert out.read_bytes() == b"before"
