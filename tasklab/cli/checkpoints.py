@@ -13,14 +13,14 @@ import tyro
 from tasklab import exchange, experiments
 from tasklab.chapters import chapter as chapter_of
 from tasklab.cli.parsing import Given, settings
-from tasklab.cli.runs import checked, seeds_of, suite_of, what_is_stored
+from tasklab.cli.runs import checked, labs, seeds_of, suite_of, what_is_stored
 from tasklab.errors import TasklabError, choose, path
 from tasklab.exchange import places, sources
 from tasklab.experiments.parameters import Parameters
 from tasklab.machine import gib
 from tasklab.models.zoo import spec
 from tasklab.progress import begin
-from tasklab.storage.store import Store
+from tasklab.storage.store import Artifact, Store
 from tasklab.storage.tensors import explained
 from tasklab.tuning.methods import EDITS, METHODS, POSTHOC
 
@@ -194,15 +194,17 @@ def export(
     for one in tasks:
         choose("task", one, suite_of(parameters).names)
     parameters = Parameters(**given)
-    lab = experiments.Lab(parameters, progress=False, trains=False)
-    _look_into(lab.store)
-    wanted = _wanted(lab, named or METHODS, tasks)
-    stored = {name: lab.store.find("finetune", config) for name, config in wanted.items()}
+    _look_into(Store(parameters.store_root))
+    stored: dict[str, Artifact | None] = {}
+    for lab in labs(parameters, tasks):
+        there = [one for one in tasks if one in lab.suite.names]
+        for name, config in _wanted(lab, named or METHODS, there).items():
+            stored[name] = stored.get(name) or lab.store.find("finetune", config)
     runs = {name: run for name, run in stored.items() if run is not None}
     missing = [name for name in stored if name not in runs]
     if not runs:
         raise TasklabError(
-            f"none of {len(wanted)} runs is in {lab.store.root}, such as {missing[0]}: "
+            f"none of {len(stored)} runs is in {lab.store.root}, such as {missing[0]}: "
             f"{what_is_stored(lab.store, parameters)}"
         )
     accuracies = exchange.exporting.accuracies_of(lab.store, runs.values())
@@ -213,7 +215,7 @@ def export(
         print(exchange.exporting.write(run, lab.clip.encoder, place, **about), flush=True)
     print(f"{len(runs)} {'run' if len(runs) == 1 else 'runs'} exported")
     if named and missing:
-        print(f"{len(missing)} of {len(wanted)} runs are not in the store, such as {missing[0]}")
+        print(f"{len(missing)} of {len(stored)} runs are not in the store, such as {missing[0]}")
     elif without := sorted({*task} - {run.config["task"] for run in runs.values()}):
         print(f"no run of {', '.join(without)} is in the store")
 

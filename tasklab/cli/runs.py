@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import tasklab
 from tasklab import exchange
@@ -16,6 +17,7 @@ from tasklab.tuning.methods import METHODS, TABLE
 
 if TYPE_CHECKING:
     from tasklab.exchange.merged import Source
+    from tasklab.experiments import Lab
 
 
 def checked(given: Given) -> Parameters:
@@ -33,6 +35,21 @@ def seeds_of(parameters: Parameters) -> tuple[int, ...]:
     """Return the seeds of some parameters."""
     assert isinstance(parameters.seeds, tuple), "they are a tuple once they are checked"
     return parameters.seeds
+
+
+def labs(parameters: Parameters, tasks: Sequence[str], **about: Any) -> Iterator[Lab]:
+    """Yield the labs in which runs of some of the suite's tasks may have been made.
+
+    They are the lab of the tasks that a lab takes by default, if one of `tasks` is among them, and
+    that of all of the suite, if it has more: a penalty looks at the other tasks of its lab.
+    `about` are further arguments of the labs.
+    """
+    whole = suite_of(parameters)
+    usual = whole.by_default().names
+    if any(task in usual for task in tasks):
+        yield tasklab.Lab(parameters, progress=False, trains=False, **about)
+    if usual != whole.names:
+        yield tasklab.Lab(parameters, progress=False, trains=False, **{"tasks": "all"} | about)
 
 
 def is_named(name: str) -> bool:
@@ -60,13 +77,19 @@ def source(name: str, given: Given) -> Source:
     parameters = Parameters(**given)
     # what a run learnt from is part of its identity
     seen = suite_of(parameters).names if TABLE[method].others else (task,)
-    tasks = None if parameters.vectors is None else (task,)  # others need not be imported
-    lab = tasklab.Lab(parameters, progress=False, trains=False, images_of=seen, tasks=tasks)
-    if lab.published is None:
-        run = lab.store.find("finetune", lab.identity(task, method, number))
+    about: dict[str, Any] = {"images_of": seen}
+    if parameters.vectors is not None:
+        about["tasks"] = (task,)  # others need not be imported
+    for lab in labs(parameters, [task], **about):
+        if task not in lab.suite.names:
+            continue
+        if lab.published is None:
+            run = lab.store.find("finetune", lab.identity(task, method, number))
+        else:
+            run = lab.store.find(*lab.published.place(task, method))
+        if run is not None:
+            break
     else:
-        run = lab.store.find(*lab.published.place(task, method))
-    if run is None:
         raise TasklabError(
             f"the run {name} is not in {lab.store.root}: {what_is_stored(lab.store, parameters)}"
         )

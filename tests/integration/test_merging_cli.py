@@ -24,6 +24,7 @@ from tasklab.storage import fetching
 from tasklab.storage.store import Store
 from tasklab.storage.tensors import save_checkpoint
 from tasklab.tasks import drawn
+from tasklab.tasks.suites import suite
 from tasklab.taskvector import TaskVector
 from tests.helpers import mistaken
 from tests.vectors import noise
@@ -466,3 +467,40 @@ def test_a_model_too_large_for_memory_is_told_first(files, capsys, monkeypatch, 
     monkeypatch.setattr(machine, "memory", lambda: machine.Memory(2**40, needed))
     with pytest.raises(TypeError, match="not callable"):  # as much as it takes is enough
         main(command)
+
+
+def test_every_task_of_a_suite_can_be_named(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TASKLAB_STORE", str(tmp_path / "store"))
+    about = {"model": "icons_s", "suite": "icons", "steps": 1, "progress": False}
+    whole, usual = Lab(**about, tasks="all"), Lab(**about)
+    outside = next(name for name in whole.suite.names if name not in suite("icons").usual)
+    made = {}
+    for lab, task, method in (
+        (whole, outside, "nonlinear"), (usual, usual.suite.names[0], "nonlinear"),
+        (usual, usual.suite.names[0], "tau_jp"), (whole, outside, "tau_jp"),
+    ):  # fmt: skip
+        made[task, method] = tau = noise(lab.clip.encoder.params, len(made))
+        run = dict(tau), {"losses": [1.0]}
+        lab.store.get("finetune", lab.identity(task, method, 0), lambda _, run=run: run)
+    options = ["--model", "icons_s", "--suite", "icons", *FEW]
+    for method in ("nonlinear", "tau_jp"):
+        words = [f"{task}@{method}" for task, of in made if of == method]
+        told(["merge", *words, *options, "--alpha", "1"], capsys)
+        expected = TaskVector.sum(tau for (_, of), tau in made.items() if of == method)
+        found = checkpoints.load("merged.safetensors", whole.clip.encoder)
+        assert (found - expected).norm() < 1e-5 * expected.norm()
+    assert "2 runs exported" in told(["export", *options, "--task", outside], capsys)
+    assert "4 runs exported" in told(["export", *options], capsys)
+
+
+def test_vectors_in_one_direction_are_told(files, encoder, capsys):
+    start = noise(encoder.params, 9, 0.05).apply(encoder.params)
+    for seed, name in enumerate(("cars", "dtd")):
+        theta = vector(encoder, seed).apply(start)
+        torch.save({f"visual.{n}": x for n, x in theta.items()}, f"{name}.pt")
+    words = ["merge", "cars.pt", "dtd.pt", "--model", MODEL, "--out", "m.safetensors"]
+    assert main(words) == 0
+    assert "cars.pt and dtd.pt have nearly the same direction" in capsys.readouterr().err
+    assert main(AB) == 0
+    assert "direction" not in capsys.readouterr().err
