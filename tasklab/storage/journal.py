@@ -24,7 +24,7 @@ class Journal:
         self.file = file
         self._kept: dict[str, Any] = {}
         whole = 0
-        for line in file.read_bytes().splitlines(keepends=True) if file.exists() else ():
+        for line in file.read_bytes().splitlines(keepends=True) if file.is_file() else ():
             try:
                 name, value, check = json.loads(line)
             except (ValueError, TypeError):
@@ -33,7 +33,7 @@ class Journal:
                 break
             self._kept[name] = value
             whole += len(line)
-        if file.exists() and file.stat().st_size > whole:
+        if file.is_file() and file.stat().st_size > whole:
             os.truncate(file, whole)
 
     def __len__(self) -> int:

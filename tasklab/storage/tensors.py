@@ -61,6 +61,8 @@ def load_checkpoint(
     if not path.exists():
         return None
     try:
+        if not path.is_file():  # a pipe would be waited for
+            raise OSError("it is no file")
         with safetensors.safe_open(path, framework="pt") as file:
             header = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118

@@ -229,6 +229,7 @@ DAMAGES = {
     "bit": lambda file: flip(file, -3),
     "cut": lambda file: os.truncate(file, file.stat().st_size - 5),
     "empty": lambda file: file.write_bytes(b""),
+    "a pipe": lambda file: (file.unlink(), os.mkfifo(file)),
     "another's": lambda file: safetensors.torch.save_file({"a": VALUE}, file),
 }
 
