@@ -66,10 +66,12 @@ def rows(contest: Contest) -> list[dict[str, Any]]:
 
 
 def _headline(contest: Contest) -> str:
-    best, start = contest.best, contest.start
-    if (best.validation or 0.0) < (start.validation or 0.0):
-        return f"No merge is better than the pre-trained model; the best is {best.title}"
-    return f"The merge to take: {best.title}"
+    if contest.gains:
+        return f"The merge to take: {contest.best.title}"
+    return (
+        "Keep the single models: no merge is better than the pre-trained model "
+        f"(the best: {contest.best.title})"
+    )
 
 
 def _merges(contest: Contest) -> tuple[list[str], list[list[object]]]:

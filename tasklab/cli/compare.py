@@ -69,7 +69,8 @@ def compare(
         model_out: Write the best merged model, with a card: NAME.safetensors or NAME.pt for
             open_clip, or a folder for transformers.
         csv: Write accuracies and gains of every model on every task.
-        json: Print JSON: best, model, tasks, merges (merge, mean, mean_low, mean_high,
+        json: Print JSON: best, model, tasks, gains (whether the best merge is better than the
+            pre-trained model, by what chose it), merges (merge, mean, mean_low, mean_high,
             half_interval, gain, gain_low, gain_high, alpha, option, validation, loss,
             seconds), useless (tasks whose vector does not surely help), written. Names in _low and
             _high are the ends of 95 % intervals.
@@ -130,6 +131,8 @@ def compare(
         )
     rule = "Best on validation images" if found.labels else "Least E on unlabelled images"
     print(f"{rule}: {found.best.title}. Written: {', '.join(written)}.")
+    if not found.gains:
+        print("No merge is better than the pre-trained model there: keep the single models.")
 
 
 def _answer(found: Contest, lab: Lab, targets: Mapping[str, Path]) -> dict[str, Any]:
@@ -142,7 +145,7 @@ def _answer(found: Contest, lab: Lab, targets: Mapping[str, Path]) -> dict[str, 
     ]
     return {
         **{"best": found.best.name, "model": lab.parameters.model, "tasks": list(found.tasks)},
-        **{"merges": merges, "useless": found.useless()},
+        **{"gains": found.gains, "merges": merges, "useless": found.useless()},
         "written": {name: str(target) for name, target in targets.items()},
     }
 

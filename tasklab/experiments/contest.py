@@ -6,8 +6,6 @@ one with the highest mean accuracy on validation images, so that its test accura
 over merges. Without labels, all three are those of least E(tau) / E(0) on the same images
 (`merge_loss`). Each evaluation is kept in the store, or without labels each merge; an interrupted
 comparison goes on from there.
-
-Letters: T tasks, N test images of one task.
 """
 
 from __future__ import annotations
@@ -58,7 +56,7 @@ class Entry:
 
     name: str  #: `"pretrained"`, or a merge's (`merging.registry`)
     title: str  #: For people
-    answers: Answers  #: Task -> which test images it classifies correctly (N,)
+    answers: Answers  #: Task -> which of its N test images it classifies correctly
     copies: Copies | None = None  #: Which test images are the same; `None`: all differ
     validation: float | None = None  #: Mean accuracy on validation images in %; `None`: not read
     loss: float | None = None  #: E(tau) / E(0) there, where it chose in the place of labels
@@ -119,17 +117,20 @@ class Contest:
         """Whether labels of validation images chose."""
         return self.best.loss is None
 
+    @property
+    def gains(self) -> bool:
+        """Whether the best merge is better than the pre-trained model, by what chose it."""
+        if self.best.loss is not None:
+            return self.best.loss < 1
+        return (self.best.validation or 0.0) > (self.start.validation or 0.0)
+
     def distinct(self, task: str) -> int:
         """Return the number of a task's test images, copies counted once."""
         copies = self.start.copies
         return len(np.unique(copies[task])) if copies else len(self.start.answers[task])
 
     def useless(self) -> list[str]:
-        """Return the tasks whose own vector does not surely raise their accuracy.
-
-        A gain is sure if its 95 % interval lies above zero; with fewer than ten images that one
-        of the models alone classifies correctly, none is.
-        """
+        """Return the tasks whose own vector does not surely raise their accuracy (`shares`)."""
         return [task for task, one in self.alone.items() if one.gain(self.start).low <= 0]
 
 
@@ -352,8 +353,7 @@ def searched(
 
 def merged(lab: Lab, vectors: Mapping[str, TaskVector], method: str, one: Entry) -> TaskVector:
     """Return the vector of one of `Contest.merges`, its coefficient multiplied in."""
-    bench = Bench(Given.of(lab, vectors, method))
-    return one.alpha * bench.merged(one.name, one.option)
+    return one.alpha * Bench(Given.of(lab, vectors, method)).merged(one.name, one.option)
 
 
 def _identity(lab: Lab, tasks: Sequence[str]) -> dict[str, Any]:

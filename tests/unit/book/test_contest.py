@@ -1,21 +1,25 @@
 """The headline of a comparison's report."""
 
-from types import SimpleNamespace
-
 import pytest
 
 from tasklab.book import contest
+from tasklab.experiments.contest import Contest, Entry
 
 
 @pytest.mark.parametrize(
-    ("best", "start", "told"),
+    ("best", "start", "gains"),
     [
-        (60.0, 50.0, "The merge to take: TIES"),
-        (49.0, 50.0, "No merge is better than the pre-trained model; the best is TIES"),
-        (None, None, "The merge to take: TIES"),  # chosen without labels
+        ({"validation": 60.0}, {"validation": 50.0}, True),
+        ({"validation": 50.0}, {"validation": 50.0}, False),
+        ({"validation": 49.0}, {"validation": 50.0}, False),
+        ({"loss": 0.7}, {}, True),  # chosen without labels
+        ({"loss": 1.0}, {}, False),
     ],
 )
-def test_a_merge_that_loses_is_not_recommended(best, start, told):
-    entries = (SimpleNamespace(title="TIES", validation=x) for x in (best, start))
-    found = SimpleNamespace(**dict(zip(("best", "start"), entries, strict=True)))
-    assert contest._headline(found) == told
+def test_a_merge_that_does_not_gain_is_not_recommended(best, start, gains):
+    entries = [Entry(name="ties", title="TIES", answers={}, **one) for one in (best, start)]
+    found = Contest(start=entries[1], alone={}, merges=entries[:1], pairs=[], alpha=0.3)
+    headline = contest._headline(found)
+    assert found.gains == gains and "TIES" in headline
+    assert ("The merge to take" in headline) == gains
+    assert ("Keep the single models" in headline) != gains
