@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +12,16 @@ from tasklab import book, chapters, study
 from tasklab.cli.parsing import Given, settings
 from tasklab.errors import TasklabError, choose, path, whole
 from tasklab.experiments.parameters import Parameters
+from tasklab.progress import begin
+
+
+def check_book(command: str) -> None:
+    """Raise unless the packages that execute and build the chapters are installed."""
+    needed = ("nbformat", "nbclient", "jupyter_book")
+    if missing := [name for name in needed if importlib.util.find_spec(name) is None]:
+        raise TasklabError(
+            f"{command} needs {', '.join(missing)}: install them by pip install 'tasklab[book]'."
+        )
 
 
 def report(given: Annotated[Given, settings(live=True)], *, jobs: int | str | None = None) -> None:
@@ -22,6 +33,8 @@ def report(given: Annotated[Given, settings(live=True)], *, jobs: int | str | No
             on a CUDA device one after another.
     """
     number = None if jobs is None else whole("--jobs", jobs, 1, 1000)
+    check_book("report")
+    begin("executing the chapters, and building the site.")
     settled = Parameters(**given)
     for name in {"data_root", "store_root"} & given.keys():  # chapters run in a folder of theirs
         given[name] = str(getattr(settled, name).absolute())
@@ -66,6 +79,7 @@ def record(
         choose(f"part of chapter {name!r},", part, chapters.chapter(name).parts)
     file = None if out is None else path("--out", out)
     number = whole("--jobs", jobs, 1, 1000)
+    begin(f"recording {', '.join(names)}.")
     parameters = Parameters(**{"preset": "full", **given})
     parts = [(n, one) for n in names for one in chapters.chapter(n).parts if every or one == part]
     if every or dry_run:

@@ -193,6 +193,7 @@ def export(
     tasks = task or suite_of(parameters).names
     for one in tasks:
         choose("task", one, suite_of(parameters).names)
+    begin(f"looking for runs of {parameters.model}.")
     parameters = Parameters(**given)
     _look_into(Store(parameters.store_root))
     stored: dict[str, Artifact | None] = {}

@@ -11,6 +11,7 @@ from tasklab import cluster
 from tasklab.cli.parsing import Given, settings
 from tasklab.cluster import names
 from tasklab.errors import TasklabError, texts, whole
+from tasklab.progress import begin
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,6 +64,7 @@ def grid(
     models, methods, tasks = model or ("mini",), method or ("nonlinear",), task or None
     if problems := names.problems(models, methods, tasks, given):  # before seconds of imports
         raise TasklabError("\n".join(problems))
+    begin(f"planning runs of {', '.join(models)}.")
     runs = cluster.grid
     wanted = runs.Grid(models, methods, tasks, **given)
     if slurm:

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from tasklab import doctor
+from tasklab.cli.chapters import check_book
 from tasklab.cli.parsing import Given, settings
 from tasklab.errors import TasklabError, path, whole
 from tasklab.exchange import catalogue
 from tasklab.experiments.parameters import Parameters
 from tasklab.machine import gib
 from tasklab.models.zoo import small
-from tasklab.progress import duration
+from tasklab.progress import begin, duration
 
 if TYPE_CHECKING:
     from tasklab.doctor.needs import Need
@@ -51,6 +52,8 @@ def paper(
     number = 1 if jobs is None else whole("--jobs", jobs, 1, 1000)
     mirror = None if source is None else path("--source", source, "folder")
     given, parameters = settled(model, given, train=train)
+    check_book("paper")
+    begin(f"listing what the papers' numbers of {model} need.")
     from tasklab.cli import paper_steps as steps  # start-up: torch
 
     work = steps.Work(parameters, given, steps.chosen(chapter), mirror, number)

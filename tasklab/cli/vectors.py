@@ -59,7 +59,9 @@ def check_words(doing: str, words: Sequence[str], given: Given, base: str | None
             if Path(name).exists():
                 if base is not None and Path(base).exists() and Path(name).samefile(base):
                     raise TasklabError(f"{name} is the --base: leave it out of the vectors.")
-                sizes.append(sum(x.stat().st_size for x in located.parts(located.locate(name)[0])))
+                file, _ = located.locate(name)
+                located.check_weights(file)
+                sizes.append(sum(x.stat().st_size for x in located.parts(file)))
     if base is not None and (path("--base", base).exists() or "/" not in base):
         located.locate(path("--base", base, None if path("--base", base).is_dir() else "file"))
     tower = spec(model).tower if model else None

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from tasklab.errors import TasklabError, abridged, shown
+
+if TYPE_CHECKING:
+    from torch import Tensor  # names are looked at without it
 
 _WRAPPERS = {  # of torch.compile, FSDP, activation checkpoints, Lightning and DDP
     "_orig_mod", "_fsdp_wrapped_module", "_fpw_module", "_checkpoint_wrapped_module",

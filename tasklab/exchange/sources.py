@@ -13,6 +13,7 @@ from typing import Any
 import safetensors
 
 from tasklab.errors import LONG_PATH, TasklabError, abridged, shown
+from tasklab.exchange import naming
 from tasklab.storage import fetching
 
 VECTOR_FILE = "task_vector.safetensors"  # as `tasklab export` writes it
@@ -60,6 +61,21 @@ def parts(file: Path) -> list[Path]:
             f"{abridged(missing)}. Fetch it again."
         )
     return files
+
+
+def check_weights(file: Path) -> None:
+    """Raise if a checkpoint holds adapters by the names in its header; no tensor is read.
+
+    Files of `torch.save` have no header: only what they are called is looked at.
+    """
+    if file.name in ADAPTERS[1:]:
+        raise TasklabError(f"{file}: {naming.refusal([file.name])}")
+    for part in filter(is_safetensors, parts(file)):
+        with contextlib.suppress(safetensors.SafetensorError):  # `read_tensors` says what is wrong
+            with safetensors.safe_open(part, framework="numpy") as opened:
+                found = naming.adapters(opened.keys())
+            if any("lora_" in name for name in found):
+                raise TasklabError(f"{file}: {naming.refusal(found)}")
 
 
 def settings_in(file: Path) -> Any:

@@ -2,6 +2,7 @@
 
 import errno
 import functools
+import importlib.util
 import os
 import subprocess
 import sys
@@ -237,3 +238,14 @@ def test_an_output_that_is_full():
         )
     assert result.returncode == 2
     assert result.stderr == "tasklab: No space left on device\n"
+
+
+@pytest.mark.parametrize(
+    "words", [["report"], ["paper", "vitb32"], ["paper", "vitb32", "--dry-run"]]
+)
+def test_the_book_is_executed_by_its_extra(words, capsys, monkeypatch):
+    there = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "nbformat" else there(name)
+    )
+    assert "needs nbformat: install them by pip install 'tasklab[book]'" in mistaken(words, capsys)

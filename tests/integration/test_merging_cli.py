@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 from tasklab import checkpoints, machine
 from tasklab.__main__ import main
 from tasklab.analyses import merging
-from tasklab.exchange import exporting, merged
+from tasklab.exchange import exporting, merged, reading
 from tasklab.experiments import contest
 from tasklab.experiments.lab import Lab
 from tasklab.models import loading
@@ -504,3 +504,15 @@ def test_vectors_in_one_direction_are_told(files, encoder, capsys):
     assert "cars.pt and dtd.pt have nearly the same direction" in capsys.readouterr().err
     assert main(AB) == 0
     assert "direction" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["merge", "compare"])
+def test_adapters_are_refused_before_anything_is_read(command, files, capsys, monkeypatch):
+    monkeypatch.setattr(reading, "contents", mock.Mock(side_effect=AssertionError("it is read")))
+    torch.save({"w": torch.ones(2)}, "first.pt")
+    save_file({"base.layer.lora_A.weight": torch.ones(2, 3)}, files / "second.safetensors")
+    words = [command, "first.pt", "second.safetensors", "--model", MODEL]
+    assert "second.safetensors: it holds adapters" in mistaken(words, capsys)
+    (files / "lora").mkdir()
+    torch.save({"x": torch.ones(2)}, files / "lora" / "adapter_model.bin")
+    assert "it holds adapters" in mistaken([*words[:2], "lora", *words[3:]], capsys)
