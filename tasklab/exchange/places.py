@@ -76,7 +76,8 @@ def check_apart(outputs: Mapping[str, Path], into: Target | None = None) -> None
     real = [(option, Path(os.path.realpath(place))) for option, place in named]
     for (first, a), (second, b) in itertools.combinations(real, 2):
         if a == b or a in b.parents or b in a.parents:
-            raise TasklabError(f"{first} and {second} are in one place: give each its own.")
+            same = "are the same" if a == b else "lie in one folder that one of them makes"
+            raise TasklabError(f"{first} and {second} {same}: give each a place of its own.")
 
 
 def _is_left(made: Target) -> bool:

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import re
 import subprocess
 
@@ -193,7 +194,8 @@ def test_ended_between_two_files_the_same_command_goes_on(merge, tmp_path, monke
         assert main(words) == 0
         assert contents() == whole
     with subprocess.Popen(["true"]) as ended:  # killed after the last of them
-        (tmp_path / f".merge.{atomic._machine()}-{ended.pid}-0").mkdir()
+        mine = atomic.marked(tmp_path / ".merge").name
+        (tmp_path / mine.replace(f"-{os.getpid()}-", f"-{ended.pid}-")).mkdir()
     assert main(words) == 2  # what is whole stays
     assert contents() == whole and not [*tmp_path.glob(".merge*")]
 

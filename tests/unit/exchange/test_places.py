@@ -33,7 +33,7 @@ def at(tmp_path, monkeypatch):
 def test_two_outputs_in_one_place_are_refused(outputs, model):
     outputs = {option: Path(place) for option, place in outputs.items()}
     into = None if model is None else places.target(Path(model))
-    refuses("are in one place", places.check_apart, outputs, into)
+    refuses("a place of its own", places.check_apart, outputs, into)
 
 
 @pytest.mark.usefixtures("at")
@@ -48,7 +48,7 @@ def test_commands_refuse_before_they_read_a_vector(at, capsys, command):
     out = "--merged" if command == "compare" else "--out"
     words = ["a.safetensors", "b.safetensors", out, "x.safetensors", "--model-out"]
     told = mistaken([command, *words, "x.safetensors"], capsys)
-    assert f"{out} and --model-out are in one place" in told
+    assert f"{out} and --model-out are the same" in told
     assert [path.name for path in at.iterdir()] == ["folder", "link"] or not (at / "x").exists()
 
 
