@@ -26,12 +26,14 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from tasklab import seals
+
 Placed = TypeVar("Placed")
 
 _DECOMPOSED = 512  # side of the matrix by which a device is measured
 _FREE = 0.5  # of a device's memory, which passes keep for themselves
-_KEPT: dict[tuple[str, ...], Any] = {}  # what was used longest ago comes first
-_LATEST: dict[str, tuple[tuple[Any, ...], Any]] = {}  # what it was made of, and it
+_KEPT: dict[tuple[str, ...], tuple[int, Any]] = {}  # by age of its last use; with its stamp
+_LATEST: dict[str, tuple[tuple[Any, ...], int, Any]] = {}  # what it was made of, a stamp, and it
 
 
 def placed(what: Placed, device: torch.device | str) -> Placed:
@@ -94,6 +96,7 @@ def resident(
     """Return tensors that were loaded once, on a device while they fit, or else as they are loaded.
 
     What was used longest ago makes room. `release` makes all of it. On a CPU nothing is kept here.
+    What somebody wrote to meanwhile is loaded again.
 
     Args:
         load: Reads a tensor, or a mapping or tuple of tensors, on the CPU.
@@ -102,9 +105,9 @@ def resident(
     if device.type == "cpu":
         return load()
     key = (str(device), *key)
-    if key in _KEPT:
-        _KEPT[key] = _KEPT.pop(key)
-        return _KEPT[key]
+    if (known := _KEPT.pop(key, None)) is not None and seals.stamp(known[1]) == known[0]:
+        _KEPT[key] = known
+        return known[1]
     loaded = load()
     size = sum(tensor.nbytes for tensor in _tensors(loaded))
     while not fits(size, device) and _KEPT:
@@ -115,22 +118,27 @@ def resident(
         moved = placed(loaded, device)
     except torch.cuda.OutOfMemoryError:
         return loaded
-    _KEPT[key] = moved
+    _KEPT[key] = seals.stamp(moved), moved
     return moved
 
 
-def latest(name: str, of: tuple[Any, ...], make: Callable[[], Placed]) -> Placed:
+def latest(name: str, of: tuple[Any, ...], make: Callable[[], Placed], stamp: int = 0) -> Placed:
     """Return the latest object of a name if it was made of these very objects; or make it.
 
     Args:
         make: Makes it; the former one is gone then.
+        stamp: `seals.stamp` of what it holds copies of, which may have changed in place.
     """
     known = _LATEST.pop(name, None)
-    if known is None or any(a is not b for a, b in zip(known[0], of, strict=True)):
+    if (
+        known is None
+        or stamp != known[1]
+        or any(a is not b for a, b in zip(known[0], of, strict=True))
+    ):
         del known  # its memory first
-        known = of, make()
+        known = of, stamp, make()
     _LATEST[name] = known
-    return known[1]
+    return known[2]
 
 
 @functools.cache

@@ -19,6 +19,7 @@ import safetensors
 import torch
 from torch import Tensor
 
+from tasklab import seals
 from tasklab.errors import Advised, TasklabError, shown
 from tasklab.errors import path as checked_path
 from tasklab.placement import device_of
@@ -54,7 +55,8 @@ class Base(NamedTuple):
 class TaskVector(Advised, Mapping[str, Tensor]):
     """The vector tau = theta - theta_0, one tensor per parameter that differs.
 
-    It is made of tensors, which are not copied, arrays or lists. A parameter that it does not name
+    It is made of tensors, which are not copied, arrays or lists: whoever writes to one of them
+    changes the vector, and its fingerprint. A parameter that it does not name
     has the value 0 in it. Vectors add, subtract and scale to new ones, by numbers of Python, numpy
     and torch; the built-in `sum` works.
 
@@ -90,18 +92,26 @@ class TaskVector(Advised, Mapping[str, Tensor]):
         self._tensors: Mapping[str, Tensor] = MappingProxyType(found)
         self._checked()
         self.base = base
-        self._digest = ""  # made when it is asked for; a vector does not change
+        self._digest = (0, "")
 
     def fingerprint(self) -> str:
         """Return the SHA-256 of its names, shapes and numbers."""
-        if not self._digest:
+        if not self._known():
             digest = hashlib.sha256()
             for name in sorted(self):
-                tensor = self[name].float().cpu().contiguous()
+                tensor = self[name].float()
                 digest.update(f"{name} {tuple(tensor.shape)}\n".encode())
-                digest.update(tensor.view(-1).view(torch.uint8).numpy().data)
-            self._digest = digest.hexdigest()
-        return self._digest
+                digest.update(seals.bits(tensor))
+            self._digest = self._stamp(), digest.hexdigest()
+        return self._digest[1]
+
+    def _known(self) -> str:
+        """Return the fingerprint; empty if nobody asked for it since a tensor was written to."""
+        stamp, digest = self._digest
+        return digest if digest and stamp == self._stamp() else ""
+
+    def _stamp(self) -> int:
+        return 0 if isinstance(self._tensors, Lazy) else seals.stamp(self._tensors)
 
     @classmethod
     def between(
@@ -113,7 +123,8 @@ class TaskVector(Advised, Mapping[str, Tensor]):
     ) -> TaskVector:
         """Return theta - theta_0, without the counters and masks that a state dict has.
 
-        The `names` are by default all floating-point ones, which both must then have.
+        The `names` are by default all floating-point ones, which both must then have. A state dict
+        is the network's own memory: `theta0` must be a copy from before fine-tuning.
         """
         if odd := next((x for x in (theta0, theta) if not isinstance(x, Mapping)), None):
             raise TasklabError(
@@ -128,6 +139,11 @@ class TaskVector(Advised, Mapping[str, Tensor]):
         check_shapes(names, theta0, theta)
         for params in (theta0, theta):
             check_types({name: params[name] for name in names})
+        if names and all(theta[n].data_ptr() == theta0[n].data_ptr() for n in names):
+            raise TasklabError(
+                "both sides are the same tensors in memory, as of one network that trains: keep a "
+                "copy of the pre-trained ones, copy.deepcopy(model.state_dict())."
+            )
         pairs = {name: (theta[name].detach(), theta0[name].detach()) for name in names}
         return cls(
             {name: one.to(start.device) - start for name, (one, start) in pairs.items()}, base
@@ -196,11 +212,11 @@ class TaskVector(Advised, Mapping[str, Tensor]):
     ) -> TaskVector:
         made = object.__new__(cls)
         made._tensors = tensors if isinstance(tensors, Lazy) else MappingProxyType(tensors)
-        made.base, made._digest = base, digest
+        made.base, made._digest = base, (made._stamp() if digest else 0, digest)
         return made
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return self._trusted, (dict(self), self.base, self._digest)
+        return self._trusted, (dict(self), self.base, self._known())
 
     def _checked(self) -> str:
         check_types(self._tensors)
@@ -209,11 +225,11 @@ class TaskVector(Advised, Mapping[str, Tensor]):
 
     def on_disk(self, path: Path) -> TaskVector:
         """Return this vector, each tensor read when it is asked for: no memory holds it."""
-        return self._trusted(OnDisk(path, self), self.base, self._digest)
+        return self._trusted(OnDisk(path, self), self.base, self._known())
 
     def starting_from(self, base: Base | None) -> TaskVector:
         """Return this vector, known to start from some weights."""
-        return self._trusted(self._tensors, base, self._digest)
+        return self._trusted(self._tensors, base, self._known())
 
     @property
     def method(self) -> str:
@@ -338,7 +354,7 @@ class TaskVector(Advised, Mapping[str, Tensor]):
         if all(tensor.device == device for tensor in self.values()):
             return self
         moved = {name: tensor.to(device) for name, tensor in self.items()}
-        return self._trusted(moved, self.base, self._digest)
+        return self._trusted(moved, self.base, self._known())
 
 
 def shared_base(vectors: Iterable[TaskVector]) -> Base | None:
@@ -365,10 +381,10 @@ def _tensor(name: str, value: Any) -> Tensor:
     try:
         if isinstance(value, np.ndarray):  # in an order of bytes and numbers that torch has
             value = np.require(value, value.dtype.newbyteorder("="), "CW")
-        made = torch.as_tensor(value)
+        made = torch.as_tensor(value, device="cpu")
     except (TypeError, ValueError, RuntimeError):
         raise TasklabError(f"{shown(name)} must be a tensor, not {shown(value)}.") from None
-    return made if made.is_floating_point() else made.to(torch.get_default_dtype())
+    return made if made.is_floating_point() else made.float()
 
 
 def _beside(one: TaskVector, other: TaskVector) -> tuple[TaskVector, TaskVector]:

@@ -34,6 +34,7 @@ from tasklab.analyses.disentanglement import symmetric_kl
 from tasklab.analyses.evaluation import Evaluator, Vectors
 from tasklab.analyses.finite import check_vectors, finite_rows
 from tasklab.errors import TasklabError, whole
+from tasklab.isolation import isolated
 from tasklab.taskvector import TaskVector
 from tasklab.tuning import tangent
 
@@ -65,6 +66,7 @@ def linearity(
     return 1 - cos, u.norm(dim=-1) * cos / v.norm(dim=-1).clamp_min(1e-300)
 
 
+@isolated
 def features(
     evaluator: Evaluator, vector: TaskVector, task: str, split: str, *, linear: bool
 ) -> Float[Tensor, "N D"]:
@@ -78,6 +80,7 @@ def features(
     return evaluator.features(vector.apply(evaluator.clip.encoder.params), task, split)
 
 
+@isolated
 def singles(
     evaluator: Evaluator, vectors: Vectors, count: int, *, linear: bool, split: str = "test"
 ) -> Singles:
@@ -109,6 +112,7 @@ def singles(
     return Singles(linear, split, own, {t: total / len(vectors) for t, total in totals.items()})
 
 
+@isolated
 def agreement(
     evaluator: Evaluator, merged: Mapping[str, Float[Tensor, "N D"]], alone: Singles
 ) -> Iterator[dict]:

@@ -36,6 +36,7 @@ from tasklab.analyses.step_curves import (
     normalising,
 )
 from tasklab.errors import TasklabError
+from tasklab.isolation import isolated
 from tasklab.taskvector import TaskVector
 
 SPLITS = {"validation": "val", "test": "test"}  # as records and as data sets name them
@@ -43,6 +44,7 @@ SPLITS = {"validation": "val", "test": "test"}  # as records and as data sets na
 Validate = Callable[[np.ndarray], np.ndarray]  # coefficients (T,) -> validation accuracies (T,)
 
 
+@isolated
 def affine_scores(
     evaluator: Evaluator, vectors: Sequence[TaskVector], task: str, split: str
 ) -> AffineScores:
@@ -115,6 +117,7 @@ class ExactAddition:
         return rows
 
 
+@isolated
 def exact_addition(
     evaluator: Evaluator, vectors: Vectors, *, grid: Sequence[float] = ALPHAS
 ) -> ExactAddition:
@@ -140,6 +143,7 @@ def exact_addition(
     )
 
 
+@isolated
 def exact_negation(evaluator: Evaluator, task: str, vector: TaskVector) -> Negation:
     """Subtract a vector in the linearized model by the 95 % rule, without a grid.
 
@@ -197,6 +201,7 @@ class PerTask:
         return rows
 
 
+@isolated
 def per_task(evaluator: Evaluator, vectors: Vectors, *, linear: bool) -> PerTask:
     """Choose a coefficient in [0, 1] for each task on validation images; report test images too.
 

@@ -44,6 +44,7 @@ from torch.nn.functional import cross_entropy
 
 from tasklab.analyses.meters import Step, flops, peak_bytes, turns
 from tasklab.errors import TasklabError, unknown, whole
+from tasklab.isolation import isolated
 from tasklab.models.heads import Head
 from tasklab.models.loading import Clip, Encoder, math_attention
 from tasklab.models.training import passes
@@ -194,6 +195,7 @@ def _bytes(tensors: Iterable[Tensor]) -> int:
 # --- The table -----------------------------------------------------------------------------------
 
 
+@isolated
 def measure(
     model: Clip | Encoder,
     head: Head,

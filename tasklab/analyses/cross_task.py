@@ -43,6 +43,7 @@ from torch import Tensor
 from tasklab import taskvector
 from tasklab.analyses.finite import as_coefficient, finite
 from tasklab.errors import TasklabError
+from tasklab.isolation import isolated
 from tasklab.models import inference
 from tasklab.models.blocks import FEATURES, Layers
 from tasklab.models.encoder import Encoder
@@ -82,6 +83,7 @@ def merged(models: Mapping[str, Params], weights: Mapping[str, float]) -> dict[s
     return taskvector.merged([models[name] for name in weights], weights.values())
 
 
+@isolated
 def measure(
     encoder: Encoder,
     models: Mapping[str, Params],

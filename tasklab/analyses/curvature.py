@@ -33,6 +33,7 @@ from torch import Tensor
 from tasklab.analyses.finite import as_coefficient, finite, finite_array
 from tasklab.analyses.statistics import REPEATS, drawn_pairs, models_of, pearson, rank_correlation
 from tasklab.errors import TasklabError, real
+from tasklab.isolation import isolated
 from tasklab.models.encoder import math_attention
 from tasklab.models.heads import Head
 from tasklab.taskvector import TaskVector
@@ -104,6 +105,7 @@ class Curvature(NamedTuple):
         return abs(self.value)
 
 
+@isolated
 def largest_curvature(
     f: Scalar,
     params: Params,
@@ -164,6 +166,7 @@ def largest_curvature(
     return Curvature(float(value), float(residual), count)
 
 
+@isolated
 def interpolation_gap(f: Scalar, one: Params, two: Params, alpha: float = 0.5) -> float:
     """Return delta = |f(alpha one + (1 - alpha) two) - alpha f(one) - (1 - alpha) f(two)|."""
     with torch.no_grad():

@@ -45,6 +45,7 @@ from tasklab.analyses.finite import (
 )
 from tasklab.analyses.statistics import packed
 from tasklab.errors import TasklabError, whole
+from tasklab.isolation import isolated
 from tasklab.models import inference
 from tasklab.models.encoder import Encoder
 from tasklab.placement import placed
@@ -161,6 +162,7 @@ def error_cells(
     return 100 * changed.mean(-1).sum(-1), representation, changed
 
 
+@isolated
 def error_map(
     evaluator: Evaluator,
     vectors: Vectors,

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 import torch
 from torch import Tensor
 
+from tasklab import seals
 from tasklab.analyses.finite import as_coefficient
 from tasklab.placement import device_of, fits, latest
 from tasklab.sums import add_into, check_fits
@@ -89,5 +90,7 @@ def line(theta: Mapping[str, Tensor], vector: Mapping[str, Tensor]) -> Line:
     """
     small = sum(theta[name].nbytes for name in vector if name in theta) <= _SMALL
     if small or device_of(theta).type == "cuda":
-        return latest("line", (theta, vector), lambda: Line(theta, vector))
+        moves = device_of(vector) != device_of(theta)  # a copy, of the vector as it is now
+        stamp = seals.stamp(vector) if moves else 0
+        return latest("line", (theta, vector), lambda: Line(theta, vector), stamp)
     return Line(theta, vector)

@@ -17,6 +17,7 @@ from jaxtyping import Float
 from tasklab.analyses.evaluation import ALPHAS, Evaluator, Vectors
 from tasklab.analyses.finite import check_grid, check_vectors, finite_array
 from tasklab.errors import TasklabError, whole
+from tasklab.isolation import isolated
 from tasklab.taskvector import TaskVector
 
 CACHE_VERSION = 2  # part of the key of negation: 1 stopped where the control was lost twice
@@ -52,6 +53,7 @@ class Addition:
         return normalised(self.absolute, self.single)
 
 
+@isolated
 def single_task(
     evaluator: Evaluator, vectors: Vectors, split: str, *, linear: bool
 ) -> Float[np.ndarray, " T"]:
@@ -66,6 +68,7 @@ def percent(answers: Sequence[np.ndarray]) -> Float[np.ndarray, " T"]:
     return np.array([100 * float(right.mean()) for right in answers])
 
 
+@isolated
 def addition(
     evaluator: Evaluator, vectors: Vectors, *, linear: bool, alphas: Sequence[float] = ALPHAS
 ) -> Addition:
@@ -117,6 +120,7 @@ def choose_negation(target: Float[np.ndarray, " A"], keeps: Callable[[int], bool
     return next(int(index) for index in order if index == 0 or keeps(int(index)))
 
 
+@isolated
 def negation(
     evaluator: Evaluator,
     task: str,
@@ -146,6 +150,7 @@ def negation(
     return reported(evaluator, task, vector, alpha, tuple(alphas), of_target, linear=linear)
 
 
+@isolated
 def reported(
     evaluator: Evaluator,
     task: str,

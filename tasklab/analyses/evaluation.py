@@ -12,16 +12,18 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple, overload
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from tasklab import seals
 from tasklab.analyses.edited import line
 from tasklab.analyses.finite import as_coefficient, as_coefficients, check_grid, finite, finite_rows
 from tasklab.errors import TasklabError, texts, whole
+from tasklab.isolation import isolated
 from tasklab.models import heads, inference
 from tasklab.models.encoder import Encoder
 from tasklab.models.loading import Clip
@@ -77,8 +79,8 @@ class Evaluator:
         usual = 100 if clip.encoder.device.type == "cpu" else 250
         size = usual if batch_size is None else whole("batch_size", batch_size, 1)
         self.parts = memory.Parts(size)
-        self.head: Callable[[str], heads.Head] = functools.cache(self._head)
-        self._loaded = functools.cache(self._load)
+        self._heads, self._images = seals.Kept[heads.Head](), seals.Kept[Any]()
+        self.head: Callable[[str], heads.Head] = self._head
 
     def __repr__(self) -> str:
         counts = ", ".join(f"{name} {n}" for name, n in self.counts.items()) or "whole splits"
@@ -87,7 +89,7 @@ class Evaluator:
     @torch.inference_mode(False)  # what is kept serves training too, whoever asks first
     def _head(self, task: str) -> heads.Head:
         kind = "trained" if self.clip.text is None else "zero_shot"
-        return heads.start(kind, self.clip, self.suite[task])
+        return self._heads.get(task, lambda: heads.start(kind, self.clip, self.suite[task]))
 
     def with_heads(self, own: Mapping[str, heads.Head]) -> Evaluator:
         """Return an evaluator that differs in the heads of some tasks, given by their names."""
@@ -96,10 +98,12 @@ class Evaluator:
         other.__dict__.pop("start", None)  # which has answers of the former heads
         return other
 
+    @isolated
     @torch.inference_mode(False)
     def images(self, task: str, split: str) -> Images:
         """Return a split's images (N, 3, h, w), on a GPU while they fit, and labels (N,)."""
-        (key, images), device = self._loaded(task, split), self.clip.encoder.device
+        loaded = self._images.get((task, split), lambda: self._load(task, split))
+        (key, images), device = loaded, self.clip.encoder.device
         x, y = resident(key, device, lambda: (images.x, images.y))
         return Images(x, y.to(device))
 
@@ -113,8 +117,14 @@ class Evaluator:
 
     @functools.cached_property
     def start(self) -> Callable[[str, str], Start]:
-        """Task, split -> answers of the unedited model; kept."""
-        return functools.cache(self._start)
+        """Task, split -> answers of the unedited model; kept for the present head."""
+        kept = seals.Kept[Start]()
+
+        def start(task: str, split: str) -> Start:
+            key = task, split, seals.stamp(self.head(task))
+            return kept.get(key, lambda: self._start(task, split))
+
+        return start
 
     def _start(self, task: str, split: str) -> Start:
         labels, place = self.images(task, split).y, f"split {split!r}, coefficient 0"
@@ -124,6 +134,7 @@ class Evaluator:
         others = logits.scatter(1, labels[:, None], -torch.inf).amax(1, keepdim=True)
         return Start(right, (own - others)[:, 0].argsort())
 
+    @isolated
     @torch.inference_mode()
     def preprocessed(self, task: str, split: str, most: int) -> Tensor:
         """Return a split's first images as the encoder takes them, for many passes over them."""
@@ -140,16 +151,18 @@ class Evaluator:
         return functools.cache(self._copies)
 
     def _copies(self, task: str, split: str) -> Int[np.ndarray, " N"]:
-        _, images = self._loaded(task, split)
-        prints = [hash(image.cpu().numpy().tobytes()) for image in images.x]
+        x = self.images(task, split).x
+        prints = [hash(image.cpu().numpy().tobytes()) for image in x]
         return np.unique(prints, return_inverse=True)[1]
 
+    @isolated
     def accuracy(
         self, features: Float[Tensor, "N D"], task: str, split: str, *, alpha: float | None = None
     ) -> float:
         """Return the accuracy in % of features of all images of a split."""
         return 100 * float(self.right(features, task, split, alpha).mean())
 
+    @isolated
     def right(
         self, features: Float[Tensor, "N D"], task: str, split: str, alpha: float | None = None
     ) -> Bool[np.ndarray, " N"]:
@@ -158,6 +171,7 @@ class Evaluator:
         logits = self.logits(features, task, place)
         return (logits.argmax(-1) == self.images(task, split).y).cpu().numpy()
 
+    @isolated
     def logits(
         self, features: Float[Tensor, "N D"], task: str, place: str = "edited"
     ) -> Float[Tensor, "N C"]:
@@ -166,10 +180,12 @@ class Evaluator:
         logits = self.head(task)(finite_rows(features, f"features ({place})"))
         return finite(logits, f"logits ({place})")
 
+    @isolated
     def features(self, params: Mapping[str, Tensor], task: str, split: str) -> Float[Tensor, "N D"]:
         """Return the features of all images of a split."""
         return self.passed(params, self.images(task, split).x)
 
+    @isolated
     @torch.inference_mode()
     def passed(self, params: Mapping[str, Tensor], images: Tensor) -> Float[Tensor, "N D"]:
         """Return the features of images (N, 3, h, w)."""
@@ -181,6 +197,7 @@ class Evaluator:
         """The model's encoder for passes without derivatives."""
         return inference.passes(self.clip.encoder)
 
+    @isolated
     def tangent_features(self, vector: TaskVector, task: str, split: str) -> TangentFeatures:
         """Return f(x; theta_0) and J(x) tau for the images of a split, from the store if there.
 
@@ -225,6 +242,7 @@ class Evaluator:
         *,
         linear: bool | None = ...,
     ) -> np.ndarray: ...
+    @isolated
     def evaluate(self, vector, task, split="test", alpha=1.0, *, linear=None):
         """Return the accuracy in % of the model edited by alpha times a vector.
 
@@ -245,12 +263,14 @@ class Evaluator:
         accuracies = [100 * float(at(a).mean()) for a in alphas]
         return np.array(accuracies) if several else accuracies[0]
 
+    @isolated
     def answers(
         self, vector: TaskVector, task: str, split: str, alpha: float = 1.0, *, linear: bool
     ) -> Bool[np.ndarray, " N"]:
         """Return which images the edited model classifies correctly, as `evaluate` counts them."""
         return self._answering(vector, task, split, linear)(alpha)
 
+    @isolated
     def reaches(
         self,
         accuracy: float,
@@ -308,6 +328,7 @@ class Evaluator:
 
         return at
 
+    @isolated
     def sweep(
         self,
         vector: TaskVector,

@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from tasklab.analyses.finite import finite
+from tasklab.isolation import isolated
 from tasklab.models.encoder import Encoder
 from tasklab.models.heads import Head
 from tasklab.placement import placed
@@ -26,6 +27,7 @@ from tasklab.tuning import steps
 _PART = 32  # images in one pass
 
 
+@isolated
 def gradient(
     encoder: Encoder, head: Head, x: Tensor, y: Tensor, vector: TaskVector, *, linear: bool
 ) -> TaskVector:

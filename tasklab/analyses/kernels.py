@@ -32,11 +32,13 @@ from torch.func import grad, vmap
 
 from tasklab.analyses.finite import finite
 from tasklab.errors import TasklabError, whole
+from tasklab.isolation import isolated
 from tasklab.models.heads import Head
 from tasklab.models.loading import math_attention
 from tasklab.tuning.tangent import Model, Params
 
 
+@isolated
 @torch.no_grad()
 def gram(
     encoder: Model,
@@ -154,6 +156,7 @@ class Localization(NamedTuple):
     share: Float[Tensor, " C"]
 
 
+@isolated
 def localization(kernels: Float[Tensor, "C N M"], own: int) -> Localization:
     """Return the local energy of the eigenfunctions, and the task's share of it.
 

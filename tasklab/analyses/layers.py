@@ -33,12 +33,14 @@ from tasklab.analyses.evaluation import Evaluator, Vectors
 from tasklab.analyses.finite import as_coefficient, check_vectors, finite
 from tasklab.analyses.projections import PROJECTIONS, Moments, Piece, all_pieces, is_root, pieces
 from tasklab.errors import TasklabError
+from tasklab.isolation import isolated
 from tasklab.placement import placed
 from tasklab.taskvector import TaskVector
 
 ALL = "all"  # in the column `projection`: all parameters, also biases and normalisation
 
 
+@isolated
 def cosines(vectors: Vectors, projections: Sequence[str] | None = None) -> pd.DataFrame:
     """Return the cosine of every pair of task vectors, whole and by block and projection.
 
@@ -69,6 +71,7 @@ def cosines(vectors: Vectors, projections: Sequence[str] | None = None) -> pd.Da
     return _frame(records, "task", "other", "block", "projection", "value")
 
 
+@isolated
 def norms(
     vectors: Vectors, theta0: Mapping[str, Tensor], projections: Sequence[str] = PROJECTIONS
 ) -> pd.DataFrame:
@@ -92,6 +95,7 @@ def norms(
     return _frame(records, "task", "block", "projection", "value")
 
 
+@isolated
 def alignment(
     vectors: Vectors, moments: Mapping[str, Moments], theta0: Mapping[str, Tensor]
 ) -> pd.DataFrame:
@@ -167,6 +171,7 @@ def _aligned(
     return shares
 
 
+@isolated
 def interference(
     evaluator: Evaluator,
     vectors: Vectors,

@@ -14,10 +14,12 @@ from tasklab.analyses.evaluation import Evaluator, Vectors
 from tasklab.analyses.finite import as_coefficients, check_vectors
 from tasklab.analyses.statistics import by_pair
 from tasklab.errors import TasklabError
+from tasklab.isolation import isolated
 from tasklab.models import inference
 from tasklab.taskvector import merged
 
 
+@isolated
 def pair_errors(
     evaluator: Evaluator,
     vectors: Vectors,

@@ -31,6 +31,7 @@ from torch.overrides import TorchFunctionMode
 
 from tasklab.analyses.finite import finite
 from tasklab.errors import TasklabError, choose
+from tasklab.isolation import isolated
 from tasklab.models.loading import Encoder, math_attention
 from tasklab.placement import placed
 from tasklab.tuning import memory
@@ -112,6 +113,7 @@ def all_pieces(params: Mapping[str, Tensor]) -> list[Piece]:
     return cuts
 
 
+@isolated
 def second_moments(
     encoder: Encoder,
     images: Tensor,

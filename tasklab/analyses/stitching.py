@@ -18,6 +18,7 @@ from torch import Tensor
 
 from tasklab.analyses.edited import Line
 from tasklab.analyses.finite import finite_rows
+from tasklab.isolation import isolated
 from tasklab.models import heads
 from tasklab.models.encoder import Encoder
 from tasklab.models.intercept import back, front, outputs
@@ -27,6 +28,7 @@ from tasklab.taskvector import TaskVector
 __all__ = ["accuracy", "back", "front", "negations", "sums"]
 
 
+@isolated
 @torch.inference_mode()
 def accuracy(encoder: Encoder, head: heads.Head, data: Images, block: int, h: Tensor) -> float:
     """Return the accuracy in % of the pre-trained back on given features.
@@ -40,6 +42,7 @@ def accuracy(encoder: Encoder, head: heads.Head, data: Images, block: int, h: Te
     return 100 * heads.accuracy(head(features), data.y)
 
 
+@isolated
 def sums(
     encoder: Encoder,
     head: heads.Head,
@@ -71,6 +74,7 @@ def sums(
             yield block, name, accuracy(encoder, head, data, block, given)
 
 
+@isolated
 def negations(
     encoder: Encoder,
     head: heads.Head,

@@ -28,6 +28,7 @@ from tasklab.analyses.editing import normalised
 from tasklab.analyses.evaluation import Evaluator, Vectors
 from tasklab.analyses.finite import check_grid, check_vectors
 from tasklab.errors import whole
+from tasklab.isolation import isolated
 from tasklab.models import heads
 from tasklab.progress import track
 from tasklab.taskvector import TaskVector
@@ -82,6 +83,7 @@ def climb(value: Callable[[int], float], size: int, start: int) -> int:
         here = best
 
 
+@isolated
 def search(
     accuracies: Accuracies,
     single: Mapping[str, np.ndarray],
@@ -120,6 +122,7 @@ def _best(
     return Sum(subset, float(grid[best]), tried, test)
 
 
+@isolated
 def affine(evaluator: Evaluator, vectors: Vectors) -> Accuracies:
     """Return the accuracies of sums in the linearized model: products of cached features."""
     check_vectors(vectors)
@@ -138,6 +141,7 @@ def affine(evaluator: Evaluator, vectors: Vectors) -> Accuracies:
     return accuracies
 
 
+@isolated
 def passes(evaluator: Evaluator, vectors: Vectors, images: Mapping[str, int]) -> Accuracies:
     """Return the accuracies of sums in the model itself, by passes over a task's first images.
 

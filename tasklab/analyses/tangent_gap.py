@@ -24,6 +24,7 @@ from torch import Tensor
 from tasklab.analyses.edited import Line
 from tasklab.analyses.finite import as_coefficients, finite
 from tasklab.errors import TasklabError
+from tasklab.isolation import isolated
 from tasklab.models.blocks import FEATURES, Layers
 from tasklab.models.encoder import Encoder
 from tasklab.taskvector import TaskVector
@@ -39,6 +40,7 @@ def check_scales(scales: Sequence[float]) -> None:
         raise TasklabError("scales must be distances other than 0, where a gap is 0 / 0.")
 
 
+@isolated
 def gaps(
     encoder: Encoder,
     vector: TaskVector,

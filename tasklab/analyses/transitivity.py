@@ -18,6 +18,7 @@ import scipy  # its parts load where they are used, for that takes a second
 from tasklab.analyses.finite import as_coefficients, finite_array
 from tasklab.analyses.statistics import by_pair, rank_correlation
 from tasklab.errors import TasklabError
+from tasklab.isolation import isolated
 
 
 class Transitivity(NamedTuple):
@@ -27,6 +28,7 @@ class Transitivity(NamedTuple):
     summary: pd.DataFrame  #: One row per group of pairs
 
 
+@isolated
 def transitivity(
     table: pd.DataFrame, threshold: float | Sequence[float] | None = None, *, by: Sequence[str] = ()
 ) -> Transitivity:

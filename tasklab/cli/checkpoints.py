@@ -17,6 +17,7 @@ from tasklab.cli.runs import checked, labs, seeds_of, suite_of, what_is_stored
 from tasklab.errors import TasklabError, choose, path
 from tasklab.exchange import places, sources
 from tasklab.experiments.parameters import Parameters
+from tasklab.isolation import isolated
 from tasklab.machine import gib
 from tasklab.models.zoo import spec
 from tasklab.progress import begin
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from tasklab.experiments import Lab
 
 
+@isolated
 def import_(
     file: tyro.conf.Positional[str | None] = None,
     *,
@@ -166,6 +168,7 @@ def _percent(share: float) -> str:
     return f"{100 * share:,.0f} %" if share >= 0.1 else f"{100 * share:.2g} %"
 
 
+@isolated
 def export(
     given: Annotated[Given, settings()],
     *,

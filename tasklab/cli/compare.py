@@ -17,6 +17,7 @@ from tasklab.cli import vectors as by_words
 from tasklab.cli.parsing import Given, settings
 from tasklab.errors import TasklabError, path
 from tasklab.exchange import places
+from tasklab.isolation import isolated
 from tasklab.machine import gib
 from tasklab.progress import columns, shared, tell
 from tasklab.storage import atomic
@@ -34,6 +35,7 @@ _SUFFIXES = {"--out": ".html", "--csv": ".csv"}
 _BEGIN = {"--out": b"task vectors</title>", "--csv": b"model,task,accuracy,"}  # of its own files
 
 
+@isolated
 def compare(
     vector: tyro.conf.Positional[tuple[str, ...]],
     given: Annotated[Given, settings()],

@@ -14,12 +14,14 @@ from tasklab.cli import vectors as by_words
 from tasklab.cli.parsing import Given, settings
 from tasklab.cli.runs import checked, suite_of
 from tasklab.errors import TasklabError, choose, real, shown
+from tasklab.isolation import isolated
 from tasklab.progress import shared, tell
 
 Term = Annotated[tuple[str, ...], tyro.conf.arg(metavar="VECTOR[:COEFFICIENT]")]
 SPLITS = ("test", "val")
 
 
+@isolated
 def evaluate(
     model: tyro.conf.Positional[str],
     given: Annotated[Given, settings("model")],

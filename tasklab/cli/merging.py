@@ -16,6 +16,7 @@ from tasklab.cli.parsing import Given, settings
 from tasklab.cli.runs import checked
 from tasklab.errors import TasklabError, choose, path, real, shown, whole
 from tasklab.exchange import places
+from tasklab.isolation import isolated
 from tasklab.progress import columns, shared, track
 from tasklab.storage import atomic
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 _OR = ", or choose a --method that needs none"
 
 
+@isolated
 def merge(
     vector: tyro.conf.Positional[tuple[str, ...]],
     given: Annotated[Given, settings()],

@@ -53,13 +53,13 @@ def settings(*without: str, live: bool = False, **defaults: str) -> Any:
     """
     fields = inspect.signature(Parameters).parameters
     hints = typing.get_type_hints(Parameters)
-    texts = {p.arg_name: p.description for p in docstring_parser.parse(Parameters.__doc__).params}
+    texts = _texts(Parameters)
     options: dict[bool, dict[str, Any]] = {False: {}, True: {}}
     for name, field in fields.items():
         if name not in without and (live or name != "live"):
             usual = defaults.get(name, field.default)
             hint = "" if usual is None else f"(default: {usual})"
-            text = " ".join((texts[name] or "").split())
+            text = texts.get(name, "")
             option = tyro.conf.arg(help=text, help_behavior_hint=hint)
             options[name in OF_RUNS][name] = Annotated[_some(hints[name]), option]
     runs = typing.TypedDict("runs", options[True], total=False)  # type: ignore[misc]
@@ -67,6 +67,12 @@ def settings(*without: str, live: bool = False, **defaults: str) -> Any:
     own = {**options[False], _RUNS: titled}
     given = typing.TypedDict("given", own, total=False)  # type: ignore[misc]
     return Annotated[given, tyro.conf.OmitArgPrefixes, tyro.conf.arg(name="")]
+
+
+def _texts(documented: Callable[..., Any]) -> dict[str, str]:
+    """Return what a docstring says of each argument; nothing where Python removed it (-OO)."""
+    described = docstring_parser.parse(documented.__doc__ or "").params
+    return {one.arg_name: " ".join((one.description or "").split()) for one in described}
 
 
 def _some(hint: Any) -> Any:
@@ -80,7 +86,7 @@ def _some(hint: Any) -> Any:
 def _asked(function: Callable[..., Any]) -> Callable[..., Callable[[], Any]]:
     """Return the function that tyro parses: grouped parameters, no empty default shown."""
     signature, hints = inspect.signature(function), _hints(function)
-    texts = {p.arg_name: p.description for p in docstring_parser.parse(function.__doc__).params}
+    texts = _texts(function)
 
     def bound(*given: Any, **more: Any) -> Callable[[], Any]:
         for one in (*given, *more.values()):
@@ -89,7 +95,7 @@ def _asked(function: Callable[..., Any]) -> Callable[..., Callable[[], Any]]:
         return functools.partial(function, *given, **more)
 
     def shown(name: str, default: object) -> Any:
-        about: dict[str, Any] = {"help": " ".join((texts[name] or "").split())}
+        about: dict[str, Any] = {"help": texts.get(name, "")}
         if default in (None, (), False, "", inspect.Parameter.empty):
             about["help_behavior_hint"] = ""
         return Annotated[hints[name], tyro.conf.arg(**about)]

@@ -15,6 +15,7 @@ from tasklab.analyses import merging
 from tasklab.errors import Advised, TasklabError, choose, shown, texts
 from tasklab.exchange import importing, merged
 from tasklab.experiments.answers import Evaluation
+from tasklab.isolation import isolated
 from tasklab.progress import track
 from tasklab.taskvector import TaskVector
 from tasklab.tuning.methods import LINEAR, of_sum
@@ -57,6 +58,7 @@ class ByHand(Advised):  # `self` is a `Lab`, which is made of this
         """Where the model is."""
         return self.clip.encoder.device
 
+    @isolated
     def vector(
         self: Any, task: str | Path, method: str = "nonlinear", seed: int | None = None
     ) -> TaskVector:
@@ -88,6 +90,7 @@ class ByHand(Advised):  # `self` is a `Lab`, which is made of this
             return found.vector
         return found.vector.starting_from(base._replace(method=found.method))
 
+    @isolated
     def evaluate(
         self: Any,
         vector: TaskVector | None = None,
@@ -143,6 +146,7 @@ class ByHand(Advised):  # `self` is a `Lab`, which is made of this
         copies = {task: evaluator.copies(task, split) for task in seen}
         return Evaluation(title=title, before=before, after=after, control=control, copies=copies)
 
+    @isolated
     def merge(
         self: Any,
         name: str = "arithmetic",
@@ -185,6 +189,7 @@ class ByHand(Advised):  # `self` is a `Lab`, which is made of this
         options = registry.method(name).usual(len(named), options) | options
         return merging.merge(name, bench.vectors, **bench.statistics(name), **options)
 
+    @isolated
     def plot(
         self: Any, what: TaskVector | Evaluation | pd.DataFrame | None = None, **options: Any
     ) -> Figure:

@@ -15,6 +15,7 @@ from tasklab.errors import TasklabError, wholes
 from tasklab.experiments.estimate import looked_at
 from tasklab.experiments.kit import Claim, Lab, Rows, Sides, by_seed, experiment, tidy, where
 from tasklab.experiments.runner import Trial, affine_methods, kept, known_methods, records, run
+from tasklab.isolation import isolated
 from tasklab.progress import track
 from tasklab.records.images import packed
 from tasklab.records.table import most_tasks
@@ -22,6 +23,7 @@ from tasklab.taskvector import TaskVector
 from tasklab.tuning.methods import POSTHOC
 
 
+@isolated
 def train(lab: Lab, methods: Sequence[str]) -> pd.DataFrame:
     """Fine-tune every task by every method and seed; return the losses of all steps.
 

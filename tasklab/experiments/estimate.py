@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from tasklab.experiments.registry import trained
+from tasklab.isolation import isolated
 from tasklab.models import inference, training
 from tasklab.models.encoder import TextEncoder
 from tasklab.tasks import drawn
@@ -101,6 +102,7 @@ class Pace(NamedTuple):
         return self.step * work.equivalent + self.passed * work.passed
 
 
+@isolated
 def pace(lab: Lab) -> Pace:
     """Time this machine by a step and a pass of few images, the fastest of some tries.
 
@@ -126,6 +128,7 @@ def passing(lab: Lab, typical: Typical = statistics.median) -> float:
     return per_image(lab, lambda x: float(quick(encoder.params, x).sum()), typical)
 
 
+@isolated
 def per_image(lab: Lab, what: Callable[[Tensor], object], typical: Typical = min) -> float:
     """Return the seconds that something takes for an image, the least over a few batch sizes.
 

@@ -20,6 +20,7 @@ from tasklab.experiments.parameters import Parameters, with_parameters
 from tasklab.experiments.preflight import complete
 from tasklab.experiments.published_vectors import FromPublished, NoTrainer, PublishedVectors
 from tasklab.experiments.scale import REHEARSED_BLOCKS, REHEARSED_TASKS, scale_of
+from tasklab.isolation import isolated
 from tasklab.models import loading
 from tasklab.models.zoo import FAMILIES, family, small, text_suite
 from tasklab.progress import tell, track
@@ -72,6 +73,7 @@ class Lab(ByHand, FromPublished):
             all of that, within seconds.
     """
 
+    @isolated
     def __init__(
         self,
         parameters: Parameters | str | None = None,
@@ -292,6 +294,7 @@ class Lab(ByHand, FromPublished):
             there = dataclasses.replace(there, tasks=tuple(there[n] for n in pairs_of(there)[0]))
         return parameters, there
 
+    @isolated
     def evaluator_of(
         self, method: str = "nonlinear", seed: int | None = None, tasks: Iterable[str] | None = None
     ) -> evaluation.Evaluator:
@@ -314,6 +317,7 @@ class Lab(ByHand, FromPublished):
                 own[task] = head
         return self.evaluator.with_heads(own) if own else self.evaluator
 
+    @isolated
     def vectors(
         self,
         method: str = "nonlinear",
@@ -339,6 +343,7 @@ class Lab(ByHand, FromPublished):
                 self.tune(task, method, seed)
         return {task: _edited_by(self.tune(task, method, seed).vector, method) for task in chosen}
 
+    @isolated
     def tune(self, task: str, method: str = "nonlinear", seed: int | None = None) -> finetune.Run:
         """Return the run behind a method's vector, from the store if it is there."""
         if self.published is not None:
@@ -349,6 +354,7 @@ class Lab(ByHand, FromPublished):
             self.suite.data.prepare(*self.suite.names)
         return self.trainer(self.run(task, method, seed))
 
+    @isolated
     def identity(
         self, task: str, method: str = "nonlinear", seed: int | None = None
     ) -> dict[str, Any]:
@@ -357,6 +363,7 @@ class Lab(ByHand, FromPublished):
             return self.published.identity(task, method)
         return self.trainer.identity(self.run(task, method, seed))
 
+    @isolated
     def provenance(self) -> dict[str, Any]:
         """Return the origin of these numbers, to be written beside them."""
         p = self.parameters

@@ -18,9 +18,10 @@ import itertools
 import pkgutil
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from tasklab.errors import choose
+from tasklab.isolation import isolated
 from tasklab.records.schema import COMPARISONS, EXPERIMENTS, Comparison, Declared, Rows
 from tasklab.tuning.methods import POSTHOC
 
@@ -97,7 +98,8 @@ def experiment(
 ) -> Callable[[Function], Function]:
     """Return a decorator that declares a function as an experiment, and describes its records."""
 
-    def declare(function: Function) -> Function:
+    def declare(measure: Function) -> Function:
+        function = cast("Function", isolated(measure))
         home, name = function.__module__, function.__name__
         sorts = {rows.name: rows for rows in records}
         entry = Experiment(name=name, call=function, records=sorts, sides=sides or {}, **more)

@@ -20,6 +20,7 @@ from tasklab.analyses import evaluation
 from tasklab.errors import TasklabError, choose, texts
 from tasklab.experiments.lab import LINEAR, Lab
 from tasklab.experiments.versions import version
+from tasklab.isolation import isolated
 from tasklab.placement import placed
 from tasklab.progress import track
 from tasklab.records.images import packed
@@ -164,6 +165,7 @@ def _trials(
     ]
 
 
+@isolated
 def kept(trial: Trial, measure: Measure, *, grouped: bool = False, **key: Any) -> list[dict]:
     """Return a trial's records from the store, or measure and keep them.
 
@@ -241,6 +243,7 @@ def busy(trial: Trial, measure: Callable, **key: Any) -> bool:
     return trial.lab.store.making(KIND, _config(trial, measure, **key))
 
 
+@isolated
 def stored(lab: Lab, config: Mapping[str, Any], make: Callable[[], list[dict]]) -> list[dict]:
     """Return the records of a configuration from the store, or those that `make` measures."""
     return _stored(lab, {**config, **version(make)}, make)

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from tasklab import mini
 from tasklab.errors import choose
+from tasklab.isolation import isolated
 from tasklab.tasks import small
 from tasklab.tasks.drawn import Images
 from tasklab.tuning import scratch
@@ -71,6 +72,7 @@ def task_names(network: str) -> tuple[str, ...]:
     return tuple(f"split {i}" for i in range(1, 6))
 
 
+@isolated
 def chosen_setting(lab: Lab, network: str, seed: int, changes: Mapping[str, Any]) -> Setting:
     """Return the setting of a seed; one epoch of each phase if the lab only rehearses."""
     quick = {"pretraining": 1, "finetuning": 1} if lab.rehearsal else {}
@@ -143,6 +145,7 @@ def seconds_a_step(chosen: Setting) -> float:
     return max(taken(4) - min(first, taken(1)), 0.0) / 3
 
 
+@isolated
 def trained(
     lab: Lab, chosen: Setting, n_tasks: int
 ) -> tuple[scratch.Network, list[dict[str, Tensor]]]:

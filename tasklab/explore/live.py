@@ -27,6 +27,7 @@ from tasklab.errors import TasklabError, choose, whole
 from tasklab.experiments import LINEAR, Lab
 from tasklab.explore.payload import Curve, Payload, ShownTask, quantised
 from tasklab.figures.style import METHOD_LABEL
+from tasklab.isolation import isolated
 from tasklab.progress import track
 from tasklab.taskvector import TaskVector
 
@@ -56,6 +57,7 @@ class Editor:
         return f"editor of {len(p.vectors)} task vectors, {p.method} model, {p.counted}"
 
 
+@isolated
 def editor(
     lab: Lab,
     method: str = "linearized",

@@ -27,6 +27,7 @@ from safetensors.numpy import save as tensor_bytes
 
 from tasklab import explore
 from tasklab.errors import whole
+from tasklab.isolation import isolated
 from tasklab.storage import shipped
 
 if TYPE_CHECKING:  # a site shows what ships, without torch
@@ -87,6 +88,7 @@ class Network:
         return base64.b64encode(self.values.tobytes()).decode("ascii")
 
 
+@isolated
 def network(lab: Lab | None = None, method: str = "nonlinear", *, pictures: int = 20) -> Network:
     """Return a network with its task vectors, to be merged and run in a page.
 

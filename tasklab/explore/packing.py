@@ -13,6 +13,7 @@ from tasklab.errors import TasklabError
 from tasklab.experiments import Lab
 from tasklab.explore.payload import sheet
 from tasklab.figures.style import METHOD_LABEL
+from tasklab.isolation import isolated
 from tasklab.models.encoder import Encoder
 from tasklab.models.heads import Head
 from tasklab.models.towers import Block, Ends, Tower, tower
@@ -21,6 +22,7 @@ from tasklab.taskvector import TaskVector
 _BITS = {"theta0": 8, "vector": 4, "row": 8}
 
 
+@isolated
 def packed(lab: Lab, method: str, pictures: int) -> tuple[dict[str, Any], np.ndarray]:
     """Return the description of a network for a page, and its numbers."""
     seeds: Any = lab.parameters.seeds  # settled: a tuple

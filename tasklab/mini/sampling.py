@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from tasklab.errors import choose
+from tasklab.isolation import isolated
 from tasklab.mini import exact
 from tasklab.mini.aerial import land, places
 from tasklab.mini.camera import to_uint8
@@ -158,6 +159,7 @@ _DRAWERS: dict[str, Callable[[Rng, Tensor, str, Look], Tensor]] = {
 }  # fmt: skip
 
 
+@isolated
 def sample(task: str, split: str, n: int) -> tuple[Tensor, Tensor]:
     """Return n images of a task, uint8 (n, 3, 32, 32), and labels int64 (n,), the same everywhere.
 

@@ -12,7 +12,6 @@ import contextlib
 import copy
 import dataclasses
 import functools
-import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Self
 
@@ -21,6 +20,8 @@ from jaxtyping import Float, Int, UInt8
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from tasklab.isolation import differentiable
+from tasklab.models.origin import Origin
 from tasklab.models.zoo import REGISTRY
 from tasklab.tasks.images.augment import resized
 
@@ -58,6 +59,14 @@ class Encoder:
     device: torch.device
     #: Share of the resized image's side that is cut out, of a card that has one; `None` is all.
     crop: float | None = dataclasses.field(default=None, kw_only=True)
+    #: theta_0 as it was made; encoders of the same parameters share it.
+    origin: Origin = dataclasses.field(  # type: ignore[assignment]
+        default=None, repr=False, kw_only=True
+    )
+
+    def __post_init__(self) -> None:
+        if self.origin is None or self.origin.params is not self.params:
+            object.__setattr__(self, "origin", Origin(self.name, self.module, self.params))
 
     @classmethod
     def of(
@@ -83,11 +92,17 @@ class Encoder:
         device = next((x.device for x in params.values()), torch.device("cpu"))
         return cls(name, init, module, params, blocks, image_size, mean, std, device, crop=crop)
 
+    @differentiable
     def __call__(self, params: Mapping[str, Tensor], x: Tensor) -> Float[Tensor, "B D"]:
-        """Return features (B, D), not normalised, of preprocessed images (B, 3, H, W)."""
+        """Return features (B, D), not normalised, of preprocessed images (B, 3, H, W).
+
+        They are float32, also within the caller's `torch.autocast`.
+        """
+        self.origin.check()
         with math_attention(self.math):
             return torch.func.functional_call(self.module, dict(params), (x,))
 
+    @differentiable
     def preprocess(self, x: UInt8[Tensor, "B 3 h w"]) -> Float[Tensor, "B 3 H W"]:
         """Return images as the model was trained on them.
 
@@ -112,7 +127,8 @@ class Encoder:
     def _channels(self) -> Tensor:
         """`mean` and `std` on the device: a copy in each call would wait for it to be idle."""
         with torch.inference_mode(False):
-            return torch.tensor([self.mean, self.std], device=self.device).view(2, 3, 1, 1)
+            channels = torch.tensor([self.mean, self.std], dtype=torch.float32, device=self.device)
+            return channels.view(2, 3, 1, 1)
 
     @property
     def blank(self) -> Tensor:
@@ -138,14 +154,10 @@ class Encoder:
         """Whether attention takes the math kernel in every pass (`zoo.Spec`)."""
         return self.name in REGISTRY and REGISTRY[self.name].math
 
-    @functools.cached_property
+    @property
     def weights_hash(self) -> str:
-        """SHA-256 of theta_0: names, shapes and values."""
-        digest = hashlib.sha256()
-        for name, tensor in sorted(self.params.items()):
-            digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}\n".encode())
-            digest.update(tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy())
-        return digest.hexdigest()
+        """SHA-256 of theta_0: names, shapes and values; raises if theta_0 was written to."""
+        return self.origin.hash()
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

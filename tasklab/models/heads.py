@@ -16,13 +16,15 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from tasklab import seals
 from tasklab.errors import TasklabError
+from tasklab.isolation import isolated
 from tasklab.models.loading import Clip, Encoder
 from tasklab.placement import placed
 from tasklab.tasks.suites import Task
 
 _NEAR = 1e-6  # apart are rows of the same text, by rounding
-_MADE = weakref.WeakKeyDictionary[Clip, dict[tuple[tuple[str, ...], int], "Head"]]()
+_MADE = weakref.WeakKeyDictionary[Clip, seals.Kept["Head"]]()
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -75,6 +77,7 @@ def check_finite(x: Tensor, subject: str) -> None:
         raise TasklabError(f"{subject} is not finite: NaN or infinity in {tuple(x.shape)} numbers.")
 
 
+@isolated
 def zero_shot(clip: Clip, task: Task) -> Head:
     """Return the zero-shot head of a task: one scaled unit vector for each class.
 
@@ -121,10 +124,11 @@ def _check_apart(rows: Float[Tensor, "C D"], clip: Clip, task: Task) -> None:
         )
 
 
+@isolated
 def start(kind: str, clip: Clip, task: Task, seed: int = 0) -> Head:
     """Return the head that fine-tuning starts from, on the encoder's device.
 
-    A frozen one is made once for each model and task; it is not to be written to.
+    A frozen one is made once for each model and task, and again after somebody wrote to it.
 
     Args:
         kind: `"trained"` for a linear layer with PyTorch's usual random weights; `"zero_shot"` or
@@ -134,11 +138,10 @@ def start(kind: str, clip: Clip, task: Task, seed: int = 0) -> Head:
     if kind not in ("zero_shot", "zero_shot_trained", "trained"):
         raise TasklabError(f"a head of kind {kind!r} needs fitting: see tasklab.tuning.probes.")
     if kind != "trained":
-        known, key = _MADE.setdefault(clip, {}), (tuple(task.prompts()), len(task.classes))
-        if key not in known:
-            with torch.inference_mode(False):  # it serves training, whoever asks first
-                known[key] = zero_shot(clip, task).to(device)
-        made = known[key]
+        key = tuple(task.prompts()), len(task.classes)
+        with torch.inference_mode(False):  # it serves training, whoever asks first
+            known = _MADE.setdefault(clip, seals.Kept())
+            made = known.get(key, lambda: zero_shot(clip, task).to(device))
         trains = kind == "zero_shot_trained"
         return dataclasses.replace(made, weight=made.weight.clone()) if trains else made
     with torch.random.fork_rng(devices=[]), torch.no_grad():
@@ -185,6 +188,7 @@ def minimise(
         solver.step(closure)
 
 
+@isolated
 def linear_probe(
     features: Float[Tensor, "N D"],
     labels: Int[Tensor, " N"],

@@ -16,6 +16,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from tasklab.errors import TasklabError
+from tasklab.isolation import differentiable
 from tasklab.models.encoder import Encoder
 
 FEATURES = "features"  # the key of what the encoder itself gives, after the last block
@@ -38,6 +39,7 @@ def around(root: nn.Module, forwards: Mapping[str, Callable[..., Any]]) -> Itera
         yield
 
 
+@differentiable
 def outputs(
     encoder: Encoder, params: Params, x: Tensor, names: Iterable[str] | None = None
 ) -> dict[str, Tensor]:
@@ -58,6 +60,7 @@ def outputs(
     return {**{name: kept[name] for name in names}, FEATURES: features}
 
 
+@differentiable
 def front(encoder: Encoder, params: Params, x: Tensor, block: int) -> Tensor:
     """Return h_l(x; theta), what a block gives, as it gives it; later blocks do not run."""
     kept: list[Tensor] = []
@@ -72,6 +75,7 @@ def front(encoder: Encoder, params: Params, x: Tensor, block: int) -> Tensor:
     return kept[0]
 
 
+@differentiable
 def back(
     encoder: Encoder, params: Params, x: Tensor, block: int, h: Tensor
 ) -> Float[Tensor, "B D"]:

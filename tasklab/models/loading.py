@@ -24,6 +24,7 @@ from torch import Tensor, nn
 
 from tasklab import architectures, mini
 from tasklab.errors import TasklabError, choose
+from tasklab.isolation import isolated
 from tasklab.mini import vit
 from tasklab.mini.clip import MEAN, STD
 from tasklab.mini.lexicon import EOS, PAD, vocabulary
@@ -74,6 +75,7 @@ class Clip:
 _SHARED: weakref.WeakValueDictionary[tuple, Clip] = weakref.WeakValueDictionary()
 
 
+@isolated
 def load(
     name: str,
     *,
@@ -106,6 +108,7 @@ def load(
     return as_clip(entry, model, init=init, device=device)
 
 
+@isolated
 def as_clip(
     entry: Spec, model: nn.Module, *, init: str = "pretrained", device: torch.device | str = "cpu"
 ) -> Clip:
@@ -123,6 +126,7 @@ def as_clip(
     return Clip(encoder, _text(entry, model, device), model.logit_scale.exp().item())
 
 
+@isolated
 def both_towers(name: str, *, init: str = "pretrained") -> nn.Module:
     """Return open_clip's network of a model, with the text tower that its encoder may discard."""
     entry = spec(name)
@@ -132,16 +136,21 @@ def both_towers(name: str, *, init: str = "pretrained") -> nn.Module:
     return model.to(dtype=torch.float32).eval().requires_grad_(False)
 
 
+@isolated
 def shared(
     name: str, *, init: str = "pretrained", device: str = "cpu", blocks: int | None = None
 ) -> Clip:
-    """Return a model as `load` does, with so many `blocks`; it is loaded once while in use."""
+    """Return a model as `load` does, with so many `blocks`; it is loaded once while in use.
+
+    A network that somebody changed in place is loaded anew.
+    """
     key = (name, init, device, blocks)
-    if (clip := _SHARED.get(key)) is None:
+    if (clip := _SHARED.get(key)) is None or not clip.encoder.origin.intact:
         clip = _SHARED[key] = load(name, init=init, device=device, blocks=blocks)
     return clip
 
 
+@isolated
 def outline(name: str, *, init: str = "pretrained", device: str = "cpu") -> Clip:
     """Return a model as `shared` does, but a shipped one without its network, in milliseconds.
 
@@ -342,6 +351,7 @@ def _text(entry: Spec, model: nn.Module, device: torch.device) -> Callable[[list
 
         return open_clip.get_tokenizer(entry.arch)
 
+    @isolated
     @torch.no_grad()
     def text(texts: list[str]) -> Tensor:
         with math_attention(entry.math):
@@ -362,6 +372,7 @@ def _text_to_text(entry: Spec, init: str, model: nn.Module, device: torch.device
         texts = [" ".join(words[i] for i in row if i not in marks) for row in ids.tolist()]
         return own(texts, padding=True, return_tensors="pt").input_ids.to(device)
 
+    @isolated
     def text(words: list[str]) -> Tensor:
         if own is None:
             return mini.t5.text(model, list(words))

@@ -29,6 +29,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from tasklab import isolation
 from tasklab.errors import TasklabError
 from tasklab.storage import atomic, checksums, folders, writing
 from tasklab.storage.tensors import (
@@ -187,7 +188,8 @@ class Store:
 
     def _made(self, kind: str, config: Mapping[str, Any], make: Make) -> Artifact:
         key, config = self.key(config), json.loads(canonical(config))
-        with contextlib.ExitStack() as held:
+        # no thread that computes waits for a key's lock while its holder waits to compute
+        with isolation.alone(), contextlib.ExitStack() as held:
             held.enter_context(self._lock(kind, key))
             if artifact := self._find_locked(kind, key, config):
                 return artifact

@@ -28,6 +28,7 @@ from torch import Tensor
 
 from tasklab import mini
 from tasklab.errors import TasklabError, choose, shown
+from tasklab.isolation import isolated
 from tasklab.mini.worlds import CONTROL_SIZES, SIZES
 from tasklab.storage import atomic, checksums, folders, shipped
 from tasklab.storage.tensors import explained, write_tensors
@@ -104,6 +105,7 @@ class DrawnImages:
     #: Height and width to which they are enlarged, before the centre is cut out; `None` is `side`.
     shorter: int | None = None
 
+    @isolated
     def load(
         self, task: str, split: str, *, n: int | None = None, device: Device = "cpu"
     ) -> Images:
@@ -119,6 +121,7 @@ class DrawnImages:
         choose("split", split, sizes)
         return sizes[split]
 
+    @isolated
     def version(self, task: str, split: str) -> str:
         """Return the identity of a split's images, drawing them if need be."""
         version = self._version(task, split)

@@ -29,6 +29,7 @@ import torch
 from torch import Tensor
 
 from tasklab.errors import TasklabError
+from tasklab.isolation import isolated
 from tasklab.models import heads
 from tasklab.models.loading import Clip
 from tasklab.placement import laid_out, release
@@ -47,6 +48,7 @@ from tasklab.tuning.steps import Gradients, Problem, Step
 CACHE_VERSION = 1  # part of every key: raise it when the same configuration gives other numbers
 
 
+@isolated
 def identity(config: FineTune, clip: Clip, tasks: Suite | None = None) -> dict[str, Any]:
     """Return all that determines the result of a run: its configuration in the store."""
     tasks = tasks or suite(config.suite)
@@ -73,6 +75,7 @@ def identity(config: FineTune, clip: Clip, tasks: Suite | None = None) -> dict[s
     }
 
 
+@isolated
 def finetune(
     config: FineTune, clip: Clip, store: Store, *, tasks: Suite | None = None, progress: bool = True
 ) -> Run:
@@ -109,6 +112,7 @@ class Trainer:
         self.identity = functools.cache(lambda config: identity(config, clip, tasks))
         self._probe = functools.cache(self._fitted)
 
+    @isolated
     def __call__(self, config: FineTune, store: Store | None = None) -> Run:
         """Return a run from the store, its own or another one, or train it (`finetune`)."""
         store, encoder = store or self.store, self.clip.encoder
@@ -133,6 +137,7 @@ class Trainer:
         base = Base(config.model, config.init, encoder.weights_hash, config.method)
         return runs.read(artifact, self.clip, base, probe)
 
+    @isolated
     def rate(self, config: FineTune, store: Store | None = None) -> float:
         """Return a run's learning rate; one that is not given is searched (`rates`) and kept."""
         if config.lr is not None:

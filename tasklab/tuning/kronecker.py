@@ -42,6 +42,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from tasklab.isolation import isolated
 from tasklab.models import training
 from tasklab.models.encoder import Encoder
 from tasklab.sums import add_to
@@ -98,6 +99,7 @@ class Factors:
         return B @ (self.scales[name].to(D) * (B.T @ D @ A)) @ A.T
 
 
+@isolated
 def corrected(
     encoder: Encoder,
     images: Tensor,
@@ -130,6 +132,7 @@ def corrected(
     return _weighted(found, published)
 
 
+@isolated
 def factors(
     encoder: Encoder,
     images: Iterable[Tensor],

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from tasklab.errors import TasklabError
+from tasklab.isolation import isolated
 from tasklab.models import heads
 from tasklab.models.loading import Clip
 from tasklab.storage.store import Store
@@ -45,6 +46,7 @@ def known_by(tasks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {"tasks": list(tasks), "algorithm": [CACHE_VERSION, finetune.CACHE_VERSION]}
 
 
+@isolated
 def multitask(
     runs: Sequence[FineTune], clip: Clip, store: Store, tasks: Suite, *, progress: bool = True
 ) -> Run:

@@ -49,6 +49,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from tasklab.errors import TasklabError
+from tasklab.isolation import isolated
 from tasklab.models.encoder import Encoder
 from tasklab.tasks import drawn
 from tasklab.tuning import kronecker, memory, tangent
@@ -145,6 +146,7 @@ def images(method: str) -> int:
     return kronecker.IMAGES if TABLE[method].once else IMAGES
 
 
+@isolated
 def known(
     method: str, encoder: Encoder, others: Sequence[str], data: drawn.SuiteImages
 ) -> kronecker.Factors | None:

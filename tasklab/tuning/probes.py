@@ -23,6 +23,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from tasklab.errors import TasklabError
+from tasklab.isolation import isolated
 from tasklab.models import heads
 from tasklab.models.heads import Head
 from tasklab.models.loading import Clip
@@ -68,6 +69,7 @@ def identity(probe: Probe, clip: Clip, suite: Suite, task: str) -> dict[str, Any
     }
 
 
+@isolated
 def fit(probe: Probe, clip: Clip, suite: Suite, task: str, store: Store) -> Fitted:
     """Return a task's probe from the store, or fit it.
 
@@ -93,6 +95,7 @@ def fit(probe: Probe, clip: Clip, suite: Suite, task: str, store: Store) -> Fitt
     return Fitted(head, *seconds, float(kept.record["lr"]))
 
 
+@isolated
 def search(
     probe: Probe,
     clip: Clip,
@@ -107,6 +110,7 @@ def search(
     return {lr: validation(one, clip, suite, store, task) for lr, one in every.items()}
 
 
+@isolated
 def validation(probe: Probe, clip: Clip, suite: Suite, store: Store, task: str) -> float:
     """Return the validation accuracy in % of a probe with a given rate, or by L-BFGS."""
     train, val = (_features(probe, clip, suite, task, store, split) for split in ("train", "val"))
@@ -124,6 +128,7 @@ def best_rate(accuracies: Mapping[float, float]) -> float:
     return min(accuracies, key=lambda lr: (-accuracies[lr], lr))
 
 
+@isolated
 def adamw(
     features: Float[Tensor, "N D"],
     labels: Int[Tensor, " N"],

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from tasklab.errors import TasklabError
+from tasklab.isolation import isolated
 from tasklab.models import heads, inference
 from tasklab.models.loading import Clip
 from tasklab.tasks import drawn
@@ -65,6 +66,7 @@ def search(config: FineTune, accuracy: Callable[[FineTune], float | None]) -> di
     return {"rates": list(every), "accuracies": list(every.values()), "lr": best_rate(ended)}
 
 
+@isolated
 @torch.no_grad()
 def validation(config: FineTune, run: Run, clip: Clip, tasks: Suite) -> float:
     """Return the accuracy in % of a run's own model on all validation images of its task."""

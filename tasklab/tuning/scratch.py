@@ -29,6 +29,7 @@ from jaxtyping import Bool, Float, UInt8
 from torch import Tensor, nn
 
 from tasklab.errors import TasklabError
+from tasklab.isolation import isolated
 from tasklab.models.encoder import Encoder
 from tasklab.tasks.drawn import Images
 
@@ -128,6 +129,7 @@ def resnet18(seed: int = 0, width: int = 64, stride: int = 1) -> Network:
     return _network("resnet18", module, blocks, 32, mean=(0.5,) * 3, std=(0.25,) * 3)
 
 
+@isolated
 def train(
     network: Network,
     params: Mapping[str, Tensor],
@@ -191,6 +193,7 @@ def loss(
     return float(F.cross_entropy(_logits(network, params, data, classes), data.y))
 
 
+@isolated
 def accuracy(
     network: Network,
     params: Mapping[str, Tensor],

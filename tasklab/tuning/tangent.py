@@ -32,6 +32,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from tasklab.errors import TasklabError
+from tasklab.isolation import differentiable
 from tasklab.models.loading import math_attention
 from tasklab.tuning import dual, memory
 from tasklab.tuning.forward_mode import Tangents, dual_numbers, join, split
@@ -75,6 +76,7 @@ class TangentFeatures(NamedTuple):
         return torch.add(n, across / length, alpha=alpha)
 
 
+@differentiable
 def jvp(encoder: Model, params: Params, tau: Params, x: Tensor) -> TangentFeatures:
     """Return f(x; theta_0) and J(x) tau from one forward-mode pass, without a graph.
 
@@ -84,6 +86,7 @@ def jvp(encoder: Model, params: Params, tau: Params, x: Tensor) -> TangentFeatur
         return TangentFeatures(*map(_precise, _dual_pass(encoder, params, tau, x)))
 
 
+@differentiable
 def value_and_grad(
     encoder: Model, params: Params, tau: Params, x: Tensor, loss: Loss
 ) -> tuple[Float[Tensor, ""], dict[str, Tensor]]:
@@ -103,6 +106,7 @@ def value_and_grad(
     return lesson(encoder, params, tau, x, loss)[1:]
 
 
+@differentiable
 def lesson(
     encoder: Model,
     params: Params,
@@ -130,6 +134,7 @@ def lesson(
         return known, value.detach(), pullback(f0, leaves, cotangent)
 
 
+@differentiable
 def normal(
     encoder: Model,
     params: Params,

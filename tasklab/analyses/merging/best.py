@@ -31,6 +31,7 @@ from torch import Tensor
 from tasklab.analyses.evaluation import Evaluator
 from tasklab.analyses.finite import finite
 from tasklab.errors import TasklabError, choose, whole
+from tasklab.isolation import isolated
 from tasklab.models.heads import Head, minimise
 from tasklab.taskvector import TaskVector
 from tasklab.tuning.tangent import TangentFeatures
@@ -107,6 +108,7 @@ def metrics(name: str, own: Sequence[TangentFeatures], heads: Sequence[Head]) ->
     return [Metric(1 / size) for size in sizes]
 
 
+@isolated
 def tangents(
     evaluator: Evaluator, vector: TaskVector, tasks: Sequence[str], split: str = "val"
 ) -> list[Float[Tensor, "N D"]]:
@@ -143,6 +145,7 @@ def pairs(one: PerTask, two: PerTask) -> list[tuple[Tensor, Tensor]]:
     return list(zip(one, two, strict=True))
 
 
+@isolated
 def span(
     basis: Sequence[PerTask], own: PerTask, by: Sequence[Metric] | None = None
 ) -> Float[Tensor, " S"]:
@@ -171,6 +174,7 @@ def span(
     return torch.linalg.pinv(finite(A, "products of tangent features"), hermitian=True) @ b
 
 
+@isolated
 def span_of_loss(
     f0: PerTask,
     basis: Sequence[PerTask],

@@ -24,6 +24,7 @@ from tasklab.analyses.merging.vectors import is_matrix
 from tasklab.analyses.projections import Inputs
 from tasklab.errors import TasklabError, whole
 from tasklab.errors import seed as checked_seed
+from tasklab.isolation import isolated
 from tasklab.models.encoder import Encoder, math_attention
 from tasklab.models.heads import Head
 from tasklab.placement import placed
@@ -37,6 +38,7 @@ _IMAGES, _ROWS = 64, 4096  # in one pass, and of inputs that are in float64 at a
 Reader = Callable[[TaskVector, Collection[str]], dict[str, Tensor]]
 
 
+@isolated
 def of_images(
     needs: str, encoder: Encoder, head: Head, images: Tensor, vector: TaskVector, *, linear: bool
 ) -> dict[str, Tensor] | Reader:
@@ -61,6 +63,7 @@ def of_images(
     return fisher_diagonals(encoder, head, images, params=params, names=vector)
 
 
+@isolated
 def grams(
     encoder: Encoder,
     images: Tensor,
@@ -125,6 +128,7 @@ def grams(
     return made
 
 
+@isolated
 def fisher_diagonals(
     encoder: Encoder,
     head: Head,

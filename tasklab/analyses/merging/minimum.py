@@ -32,6 +32,7 @@ from tasklab.analyses.finite import finite
 from tasklab.analyses.merging.best import Metric, total
 from tasklab.analyses.merging.vectors import Vectors, by_tensor, listed
 from tasklab.errors import TasklabError, whole
+from tasklab.isolation import isolated
 from tasklab.models.encoder import Encoder
 from tasklab.placement import placed
 from tasklab.progress import bar
@@ -73,6 +74,7 @@ class Solution:
     residual: tuple[float, ...]
 
 
+@isolated
 def least(vectors: Vectors, *, solution: TaskVector, alpha: float = 1.0) -> TaskVector:
     """Scale the solution that `minimum` found for these vectors."""
     return by_tensor(listed(vectors), lambda name, _: solution[name], alpha)
@@ -90,6 +92,7 @@ def size(vector: TaskVector) -> int:
     return max(8 * factors + 4 * weights, 4 * factors + 8 * weights)
 
 
+@isolated
 def minimum(
     encoder: Encoder,
     parts: Sequence[Part],

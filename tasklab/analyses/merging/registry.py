@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from tasklab.errors import TasklabError, choose, unknown
+from tasklab.isolation import isolated
 
 if TYPE_CHECKING:
     from tasklab.analyses.merging.vectors import Vectors
@@ -277,6 +278,7 @@ _OTHER = {
 }
 
 
+@isolated
 def merge(name: str, vectors: Vectors, **options: Any) -> TaskVector:
     """Return the task vectors of several tasks merged into one.
 

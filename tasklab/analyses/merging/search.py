@@ -32,6 +32,7 @@ from torch import Tensor
 from tasklab.analyses.edited import line
 from tasklab.analyses.evaluation import Evaluator
 from tasklab.errors import TasklabError, whole
+from tasklab.isolation import isolated
 from tasklab.taskvector import TaskVector
 
 BUDGET = 12  # looks at validation images; the experiments' presets may have another one for all
@@ -55,6 +56,7 @@ class Choice:
     trials: int  #: How often validation images were looked at
 
 
+@isolated
 def choose(
     make: Callable[[Option], TaskVector],
     options: Sequence[Option],
