@@ -8,6 +8,7 @@ operations, the place in memory and a checksum of the numbers, because `tensor.d
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
 import zlib
 from collections.abc import Callable, Hashable, Iterator, Mapping
@@ -64,7 +65,7 @@ def _marks(x: Tensor | np.ndarray, *, checked: bool) -> tuple[int, ...]:
     counted = 0 if x.is_inference() else x._version
     if x.is_meta:
         return counted, x.numel()
-    return counted, x.data_ptr(), x.numel(), *(_checksum(x.detach()) if checked else ())
+    return counted, x.data_ptr(), x.numel(), *(_checksum(x) if checked else ())
 
 
 def bits(x: Tensor) -> np.ndarray:
@@ -73,14 +74,16 @@ def bits(x: Tensor) -> np.ndarray:
 
 
 def _checksum(x: Tensor) -> tuple[int, ...]:
-    flat = (x if x.is_contiguous() else x.contiguous()).view(-1).view(torch.uint8)
+    x = x if x.is_contiguous() else x.contiguous()
     if x.device.type != "cpu":
-        return (int(flat.sum(dtype=torch.int64)),)
-    if (size := flat.numel()) <= _LARGE:
-        return _sums(flat.numpy())
-    step = max(_LARGE, -(-size // _PIECES) // 8 * 8)
-    pieces = (flat[start : start + _LARGE] for start in range(0, size, step))
-    return tuple(part for piece in pieces for part in _sums(piece.numpy()))
+        return (int(x.view(-1).view(torch.uint8).sum(dtype=torch.int64)),)
+    if not x.nbytes:
+        return ()
+    # by its address: within a transform of functions PyTorch would record operations
+    flat = np.frombuffer((ctypes.c_ubyte * x.nbytes).from_address(x.data_ptr()), np.uint8)
+    step = max(_LARGE, -(-x.nbytes // _PIECES) // 8 * 8)
+    pieces = (flat[start : start + _LARGE] for start in range(0, x.nbytes, step))
+    return tuple(part for piece in pieces for part in _sums(piece))
 
 
 def _sums(values: np.ndarray) -> tuple[int, ...]:

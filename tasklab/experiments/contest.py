@@ -36,7 +36,6 @@ from tasklab.experiments.merge_loss import Unlabelled, unlabelled
 from tasklab.experiments.merging import Bench
 from tasklab.experiments.minima import LEAST, products
 from tasklab.experiments.runner import Given, Trial
-from tasklab.isolation import isolated
 from tasklab.progress import bar
 from tasklab.records.images import packed, unpacked
 from tasklab.storage.journal import Journal
@@ -135,7 +134,6 @@ class Contest:
         return [task for task, one in self.alone.items() if one.gain(self.start).low <= 0]
 
 
-@isolated
 def seconds(
     lab: Lab,
     vectors: Mapping[str, TaskVector],
@@ -272,7 +270,6 @@ class _Keeper:
         return record, made[0] if made else bench.merged(name, record["option"])
 
 
-@isolated
 def contest(
     lab: Lab,
     vectors: Mapping[str, TaskVector],
@@ -342,7 +339,6 @@ def contest(
     )
 
 
-@isolated
 def searched(
     lab: Lab, vectors: Mapping[str, TaskVector], method: str, name: str
 ) -> tuple[TaskVector, dict[str, Any]]:
@@ -355,7 +351,6 @@ def searched(
     return about["alpha"] * vector, about
 
 
-@isolated
 def merged(lab: Lab, vectors: Mapping[str, TaskVector], method: str, one: Entry) -> TaskVector:
     """Return the vector of one of `Contest.merges`, its coefficient multiplied in."""
     return one.alpha * Bench(Given.of(lab, vectors, method)).merged(one.name, one.option)

@@ -3,9 +3,7 @@
 `load` gives a `Clip`: an `Encoder` (the image tower with its pre-trained parameters theta_0) and,
 for models that have one, the text tower from which zero-shot heads are made. Both are frozen. For
 T5 the encoder is the model up to the first generated token, and the text tower gives the rows of
-the output embedding.
-
-The libraries of the models are imported where they are used: that takes seconds.
+the output embedding. The models' libraries take seconds to load: they are imported where used.
 """
 
 from __future__ import annotations
@@ -108,7 +106,6 @@ def load(
     return as_clip(entry, model, init=init, device=device)
 
 
-@isolated
 def as_clip(
     entry: Spec, model: nn.Module, *, init: str = "pretrained", device: torch.device | str = "cpu"
 ) -> Clip:
@@ -140,17 +137,13 @@ def both_towers(name: str, *, init: str = "pretrained") -> nn.Module:
 def shared(
     name: str, *, init: str = "pretrained", device: str = "cpu", blocks: int | None = None
 ) -> Clip:
-    """Return a model as `load` does, with so many `blocks`; it is loaded once while in use.
-
-    A network that somebody changed in place is loaded anew.
-    """
+    """Return a model as `load` does, with so many `blocks`; once while in use and unchanged."""
     key = (name, init, device, blocks)
     if (clip := _SHARED.get(key)) is None or not clip.encoder.origin.intact:
         clip = _SHARED[key] = load(name, init=init, device=device, blocks=blocks)
     return clip
 
 
-@isolated
 def outline(name: str, *, init: str = "pretrained", device: str = "cpu") -> Clip:
     """Return a model as `shared` does, but a shipped one without its network, in milliseconds.
 
@@ -212,9 +205,7 @@ def _compare(entry: Spec, path: Path) -> None:
         remember(path, entry.repository)
 
 
-def _filled(
-    entry: Spec, init: str, seed: int = 0, weights: Path | str | None = None
-) -> nn.Module:  # fmt: skip
+def _filled(entry: Spec, init: str, seed: int = 0, weights: Path | str | None = None) -> nn.Module:
     path = locate(entry.name, init, weights)
     with torch.random.fork_rng(devices=[]):  # the caller's random numbers stay as they were
         torch.manual_seed(seed)

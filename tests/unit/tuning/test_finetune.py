@@ -332,7 +332,9 @@ def test_methods_that_are_unknown_or_cannot_be_fail_before_training(store):
 
 def test_nan_stops_the_run_and_keeps_nothing(store):
     clip = tiny(Curved)
-    clip.encoder.params["last.bias"][0] = float("nan")
+    broken = torch.full_like(clip.encoder.params["last.bias"], float("nan"))
+    params = clip.encoder.params | {"last.bias": broken}
+    clip = dataclasses.replace(clip, encoder=dataclasses.replace(clip.encoder, params=params))
     message = f"{TASK} by 'nonlinear' is not finite at step 0 of 12: loss nan"
     refuses(message, train, RUN, clip, store)
     assert store.find("finetune", finetune.identity(RUN, clip)) is None

@@ -205,12 +205,10 @@ def test_conjugate_gradients_reach_the_dense_minimum_from_any_start(name):
 
 
 def test_preconditioned_steps_come_nearer_than_plain_ones(monkeypatch):
-    encoder = stack(
-        lambda: nn.Linear(12, 6), nn.Tanh, lambda: nn.LayerNorm(6), lambda: nn.Linear(6, 3)
-    )  # fmt: skip
+    norm = nn.LayerNorm(6)
+    norm.weight.data.copy_(torch.logspace(-1, 1, 6))
+    encoder = stack(lambda: nn.Linear(12, 6), nn.Tanh, lambda: norm, lambda: nn.Linear(6, 3))
     scales = torch.logspace(-0.7, 0.7, 12).double().reshape(3, 2, 2)
-    with torch.no_grad():
-        encoder.params["3.weight"].mul_(torch.logspace(-1, 1, 6).double())
     vectors, x = vectors_of(encoder), {task: scales * one for task, one in data(60).items()}
     own = [features(encoder, v, x)[t] for t, v in enumerate(vectors.values())]
     parts = [*map(minimum.Part, x.values(), own, [best.Metric()] * 3)]
