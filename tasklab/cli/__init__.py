@@ -56,13 +56,8 @@ _BOOK = {
     ),
     "paper": Command(
         "paper:paper",
-        "Reproduce the papers' numbers of a model: weights, images, vectors, report, grades.",
+        "Reproduce the papers' numbers of a model: weights, images, vectors, chapters, report.",
         "vitb32 --dry-run",
-    ),
-    "predict": Command(
-        "predict:predict",
-        "Show what the recorded worlds predict for CLIP, and grade it.",
-        "vitb32 --check",
     ),
 }
 _MACHINE = {

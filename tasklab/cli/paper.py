@@ -1,4 +1,4 @@
-"""The command `tasklab paper`: the papers' numbers of a model, from nothing to grades."""
+"""The command `tasklab paper`: the papers' numbers of a model, from nothing to the report."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def paper(
     jobs: int | str | None = None,
     dry_run: bool = False,
 ) -> int:
-    """Get weights, images and vectors, execute the chapters, build the report, grade predictions.
+    """Get weights, images and vectors, execute the chapters, build the report.
 
     Every step tells its bytes and minutes first. What is finished is skipped, so that the same
     command goes on after an interruption.
@@ -65,7 +65,7 @@ def paper(
         return 0
     if problem:
         raise TasklabError(problem)
-    left = {one.step for one in needs if not one.done} | {"chapters", "report", "grades"}
+    left = {one.step for one in needs if not one.done} | {"chapters", "report"}
     for step, do in work.steps().items():
         if step in left:
             print(f"{step}:", flush=True)

@@ -14,7 +14,6 @@ from huggingface_hub import constants
 from tasklab import chapters, machine
 from tasklab.book import execution, report
 from tasklab.book import sources as book
-from tasklab.cli import spreadsheet
 from tasklab.cli.checkpoints import import_
 from tasklab.cli.decode import decode
 from tasklab.cluster import grid
@@ -22,14 +21,12 @@ from tasklab.doctor import needs, readiness, speed
 from tasklab.doctor.needs import Need, Pace
 from tasklab.errors import TasklabError, choose
 from tasklab.exchange import catalogue
-from tasklab.experiments import Lab
 from tasklab.experiments.parameters import Parameters
 from tasklab.models import loading
 from tasklab.models.zoo import spec
 from tasklab.progress import duration
 from tasklab.storage import atomic, folders
 from tasklab.storage.store import Store
-from tasklab.study import predictions
 
 
 def chosen(names: Sequence[str]) -> tuple[str, ...]:
@@ -56,7 +53,7 @@ class Work:
 
     @property
     def folder(self) -> Path:
-        """Where executed chapters and grades are written."""
+        """Where executed chapters are written."""
         return self.store.root / "paper" / self.parameters.model.replace("/", "_")
 
     @cached_property
@@ -111,7 +108,7 @@ class Work:
 
     def steps(self) -> dict[str, Callable[[], None]]:
         """Return the functions that do the steps, by name."""
-        every = (self.weights, self.images, self.vectors, self.chapters, self.grades, self.report)
+        every = (self.weights, self.images, self.vectors, self.chapters, self.report)
         whole = len(self.names) == len(chapters.CHAPTERS)
         return {one.__name__: one for one in (every if whole else every[:-1])}
 
@@ -150,20 +147,6 @@ class Work:
             )
             atomic.write(target, nbformat.writes(nbformat.from_dict(made.record["notebook"])))
             print(f"  {target}", flush=True)
-
-    def grades(self) -> None:
-        """Measure the predictions whose runs are here, and write the grades."""
-        if self.parameters.light:
-            print("  a rehearsal measures fewer tasks than are predicted")
-            return
-        lab = Lab(self.parameters, progress=False)
-        found = predictions.check(lab, waiting=lambda line: None)
-        if found.empty:
-            print("  no prediction has its vectors here (`tasklab predict --help`)")
-            return
-        self.folder.mkdir(parents=True, exist_ok=True)
-        atomic.write(self.folder / "grades.csv", spreadsheet.csv(found))
-        print(predictions.shown(found).to_string(index=False))
 
     def report(self) -> None:
         """Build the site; chapters come from the store."""

@@ -84,6 +84,7 @@ from .tables import pretraining_table as pretraining_table
 from .tables import table as table
 from .worlds import errors_by_accuracy as errors_by_accuracy
 from .worlds import models_table as models_table
+from .worlds import printed_table as printed_table
 from .worlds import properties_table as properties_table
 from .worlds import replication as replication
 from .worlds import replication_table as replication_table

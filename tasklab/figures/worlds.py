@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -19,6 +20,7 @@ from tasklab.figures.pictures import WIDTH
 from tasklab.figures.rows import averaged, require_rows, select, where
 from tasklab.figures.style import COLOURS, book_figure
 from tasklab.records.judgement import Verdict
+from tasklab.records.papers import printed
 from tasklab.records.replication import SIDES, of_pairs, properties, set_gains
 from tasklab.records.statements import at, effect_of, plain, verdict_rows
 
@@ -28,6 +30,11 @@ _PROPERTY = METRIC_LABEL | {
     "single": "single-task accuracy (%)",
     "zero_shot": "zero-shot accuracy (%)",
     "classes": "classes of a task",
+}
+_SIZES = {
+    "vitb32": "ViT-B/32, printed",
+    "vitb16": "ViT-B/16, printed",
+    "vitl14": "ViT-L/14, printed",
 }
 _MARKERS = dict(zip(SIDES, "os", strict=True))
 
@@ -105,6 +112,36 @@ def _named(row: Mapping[str, Any]) -> str:
 def _told(row: Mapping[str, Any], side: str) -> str:
     own = {**row, **{k.removesuffix(side): v for k, v in row.items() if k.endswith(side)}}
     return f"{plain(own['outcome'])}: {effect_of(own)}"
+
+
+def printed_table(worlds: Mapping[str, Sequence[Verdict]]) -> pd.DataFrame:
+    """Return the effects that papers print for CLIP beside those of our worlds, in points.
+
+    Args:
+        worlds: Name -> verdicts, of which headlines at their chosen rates are taken.
+
+    Returns:
+        A row per headline's comparison that a paper prints; a dash where it does not.
+    """
+    told: dict[str, dict[str, str]] = {}
+    for world, verdicts in worlds.items():
+        for one in verdicts:
+            claim = one.claim
+            if not claim.headline or claim.grows or claim.setting != "chosen":
+                continue
+            if effects := printed(claim):
+                name = f"{claim.short}: {claim.cell}" if claim.cell else claim.short
+                row = told.setdefault(name, {})
+                row[world] = "–" if math.isnan(one.interval.effect) else _points(*one.interval)
+                row |= {words: _points(effects[size]) if size in effects else "–"
+                        for size, words in _SIZES.items()}  # fmt: skip
+    table = pd.DataFrame.from_dict(told, orient="index", columns=[*worlds, *_SIZES.values()])
+    return table.fillna("–").rename_axis("statement").reset_index()
+
+
+def _points(effect: float, low: float = math.nan, high: float = math.nan) -> str:
+    ends = "" if math.isnan(low) else f" [{low:z.1f}, {high:z.1f}]"
+    return f"{effect:+z.1f}{ends}".replace("-", "−")
 
 
 def worlds_table(worlds: Mapping[str, pd.DataFrame]) -> pd.DataFrame:

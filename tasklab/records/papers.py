@@ -9,6 +9,7 @@ from pathlib import Path
 import pandas as pd
 
 from tasklab.errors import choose
+from tasklab.records.claims import Claim
 from tasklab.records.table import one_model, select, summarise, where
 from tasklab.storage import shipped
 from tasklab.tuning.methods import METHODS, TABLE
@@ -37,6 +38,18 @@ def papers(paper: str | None = None, table: str | None = None) -> pd.DataFrame:
             choose(name, wanted, dict.fromkeys(df[name]))
             df = where(df, **{name: wanted})
     return df.reset_index(drop=True)
+
+
+def printed(claim: Claim) -> dict[str, float]:
+    """Return the effect of a claim in a paper's tables by model, positive as claimed."""
+    table = where(papers(claim.paper), experiment=claim.experiment, metric=claim.metric)
+    values = table.groupby(["model", "method"])["value"].first().unstack()
+    both = [values.get(side) for side in (claim.left, claim.right)]
+    if any(side is None for side in both):
+        return {}
+    left, right = both
+    sign = -1 if claim.relation == "<" else 1
+    return (sign * (left - claim.factor * right)).dropna().round(2).to_dict()
 
 
 def beside(

@@ -172,7 +172,7 @@ def set_gains(
 
 
 def of_models(df: pd.DataFrame, n_tasks: int = 8) -> pd.DataFrame:
-    """Return what models of several worlds, sizes and seeds of pre-training have, side by side.
+    """Return accuracies, gains and errors of models of several worlds, side by side.
 
     Args:
         df: Records `single`, `addition`, `merging` and `search_box` of models from pre-training.

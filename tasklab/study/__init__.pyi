@@ -1,5 +1,4 @@
 from . import outlook as outlook
-from . import predictions as predictions
 from . import recording as recording
 from . import results as results
 from .answers import advice_table as advice_table

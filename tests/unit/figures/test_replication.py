@@ -12,8 +12,10 @@ from tasklab import figures, records
 from tasklab.errors import TasklabError
 from tasklab.figures.forest_plot import LOOKS
 from tasklab.records import intervals, targets
+from tasklab.records.claims import BY_ID
 from tasklab.records.intervals import Interval
 from tasklab.records.judgement import Verdict
+from tasklab.records.papers import printed
 from tests.rows import found
 
 NAMES = ("tangent-2-target", "tangent-2-posthoc-target", "closed-4-full", "closed-1-data-sup")
@@ -213,3 +215,41 @@ def test_each_scope_of_a_claim_is_a_column():
     ]  # fmt: skip
     assert list(table["sets"])[0] == "confirmed: +2.0 [1.0, 3.0] points"
     assert table["eight"][1].startswith("open: +") and table["eight"][1] != table["sets"][1]
+
+
+def test_printed_effects_stand_beside_those_of_the_worlds():
+    claim = BY_ID["tangent-2-target"]  # 10.9 % after negation, where non-linear has 24.0
+    assert printed(claim)["vitb32"] == pytest.approx(24.0 - 10.9)
+    assert printed(BY_ID["ctl-4.1-vit"]) == {}
+    grown = found("tangent-growth-target", 1.0, seeds=2, tasks=2)
+    first = [found("tangent-2-target", 2.0, seeds=2, tasks=2), grown]
+    (row,) = figures.printed_table({"ours": first, "other": []}).to_dict("records")
+    assert (row["ours"], row["other"]) == ("+2.0 [1.0, 3.0]", "–")
+    assert row["ViT-B/32, printed"] == "+13.1" and row["statement"] == claim.short
+
+
+def test_models_of_several_worlds_stand_side_by_side():
+    base = {"model": "a", "init": "pretrained", "split": "test", "task": "x", "seed": 0, "n": 10}
+    values = [
+        ("single", "single", "pretrained", {}, 40), ("single", "single", "nonlinear", {}, 90),
+        ("addition", "absolute", "nonlinear", {"n_tasks": 8}, 60),
+        ("addition", "absolute", "nonlinear", {"n_tasks": 2}, 1),
+        ("addition", "absolute", "attention", {"n_tasks": 8}, 57),
+        ("merging", "absolute", "nonlinear", {"n_tasks": 8, "merge": "arithmetic"}, 61),
+        ("merging", "absolute", "nonlinear", {"n_tasks": 8, "merge": "tsv_m"}, 68),
+        ("search_box", "xi_classifier_box", "nonlinear", {}, 30),
+        ("search_box", "xi_classifier_box", "linearized", {}, 99),
+    ]  # fmt: skip
+    rows = [
+        {**base, "experiment": e, "metric": m, "method": way, "value": x, **more}
+        for e, m, way, more, x in values
+    ]
+    df = pd.DataFrame([*rows, *({**row, "model": "b", "value": row["value"] + 1} for row in rows)])
+    models = records.of_models(df)
+    one = models.loc["a", ["zero_shot", "single", "sum", "attention", "tsv_m", "xi"]]
+    assert one.tolist() == [40, 90, 60, -3, 7, 30]
+    assert np.isnan(models.loc["a", "ties"])
+    table = figures.models_table({"both": ["a", "b"], "none": ["c"]}, models).set_index("")
+    assert table.loc["TSV-M − sum (points)", "both"] == "+7.0, +7.0"
+    assert table.loc["disentanglement error ξ (%)", "both"] == "30, 31"
+    assert (table["none"] == "–").all()
