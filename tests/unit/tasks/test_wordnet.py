@@ -120,6 +120,15 @@ def test_notice_and_checksums_ship():
         shipped.content(file)
 
 
+def test_the_protocol_has_the_sizes_that_ship(root):
+    protocol = (root / "book/protocol.md").read_text("utf-8").partition("(third-world)=")[2]
+    for task in ALL:
+        of, name = wordnet.sizes(task), f"**{task}**" if task in wordnet.DEFAULT else task
+        numbers = [len(wordnet.classes(task)), *(of[split] for split in wordnet.SPLITS)]
+        name = "Verbs (control)" if task == wordnet.CONTROL else name
+        assert f"| {name} | " + " | ".join(f"{n:,}" for n in numbers) + " | " in protocol, task
+
+
 @pytest.fixture(scope="module")
 def nouns():
     return source.read(source.FOLDER, "noun")
