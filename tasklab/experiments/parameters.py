@@ -165,9 +165,10 @@ class Parameters:
         suite = fitting[0] if self.suite is None else self.suite
         choose("suite", suite, SUITES if suite != OWN else (OWN,))
         if suite not in fitting:
+            kind = "texts" if suite in ("mini_text", "wordnet") else "images"
             raise TasklabError(
-                f"model {self.model!r} does not read suite {suite!r}: leave it out, or give "
-                f"{fitting[0]!r}."
+                f"model {self.model!r} does not read suite {suite!r}, which has {kind}: leave it "
+                f"out, or give {fitting[0]!r}."
             )
         terms = {"model": self.model, "suite": suite, "init": self.init}
         recorded = terms == RECORDED and self.head is None

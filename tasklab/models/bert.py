@@ -126,11 +126,11 @@ class _Block(nn.Module):
 class _Attention(nn.Module):
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
-        self.heads = heads
+        self.num_heads = heads
         self.qkv, self.proj = nn.Linear(width, 3 * width), nn.Linear(width, width)
 
     def forward(self, rows: Float[Tensor, "*T D"], layout: Layout) -> Float[Tensor, "*T D"]:
-        qkv = layout.padded(self.qkv(rows)).unflatten(-1, (3, self.heads, -1))
+        qkv = layout.padded(self.qkv(rows)).unflatten(-1, (3, self.num_heads, -1))
         q, k, v = qkv.permute(2, 0, 3, 1, 4).unbind(0)  # (B, H, L, d)
         scores = (q * q.shape[-1] ** -0.5) @ k.mT
         if layout.gaps:
@@ -142,10 +142,10 @@ class _Attention(nn.Module):
 class _MLP(nn.Module):
     def __init__(self, width: int, inner: int) -> None:
         super().__init__()
-        self.fc1, self.fc2 = nn.Linear(width, inner), nn.Linear(inner, width)
+        self.fc1, self.act, self.fc2 = nn.Linear(width, inner), nn.GELU(), nn.Linear(inner, width)
 
     def forward(self, rows: Float[Tensor, "*T D"]) -> Float[Tensor, "*T D"]:
-        return self.fc2(F.gelu(self.fc1(rows)))
+        return self.fc2(self.act(self.fc1(rows)))
 
 
 def from_transformers(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

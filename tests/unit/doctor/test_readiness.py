@@ -395,7 +395,7 @@ def test_cells_tell_the_first_reason():
     assert set(cells) == set(REGISTRY) and set(cells["mini"]) == set(CHAPTERS)
     for name, row in cells.items():
         for chapter, cell in row.items():
-            if name in zoo.TEXT_MODELS:
+            if zoo.text_suite(name) == "mini_text":
                 expected = "text"
             elif chapter == "linear_layers" and "convnext" in name:
                 expected = "no attention"
