@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 from pathlib import Path
 from typing import Annotated
@@ -13,6 +14,7 @@ from tasklab.cli.parsing import Given, settings
 from tasklab.errors import TasklabError, choose, path, whole
 from tasklab.experiments.parameters import Parameters
 from tasklab.progress import begin
+from tasklab.storage.store import Store
 
 
 def check_book(command: str) -> None:
@@ -51,6 +53,9 @@ def record(
     out: Path | str | None = None,
     jobs: int | str = 1,
     add: bool = False,
+    check: int | str | None = None,
+    check_seed: int | str = 0,
+    check_others: bool = False,
 ) -> None:
     """Compute a part of a chapter's records, or all, and write them as data files.
 
@@ -66,7 +71,19 @@ def record(
         jobs: Processes that share the cores.
         add: Keep the records that are there and compute only the seeds, methods and learning rates
             that they lack, on another machine too: a part of many hours in several sittings.
+        check: Instead, measure so many recorded rows of all parts (or of the named chapter) again,
+            those first that take the least, and say which come out bit for bit. Results are kept
+            in the folder `check` of the store, so that the same command goes on.
+        check_seed: Which rows are drawn.
+        check_others: Draw also from rows that were measured on another make of processor, on
+            former images or in another precision, which may differ.
     """
+    if check is not None:
+        if every or part or dry_run or out is not None or add:
+            raise TasklabError("--check takes a CHAPTER or none, and no option of recording.")
+        count, seed = whole("--check", check, 1, 10_000), whole("--check-seed", check_seed, 0)
+        _check(chapter, count, seed, check_others, Parameters(**{"preset": "full", **given}))
+        return
     if not chapter and not every:
         raise TasklabError("record takes a CHAPTER, or --all: `tasklab record --help`")
     if every and (part or out is not None):
@@ -89,3 +106,24 @@ def record(
     for name, one in () if dry_run else parts:
         made = study.recording.study(name, parameters, part=one, out=file, jobs=number, add=add)
         print(made, flush=True)
+
+
+def _check(chapter: str, count: int, seed: int, others: bool, parameters: Parameters) -> None:
+    """Print which rows of a sample come out, row by row."""
+    chapters_of = (chapter,) if chapter else tuple(chapters.CHAPTERS)
+    root = Store(parameters.store_root).root / "check"
+    parameters = dataclasses.replace(parameters, store_root=root)
+    rows, reasons = study.checking.sample(
+        count, parameters, seed=seed, chapters=chapters_of, others=others
+    )
+    able = equal = 0
+    print("part\trow\trecorded\tnow\tequal", flush=True)
+    for row, now, same in study.checking.check(rows, parameters):
+        names = ("experiment", "model", "method", "task", "seed", "metric")
+        told = " ".join(str(row.told[name]) for name in names)
+        answer = "yes" if same else f"no ({row.reason})" if row.reason else "NO"
+        print(f"{row.where}\t{told}\t{row.told['value']!r}\t{now}\t{answer}", flush=True)
+        able, equal = able + (not row.reason), equal + (same and not row.reason)
+    print(f"{equal} of {able} rows that can come out here are equal bit for bit.")
+    for why, number in sorted(reasons.items()):
+        print(f"{number:,} recorded rows {f'cannot: {why}' if why else 'can'}.")

@@ -1,3 +1,4 @@
+from . import checking as checking
 from . import outlook as outlook
 from . import recording as recording
 from . import results as results

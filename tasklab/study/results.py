@@ -15,7 +15,7 @@ from tasklab.chapters import chapter as chapter_of
 from tasklab.records import table
 from tasklab.records.images import box_means
 from tasklab.records.papers import papers
-from tasklab.study.sittings import each_of
+from tasklab.study.sittings import each_of, former_images
 
 RECORDED = Path(__file__).parent / "recorded"
 
@@ -42,8 +42,9 @@ def sittings_of(chapter: str) -> pd.DataFrame:
     """Return where and when the recorded results of a chapter were made, one row per sitting.
 
     Returns:
-        Columns part, seeds, commit, day, precision of fine-tuning, machine, hours of fine-tuning
-        and of measuring, summed over processes; empty where they were not kept.
+        Columns part, seeds, commit, day, precision of fine-tuning, images (today's, or former ones
+        that differ in a few grey values), machine, hours of fine-tuning and of measuring, summed
+        over processes; empty where they were not kept.
     """
     rows = []
     for part in chapter_of(chapter).parts:
@@ -57,6 +58,7 @@ def sittings_of(chapter: str) -> pd.DataFrame:
                 "seeds": ", ".join(map(str, one["seeds"])), "commit": one["commit"],
                 "day": one["utc"][:10].replace("-", "\N{NON-BREAKING HYPHEN}"),
                 "precision": one.get("precision", ""),
+                "images": "former" if former_images(one) else "today's",
                 "machine": machine.get("gpu") or _processor(machine),
                 "fine-tuning (h)": hours[0], "measuring (h)": hours[1],
             })  # fmt: skip
