@@ -141,6 +141,8 @@ def _reached(node: ast.AST) -> Iterator[ast.AST]:
                 continue
             if isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING":
                 continue
+            if isinstance(child, ast.keyword) and child.arg == "strict":  # of zip
+                continue
             yield child
             yield from _reached(child)
 
