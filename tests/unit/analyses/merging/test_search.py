@@ -60,6 +60,12 @@ def test_looks_are_told_the_best_so_far_and_begin_near_the_tangent_models_coeffi
     assert [least for *_, least in told] == [-np.inf] + [0.0] * 5  # the first is at the peak
     far = [abs(np.log(alpha)) for _, alpha, _ in told[2:]]
     assert far == sorted(far) and {w for w, *_ in told[2:]} == {np.float32(0.1)}
+    told.clear()
+    found = search.choose(make, (None,), lambda v: (1.0, 0.0), look, budget=5)
+    scores = [-abs(alpha - 1.0) for _, alpha, _ in told]
+    best = [-np.inf, *np.maximum.accumulate(scores)[:-1]]  # also of a method without an option
+    assert [least for *_, least in told] == pytest.approx(best)
+    assert found.alpha == told[int(np.argmax(scores))][1]
 
 
 @pytest.mark.parametrize(("scale", "size"), [(-1e-4, 1e-4), (0.0, 1.0)])
