@@ -32,7 +32,7 @@ import safetensors
 import torch
 from torch import Size, Tensor, nn
 
-from tasklab.analyses.merging import registry, vectors
+from tasklab.analyses.merging import adapters, registry, vectors
 from tasklab.errors import TasklabError, abridged, path, real, shown
 from tasklab.progress import LATER, bar
 from tasklab.storage import atomic, checksums
@@ -96,6 +96,8 @@ class _Change(Lazy):
     def __getitem__(self, name: str) -> Tensor:
         if name not in self.names:
             raise KeyError(name)
+        if isinstance(self.theta, adapters.Adapter):
+            return self.theta.change(name)
         made = _single(self.theta[name].detach().cpu())
         start = None if self.theta0 is None else self.theta0[name].detach().cpu()
         made = made.clone() if start is None else made - _single(start)
@@ -121,6 +123,7 @@ def merge(
     out: Path | str | None = None,
     matrices: str | None = None,
     tables: str | None = None,
+    rank: int | None = None,
     unrelated: bool = False,
     **options: Any,
 ) -> dict[str, Tensor] | Path:
@@ -129,13 +132,16 @@ def merge(
     Args:
         base: What they were fine-tuned from: a state dict, a module, or a file or folder of
             safetensors. `None` for `average`, which needs none.
-        models: The fine-tuned networks, each in any of these forms.
+        models: The fine-tuned networks, each in any of these forms, or a folder of an adapter of
+            peft (LoRA). Of adapters alone only what one of them changes is merged.
         method: A rule of `tasklab list merges` that needs no images.
         alpha: Coefficient of the merged change; for `average` 1. It must be given where more than
             one network is not averaged: nothing measured supports a value for an unknown network.
         out: File of safetensors to write, a parameter at a time; by default tensors are returned.
         matrices: Pattern of names that are matrices, although they look like tables of embeddings.
         tables: Pattern of names that are no matrices, although they have two axes.
+        rank: Write the merged change to the folder `out` as an adapter of this rank; what that
+            loses is logged.
         unrelated: Merge also what does not look like a change of the base.
         **options: Of the rule, e.g. keep=0.3 for `ties`.
 
@@ -161,25 +167,37 @@ def merge(
             "choose a rule that needs none, such as ties, tsv_m or iso_c."
         )
     target = None if out is None else path("out", out)
-    if target is not None:
+    if rank is not None and target is None:
+        raise TasklabError("an adapter of a rank is written to a folder: give out.")
+    if target is not None and rank is None:
         atomic.check_suffix("merged networks", target, ".safetensors")
     if isinstance(models, str | Path | Mapping | nn.Module):
         raise TasklabError("give the networks as a list: merge(base, [a, b]).")
-    each = [_read(model) for model in models]
-    if base is None and method != "average":
+    if base is None and (method != "average" or rank is not None):
         raise TasklabError(f"{method} merges changes: give the base; only average needs none.")
     theta0 = None if base is None else _read(base)
+    each = [_read(model, theta0) for model in models]
     alpha = _coefficient(method, alpha, len(each))
     first = theta0 if theta0 is not None else each[0]
     names, twins = _parameters(first, each)
+    if all(isinstance(one, adapters.Adapter) for one in each):
+        changed = {name for one in each for name in one.changed}  # type: ignore[attr-defined]
+        names = [name for name in names if name in changed]
     changes = [TaskVector.lazy(_Change(theta0, theta, names)) for theta in each]
     if theta0 is not None and not unrelated:
         _check_related(theta0, changes, names)
-    kept = [name for name in first if name not in names and name not in twins]
+    kept = [name for name in first if not _merges(name, _like(first, name))]
     if kept:
         _log.info("%d whole numbers and statistics stay those of the base", len(kept))
     with vectors.told(matrices, tables):
         tau = chosen.function(changes, alpha=alpha, **options)
+        if rank is not None and target is not None:
+            start = str(base) if isinstance(base, str | Path) else None
+            lost = adapters.factored(tau, target, rank=rank, start=start)
+            worst = max(lost, key=lost.__getitem__, default=None)
+            if worst is not None:
+                _log.info("rank %d loses %.1f %% of %s at most", rank, 100 * lost[worst], worst)
+            return target
         made = _made(first, theta0, tau, twins)
         if target is None:
             return dict(made)
@@ -218,7 +236,7 @@ def _made(
             yield name, merged
 
 
-def _read(network: Network) -> Mapping[str, Tensor]:
+def _read(network: Network, base: Mapping[str, Tensor] | None = None) -> Mapping[str, Tensor]:
     if isinstance(network, nn.Module):
         return network.state_dict()
     if isinstance(network, Mapping):
@@ -233,6 +251,10 @@ def _read(network: Network) -> Mapping[str, Tensor]:
             f"{str(place)!r} is no file of safetensors; of another one, give the state dict: "
             "torch.load(file, weights_only=True)."
         )
+    if adapters.is_adapter(place):
+        if base is None:
+            raise TasklabError(f"{str(place)!r} is an adapter: give the base that it changes.")
+        return adapters.Adapter(place, Files(place / adapters.WEIGHTS), base)
     return Files(place)
 
 
@@ -271,7 +293,7 @@ def _parameters(
     names, twins, memory = [], dict[str, str](), dict[tuple[int, Size, tuple[int, ...]], str]()
     for name in first:
         like = _like(first, name)
-        if not like.is_floating_point() or _STATE.search(name):
+        if not _merges(name, like):
             continue
         tied = None
         if not like.is_meta and like.numel():
@@ -283,6 +305,10 @@ def _parameters(
     if not names:
         raise TasklabError("the networks have no parameters to merge.")
     return names, twins
+
+
+def _merges(name: str, like: Tensor) -> bool:
+    return like.is_floating_point() and not _STATE.search(name)
 
 
 def _check_related(

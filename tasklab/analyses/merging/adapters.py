@@ -1,0 +1,236 @@
+"""Adapters of peft (LoRA) as changes of the weights that they were trained on, exactly.
+
+    W = W_0 + s B A,      s = alpha / r, or alpha / sqrt(r) where the adapter says use_rslora
+
+B A has rank r, so a sum of adapters has a rank of at most the sum of theirs. `factored` writes a
+merged change as an adapter again, cut to a rank by its singular value decomposition.
+
+Letters: O outputs, I inputs, r rank.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from tasklab.errors import TasklabError, abridged, shown, whole
+from tasklab.storage import atomic
+from tasklab.storage.tensors import Lazy, explained
+
+CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+_PREFIX = "base_model.model."
+_PART = re.compile(r"\.(lora_(?:embedding_)?[AB])(?:\.weight)?$")
+_SAVED = re.compile(r"\.modules_to_save(?:\.[^.]+)?(?=\.)")
+
+
+class _Low(NamedTuple):
+    """One weight's factors, by the names of their tensors."""
+
+    A: str
+    B: str
+    scale: float
+    turned: bool  #: Stored inputs x outputs
+
+
+def is_adapter(place: Path) -> bool:
+    """Return whether a folder is an adapter of peft."""
+    return (place / CONFIG).is_file()
+
+
+class Adapter(Lazy):
+    """The weights of a base with an adapter of peft, each made when it is asked for.
+
+    Args:
+        place: The adapter's folder.
+        files: Its tensors.
+        base: The weights that it was trained on.
+
+    Raises:
+        TasklabError: If it is no LoRA, or a DoRA, or names what the base has not.
+    """
+
+    def __init__(
+        self, place: Path, files: Mapping[str, Tensor], base: Mapping[str, Tensor]
+    ) -> None:
+        self.base, self.files = base, files
+        config = _config(place)
+        self._low, self._added, self._saved = dict[str, _Low](), dict[str, tuple[str, float]](), {}
+        parts: dict[str, dict[str, str]] = {}
+        for name in files:
+            plain = _SAVED.sub("", name.removeprefix(_PREFIX))
+            if "lora_magnitude_vector" in plain:
+                raise _of_dora(place)
+            if match := _PART.search(plain):
+                parts.setdefault(plain[: match.start()], {})[match[1]] = name
+            elif plain.endswith(".lora_B.bias"):
+                module = plain.removesuffix(".lora_B.bias")
+                self._added[f"{module}.bias"] = name, _scale(config, module)
+            else:
+                self._saved[plain] = name
+        for module, own in parts.items():
+            embedding = "lora_embedding_A" in own
+            letters = (
+                ("lora_embedding_A", "lora_embedding_B") if embedding else ("lora_A", "lora_B")
+            )
+            if set(own) != set(letters):
+                raise TasklabError(f"{str(place)!r} has half of the factors of {shown(module)}.")
+            turned = embedding or bool(config.get("fan_in_fan_out"))
+            A, B = (own[letter] for letter in letters)
+            self._low[f"{module}.weight"] = _Low(A, B, _scale(config, module), turned)
+        lacking = [n for n in (*self._low, *self._added, *self._saved) if n not in base]
+        if lacking:
+            raise TasklabError(
+                f"the adapter {str(place)!r} changes {abridged(lacking)}, which the base lacks: "
+                "give the base that it was trained on, with its names."
+            )
+        for name in (*self._low, *self._saved):
+            self._check(place, name)
+
+    def _check(self, place: Path, name: str) -> None:
+        wanted = tuple(_like(self.base, name).shape)
+        if name in self._saved:
+            found = tuple(_like(self.files, self._saved[name]).shape)
+        else:
+            low = self._low[name]
+            A, B = (_like(self.files, part).shape for part in (low.A, low.B))
+            found = (B[0], *A[1:]) if A[0] == B[1] else (0,)
+            found = found[::-1] if low.turned else found
+        if found != wanted:
+            raise TasklabError(
+                f"the adapter {str(place)!r} changes {shown(name)} by a matrix {found}, where the "
+                f"base has {wanted}: it is of another base."
+            )
+
+    @property
+    def changed(self) -> tuple[str, ...]:
+        """The parameters that it changes."""
+        return (*self._low, *self._added, *self._saved)
+
+    def change(self, name: str) -> Tensor:
+        """Return what the adapter adds to a parameter, in float32; zeros where it adds nothing."""
+        start = _like(self.base, name)
+        if name in self._saved:
+            saved = self.files[self._saved[name]].float()
+            return saved - self.base[name].detach().cpu().float()
+        if name in self._added:
+            bias, scale = self._added[name]
+            return scale * self.files[bias].float()
+        if name not in self._low:
+            return torch.zeros(start.shape)
+        low = self._low[name]
+        A, B = (self.files[part].float() for part in (low.A, low.B))
+        made = low.scale * (B.flatten(1) @ A.flatten(1)).reshape(len(B), *A.shape[1:])
+        return (made.T if low.turned else made).contiguous()
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self.base[name].detach().cpu().float() + self.change(name)
+
+    def like(self, name: str) -> Tensor:
+        """Return a tensor without numbers, of the same shape and type."""
+        return torch.empty(_like(self.base, name).shape, device="meta")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.base)
+
+    def __len__(self) -> int:
+        return len(self.base)
+
+
+def factored(
+    change: Mapping[str, Tensor], folder: Path, *, rank: int, start: str | None = None
+) -> dict[str, float]:
+    """Write a change as an adapter of peft, and return what of each matrix is lost.
+
+    Args:
+        change: By name; matrices (O, I) that are not zero are factored, biases and the like that
+            changed are refused, for LoRA has no place for them.
+        folder: Written whole or not at all.
+        rank: Of every matrix.
+        start: Name or path of the base, for the adapter's settings.
+
+    Returns:
+        By name, |W - B A| / |W|: 0 where the rank suffices.
+    """
+    whole("rank", rank, 1)
+    tensors, lost, modules = dict[str, Tensor](), dict[str, float](), []
+    for name in change:
+        W = change[name]
+        if not bool(W.any()):
+            continue
+        if W.dim() != 2 or not name.endswith(".weight"):
+            raise TasklabError(
+                f"{shown(name)} changed, and LoRA has no place for it: write the merged weights."
+            )
+        U, s, Vh = torch.linalg.svd(W.double(), full_matrices=False)
+        module, root = name.removesuffix(".weight"), s[:rank].sqrt()
+        tensors[f"{_PREFIX}{module}.lora_A.weight"] = (
+            (root[:, None] * Vh[:rank]).float().contiguous()
+        )
+        tensors[f"{_PREFIX}{module}.lora_B.weight"] = (U[:, :rank] * root).float().contiguous()
+        lost[name] = float(s[rank:].norm() / s.norm())
+        modules.append(module)
+    config = {
+        "peft_type": "LORA", "r": rank, "lora_alpha": rank, "target_modules": sorted(modules),
+        "base_model_name_or_path": start, "bias": "none", "fan_in_fan_out": False,
+        "use_rslora": False, "use_dora": False, "inference_mode": True, "task_type": None,
+    }  # fmt: skip
+    smallest = {n: min(change[n].shape) for n in lost}
+    config["rank_pattern"] = {
+        re.escape(n.removesuffix(".weight")): r for n, r in smallest.items() if r < rank
+    }
+    config["alpha_pattern"] = dict(config["rank_pattern"])
+    with explained(folder.parent, "write to", "out"), atomic.folder(folder) as draft:
+        from safetensors.torch import save_file
+
+        save_file(tensors, draft / WEIGHTS, metadata={"format": "pt"})
+        (draft / CONFIG).write_text(json.dumps(config, indent=1) + "\n", "utf-8")
+    return lost
+
+
+def _config(place: Path) -> Mapping[str, Any]:
+    try:
+        config = json.loads((place / CONFIG).read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise TasklabError(f"{str(place / CONFIG)!r} cannot be read: {error}.") from error
+    kind = config.get("peft_type") if isinstance(config, dict) else None
+    if kind != "LORA":
+        raise TasklabError(
+            f"{str(place)!r} is an adapter of kind {shown(kind)}: only LORA is read."
+        )
+    if config.get("use_dora"):
+        raise _of_dora(place)
+    return config
+
+
+def _of_dora(place: Path) -> TasklabError:
+    return TasklabError(
+        f"{str(place)!r} is a DoRA adapter, whose change is not a product of two matrices: merge "
+        "it into its base by peft (merge_and_unload), and give that."
+    )
+
+
+def _scale(config: Mapping[str, Any], module: str) -> float:
+    """Return alpha / r of a module, by the patterns of the settings as peft reads them."""
+    rank, alpha = (
+        next(
+            (
+                value
+                for key, value in (config.get(f"{name}_pattern") or {}).items()
+                if re.match(rf"(.*\.)?({key})$", module)
+            ),
+            config["r" if name == "rank" else "lora_alpha"],
+        )
+        for name in ("rank", "alpha")
+    )
+    return alpha / (math.sqrt(rank) if config.get("use_rslora") else rank)
+
+
+def _like(tensors: Mapping[str, Tensor], name: str) -> Tensor:
+    return tensors.like(name) if isinstance(tensors, Lazy) else tensors[name]

@@ -1,0 +1,216 @@
+"""Adapters of peft: read exactly, merged, and written again."""
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+import tasklab
+from tasklab.analyses.merging import adapters
+from tests.helpers import refuses
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(7, 6)
+        self.q, self.v, self.score = nn.Linear(6, 8), nn.Linear(8, 6), nn.Linear(6, 3)
+
+    def forward(self, x):
+        return self.score(self.v(torch.tanh(self.q(self.embed(x)))).mean(1))
+
+
+@pytest.fixture
+def base():
+    torch.manual_seed(0)
+    return Net().state_dict()
+
+
+def written(folder, tensors, **config):
+    folder.mkdir()
+    given = {"peft_type": "LORA", "r": 2, "lora_alpha": 6} | config
+    (folder / "adapter_config.json").write_text(json.dumps(given))
+    save_file(
+        {f"base_model.model.{n}": x for n, x in tensors.items()},
+        folder / "adapter_model.safetensors",
+    )
+    return folder
+
+
+def factors(module, rows, columns, r=2, seed=1):
+    draw = torch.Generator().manual_seed(seed)
+    return {
+        f"{module}.lora_A.weight": 0.1 * torch.randn(r, columns, generator=draw),
+        f"{module}.lora_B.weight": 0.1 * torch.randn(rows, r, generator=draw),
+    }
+
+
+def product(tensors, module):
+    return tensors[f"{module}.lora_B.weight"] @ tensors[f"{module}.lora_A.weight"]
+
+
+def test_an_adapter_adds_its_scaled_product(base, tmp_path):
+    tensors = factors("q", 8, 6) | factors("v", 6, 8, r=3)
+    place = written(
+        tmp_path / "a", tensors, rank_pattern={"v": 3}, alpha_pattern={"v": 12},
+    )  # fmt: skip
+    merged = tasklab.merge(base, [place])
+    torch.testing.assert_close(merged["q.weight"], base["q.weight"] + 3 * product(tensors, "q"))
+    torch.testing.assert_close(merged["v.weight"], base["v.weight"] + 4 * product(tensors, "v"))
+    for name in base:
+        if name not in ("q.weight", "v.weight"):
+            assert torch.equal(merged[name], base[name])
+    rooted = written(tmp_path / "b", tensors, rank_pattern={"v": 3}, use_rslora=True)
+    merged = tasklab.merge(base, [rooted])
+    torch.testing.assert_close(
+        merged["q.weight"], base["q.weight"] + 6 / 2**0.5 * product(tensors, "q")
+    )
+
+
+def test_turned_embeddings_saved_modules_and_biases_are_read(base, tmp_path):
+    q = factors("q", 8, 6)
+    place = written(tmp_path / "a", q, fan_in_fan_out=True)  # W is stored inputs x outputs
+    merged = tasklab.merge({"q.weight": base["q.weight"].T.contiguous()}, [place])
+    torch.testing.assert_close(merged["q.weight"].T, base["q.weight"] + 3 * product(q, "q"))
+
+    A, B = 0.1 * torch.randn(2, 7), 0.1 * torch.randn(6, 2)
+    head = {"score.weight": torch.randn(3, 6), "score.bias": torch.randn(3)}
+    extra = {
+        "embed.lora_embedding_A": A,
+        "embed.lora_embedding_B": B,
+        "q.lora_B.bias": torch.ones(8),
+    }
+    place = written(tmp_path / "b", q | extra | head)
+    merged = tasklab.merge(base, [place], unrelated=True)
+    torch.testing.assert_close(merged["embed.weight"], base["embed.weight"] + 3 * (B @ A).T)
+    torch.testing.assert_close(merged["q.bias"], base["q.bias"] + 3)
+    for name, tensor in head.items():
+        torch.testing.assert_close(merged[name], tensor)
+    older = {n.replace("score.", "score.modules_to_save."): x for n, x in head.items()}
+    merged = tasklab.merge(base, [written(tmp_path / "c", older)], unrelated=True)
+    torch.testing.assert_close(merged["score.bias"], head["score.bias"])
+
+
+def test_adapters_are_merged_on_what_one_of_them_changes(base, tmp_path):
+    one = written(tmp_path / "a", factors("q", 8, 6, seed=1))
+    two = written(tmp_path / "b", factors("q", 8, 6, seed=2) | factors("v", 6, 8, seed=3))
+    merged = tasklab.merge(base, [one, two], "ties", alpha=1.0, keep=1.0)
+    whole = [tasklab.merge(base, [place]) for place in (one, two)]
+    same = tasklab.merge(base, whole, "ties", alpha=1.0, keep=1.0)
+    for name in base:
+        torch.testing.assert_close(merged[name], same[name])
+    trimmed = tasklab.merge(base, [one], "ties", alpha=1.0, keep=0.25)
+    changed = (trimmed["q.weight"] - base["q.weight"] != 0).float().mean()
+    assert changed == 0.25  # of the adapted weights, not of all
+
+
+def test_a_merged_change_is_an_adapter_again(base, tmp_path, caplog):
+    caplog.set_level("INFO", "tasklab")
+    places = [
+        written(tmp_path / str(seed), factors("q", 8, 6, seed=seed) | factors("v", 6, 8, seed=seed))
+        for seed in (1, 2)
+    ]
+    expected = tasklab.merge(base, places, alpha=0.5)
+    out = tmp_path / "merged"
+    assert tasklab.merge(base, places, alpha=0.5, rank=4, out=out) == out
+    again = tasklab.merge(base, [out])
+    for name, tensor in expected.items():
+        torch.testing.assert_close(again[name], tensor, atol=1e-6, rtol=1e-5)
+    assert "rank 4 loses 0.0 %" in caplog.text
+    tasklab.merge(base, places, alpha=0.5, rank=1, out=tmp_path / "small")
+    change = expected["q.weight"] - base["q.weight"]
+    s = torch.linalg.svdvals(change)
+    kept = tasklab.merge(base, [tmp_path / "small"])["q.weight"] - base["q.weight"]
+    torch.testing.assert_close((change - kept).norm(), s[1:].norm(), atol=1e-6, rtol=1e-4)
+    tensors = load_file(tmp_path / "small" / "adapter_model.safetensors")
+    assert {tuple(x.shape) for n, x in tensors.items() if "lora_A" in n} == {(1, 6), (1, 8)}
+
+
+def test_what_is_no_lora_of_this_base_is_refused(base, tmp_path):
+    def refused(match, name, tensors, **config):
+        place = written(tmp_path / name, tensors, **config)
+        refuses(match, tasklab.merge, base, [place])
+
+    q = factors("q", 8, 6)
+    refused("kind 'LOHA'", "a", q, peft_type="LOHA")
+    refused("DoRA", "b", q, use_dora=True)
+    refused("DoRA", "c", q | {"q.lora_magnitude_vector": torch.ones(8)})
+    refused("half of the factors", "d", {"q.lora_A.weight": q["q.lora_A.weight"]})
+    refused("changes .*other.weight.*which the base lacks", "e", factors("other", 8, 6))
+    refused("of another base", "f", factors("q", 8, 5))
+    refused("of another base", "g", {"score.weight": torch.ones(4, 6)})
+    place = written(tmp_path / "h", q)
+    refuses("give the base", tasklab.merge, None, [place, place], "average")
+    refuses("give out", tasklab.merge, base, [place], rank=2)
+    saved = written(tmp_path / "i", {"score.bias": torch.ones(3)})
+    refuses(
+        "LoRA has no place for it", tasklab.merge, base, [saved], rank=2, out=tmp_path / "no",
+        unrelated=True,
+    )  # fmt: skip
+    assert not (tmp_path / "no").exists()
+    (tmp_path / "h" / adapters.CONFIG).write_text("{")
+    refuses("cannot be read", tasklab.merge, base, [place])
+
+
+@pytest.fixture
+def peft():
+    return pytest.importorskip("peft", reason="peft is no dependency: install it to compare")
+
+
+def trained(peft, net, folder, **more):
+    """Return two adapters of peft, of which every number is random, and their merged weights."""
+    places, merged = [], []
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        config = peft.LoraConfig(
+            r=2, lora_alpha=6, rank_pattern={"v": 3}, alpha_pattern={"q": 5},
+            init_lora_weights=False, **more,
+        )  # fmt: skip
+        fresh = Net()
+        fresh.load_state_dict(net.state_dict())
+        model = peft.get_peft_model(fresh, config)
+        model.save_pretrained(folder / str(seed))
+        places.append(folder / str(seed))
+        merged.append(model.merge_and_unload().state_dict())
+    return places, merged
+
+
+@pytest.mark.parametrize("rooted", [False, True])
+def test_weights_equal_those_of_pefts_merge_and_unload(peft, tmp_path, rooted):
+    net = Net()
+    more = {"target_modules": ["q", "v", "embed"], "modules_to_save": ["score"]}
+    places, merged = trained(peft, net, tmp_path, use_rslora=rooted, **more)
+    for place, expected in zip(places, merged, strict=True):
+        found = tasklab.merge(net, [place], unrelated=True)
+        for name, tensor in expected.items():
+            torch.testing.assert_close(found[name], tensor)
+
+
+def test_a_sum_equals_pefts_add_weighted_adapter(peft, tmp_path):
+    net = Net()
+    places, _ = trained(peft, net, tmp_path, target_modules=["q", "v"])
+    plain = Net()
+    plain.load_state_dict(net.state_dict())
+    model = peft.PeftModel.from_pretrained(plain, places[0], adapter_name="a")
+    model.load_adapter(places[1], adapter_name="b")
+    model.add_weighted_adapter(["a", "b"], [0.3, 0.3], "sum", combination_type="cat")
+    model.set_adapter("sum")
+    expected = model.merge_and_unload(adapter_names=["sum"]).state_dict()
+    found = tasklab.merge(net, places, alpha=0.3, unrelated=True)
+    for name in ("q.weight", "v.weight"):
+        torch.testing.assert_close(found[name], expected[name])
+
+
+def test_peft_reads_a_merged_adapter(peft, tmp_path):
+    net = Net()
+    places, _ = trained(peft, net, tmp_path, target_modules=["q", "v"])
+    out = tmp_path / "merged"
+    tasklab.merge(net, places, alpha=0.3, rank=7, out=out, unrelated=True)
+    expected = tasklab.merge(net, places, alpha=0.3, unrelated=True)
+    plain = Net()
+    plain.load_state_dict(net.state_dict())
+    found = peft.PeftModel.from_pretrained(plain, out).merge_and_unload().state_dict()
+    for name, tensor in expected.items():
+        torch.testing.assert_close(found[name], tensor, atol=1e-6, rtol=1e-5)
