@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from tasklab import analyses, exchange, experiments, models, tasks
+from tasklab.analyses import merging
 from tasklab.analyses.merging import registry
 from tasklab.cli import vectors as by_words
 from tasklab.cli.parsing import Given, settings
@@ -46,9 +47,13 @@ def merge(
     base: str | None = None,
     out: Path | str = "merged.safetensors",
     model_out: Path | str | None = None,
+    rank: int | str | None = None,
     json: bool = False,
 ) -> None:
     """Merge task vectors, and write the result to a file.
+
+    Networks of any other architecture, as safetensors, and adapters of peft are merged without
+    --model, from their --base, into a whole network.
 
     Args:
         vector: Files or folders of task vectors or published checkpoints, names of imported ones,
@@ -67,6 +72,7 @@ def merge(
         out: File to write.
         model_out: Write the merged model as well, with a card: NAME.safetensors or NAME.pt for
             open_clip, or a folder for transformers.
+        rank: Write what was merged of such networks to the folder --out as an adapter of this rank.
         json: Print JSON: out, model_out, model, weights (the hash of theta_0), method, options
             and their origin, norm and tensors of the result, and of each of vectors its
             vector, task, method, sha256, notes, norm and cosine.
@@ -81,6 +87,16 @@ def merge(
         if "alpha" in options:
             raise TasklabError("give --alpha or --option alpha=..., not both.")
         options["alpha"] = real("--alpha", alpha, -math.inf)
+    if model_name is None and base is not None and _are_plain([base, *vector]):
+        if search or model_out is not None or data:
+            raise TasklabError(
+                "--search, --data and --model-out are for models of `tasklab list models`: give "
+                "--model, or --alpha alone."
+            )
+        _merged_networks(base, vector, method, options, target, rank, json)
+        return
+    if rank is not None:
+        raise TasklabError("--rank is for networks that are merged without --model.")
     if search and options:
         raise TasklabError(f"--search chooses {', '.join(options)}: leave one of the two out.")
     atomic.sweep(target.parent, by_words.ROOM)  # also where what was killed is whole and refused
@@ -228,6 +244,35 @@ def _of_images(needs: str, sources: Sequence[Source], lab: Lab, count: int) -> I
         x = data.load(one.task, "train", n=many, device=encoder.device).x
         head = evaluator.head(one.task)
         yield analyses.merging.of_images(needs, encoder, head, x, one.vector, linear=one.linear)
+
+
+def _are_plain(words: Sequence[str]) -> bool:
+    return all(merging.anything.is_plain(Path(word)) for word in words)
+
+
+def _merged_networks(
+    base: str,
+    words: Sequence[str],
+    method: str,
+    options: dict[str, Any],
+    target: Path,
+    rank: int | str | None,
+    json: bool,
+) -> None:
+    """Merge networks that no table lists, and print what was written."""
+    cut = None if rank is None else whole("--rank", rank, 1)
+    if cut is None:
+        places.check_free(target, [base, *words])
+    elif target.exists() and not merging.adapters.is_adapter(target):
+        raise TasklabError(f"{target} holds something else: choose another folder with --out.")
+    merging.anything.merge(base, words, method, out=target, rank=cut, **options)
+    if json:
+        about = {"out": str(target), "method": method, "options": options, "rank": cut}
+        print(writer.dumps(about | {"base": base, "networks": list(words)}, indent=1))
+        return
+    what = "a network" if cut is None else f"an adapter of rank {cut}"
+    print(f"{registry.method(method).title} of {len(words)} networks that start from {base}")
+    print(f"written to {target}: {what}")
 
 
 def _options(words: Sequence[str]) -> dict[str, Any]:

@@ -1,3 +1,4 @@
+from . import adapters as adapters
 from . import anything as anything
 from . import best as best
 from . import directions as directions

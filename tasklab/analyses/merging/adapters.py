@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from tasklab.analyses.merging.vectors import is_matrix
 from tasklab.errors import TasklabError, abridged, shown, whole
 from tasklab.storage import atomic
 from tasklab.storage.tensors import Lazy, explained
@@ -164,9 +165,10 @@ def factored(
         W = change[name]
         if not bool(W.any()):
             continue
-        if W.dim() != 2 or not name.endswith(".weight"):
+        if not is_matrix(name, W) or not name.endswith(".weight"):
             raise TasklabError(
-                f"{shown(name)} changed, and LoRA has no place for it: write the merged weights."
+                f"{shown(name)} changed, and LoRA of linear layers has no place for it: write the "
+                "merged weights."
             )
         U, s, Vh = torch.linalg.svd(W.double(), full_matrices=False)
         module, root = name.removesuffix(".weight"), s[:rank].sqrt()

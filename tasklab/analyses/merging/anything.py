@@ -207,6 +207,18 @@ def merge(
     return target
 
 
+def is_plain(place: Path) -> bool:
+    """Return whether a file or folder holds a network's safetensors, or an adapter: no vector."""
+    if place.is_dir():
+        return adapters.is_adapter(place) or (
+            any(place.glob("*.safetensors")) and all(map(is_plain, place.glob("*.safetensors")))
+        )
+    if place.suffix != ".safetensors" or not place.is_file():
+        return False
+    with _opened(place) as tensors:
+        return not {"tasklab", "meta", "checksum"} & set(tensors.metadata() or {})
+
+
 def _made(
     first: Mapping[str, Tensor],
     theta0: Mapping[str, Tensor] | None,

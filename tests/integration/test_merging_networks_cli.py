@@ -1,0 +1,98 @@
+"""`tasklab merge` without --model: networks that no table lists, and adapters."""
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+import tasklab
+from tasklab.__main__ import main
+from tests.helpers import mistaken
+
+
+@pytest.fixture
+def files(tmp_path):
+    torch.manual_seed(0)
+    base = {
+        "embed.weight": torch.randn(9, 4),
+        "up.weight": torch.randn(6, 4),
+        "step": torch.ones(1).long(),
+    }
+    save_file(base, tmp_path / "base.safetensors", metadata={"format": "pt"})
+    words = []
+    for name in "ab":
+        other = {
+            n: x + 0.1 * torch.randn(x.shape) if x.is_floating_point() else x
+            for n, x in base.items()
+        }
+        (tmp_path / name).mkdir()
+        save_file(other, tmp_path / name / "model.safetensors")
+        words.append(str(tmp_path / name))
+    return base, [*words, "--base", str(tmp_path / "base.safetensors")]
+
+
+def test_networks_are_merged_as_in_python(files, tmp_path, capsys):
+    base, words = files
+    out = tmp_path / "out.safetensors"
+    options = ["--method", "ties", "--option", "keep=0.5", "--alpha", "0.7"]
+    assert main(["merge", *words, *options, "--out", str(out)]) == 0
+    assert "TIES of 2 networks" in capsys.readouterr().out
+    expected = tasklab.merge(words[3], words[:2], "ties", keep=0.5, alpha=0.7)
+    found = load_file(out)
+    assert set(found) == set(base)
+    for name, tensor in expected.items():
+        assert torch.equal(found[name], tensor)
+
+
+def adapter(place, seed):
+    draw = torch.Generator().manual_seed(seed)
+    place.mkdir()
+    settings = {"peft_type": "LORA", "r": 1, "lora_alpha": 1}
+    (place / "adapter_config.json").write_text(json.dumps(settings))
+    factors = {"A": torch.randn(1, 4, generator=draw), "B": torch.randn(6, 1, generator=draw)}
+    factors = {f"base_model.model.up.lora_{n}.weight": 0.3 * x for n, x in factors.items()}
+    save_file(factors, place / "adapter_model.safetensors")
+    return str(place)
+
+
+def test_an_adapter_is_written_and_read(files, tmp_path, capsys):
+    _, (full, _, *base) = files
+    each = [adapter(tmp_path / f"adapter-{seed}", seed) for seed in (1, 2)]
+    out = tmp_path / "adapter"
+    given = ["--alpha", "0.5", "--rank", "2", "--json", "--out", str(out)]
+    assert "no place for it" in mistaken(["merge", each[0], full, *base, *given], capsys)
+    assert not out.exists()
+    assert main(["merge", *each, *base, *given]) == 0
+    about = json.loads(capsys.readouterr().out)
+    assert about["out"] == str(out) and about["rank"] == 2 and about["networks"] == each
+    expected = tasklab.merge(base[1], each, alpha=0.5)
+    found = tasklab.merge(base[1], [out])
+    torch.testing.assert_close(found["up.weight"], expected["up.weight"])
+    twice = ["merge", each[0], each[0], *base, *given]  # what a wrong base looks like
+    assert "one direction" in mistaken(twice, capsys)
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ([], "give alpha: no recorded setting"),
+        (["--method", "regmean", "--alpha", "1"], "reads images"),
+        (["--alpha", "1", "--search"], "give --model, or --alpha alone"),
+        (["--alpha", "1", "--rank", "0"], "--rank"),
+        (["--alpha", "1", "--out", "x.pt"], ".safetensors"),
+    ],
+)
+def test_what_cannot_be_done_is_one_sentence(files, more, told, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    before = {file.name for file in tmp_path.iterdir()}
+    assert told in mistaken(["merge", *files[1], *more], capsys)
+    assert {file.name for file in tmp_path.iterdir()} == before
+
+
+def test_a_network_is_not_written_over(files, tmp_path, capsys):
+    words = ["merge", *files[1], "--alpha", "1", "--out", str(tmp_path / "base.safetensors")]
+    assert "holds something else" in mistaken(words, capsys)
+    assert "--rank is for networks" in mistaken(
+        ["merge", "Signs@nonlinear", "Places@nonlinear", "--rank", "2"], capsys
+    )
