@@ -10,7 +10,7 @@ from tasklab.errors import TasklabError
 from tasklab.exchange import exporting, importing, merged, reading
 from tasklab.models import loading
 from tasklab.storage.store import Store
-from tasklab.taskvector import Base
+from tasklab.taskvector import Base, TaskVector
 from tests.helpers import refuses
 from tests.vectors import noise
 
@@ -91,3 +91,10 @@ def test_a_saved_vector_tells_how_it_was_fine_tuned(encoder, tmp_path):
     assert not merged.find(str(saved(encoder, tmp_path)), store, MODEL).linear
     strange = vector(encoder, tuned._replace(method="magic")).save(tmp_path / "odd.safetensors")
     refuses("does not say what it is", reading.contents, strange, MODEL)
+
+
+def test_a_saved_vector_without_tensors_is_one_sentence(tmp_path):
+    TaskVector({}).save(tmp_path / "empty.safetensors")
+    place = str(tmp_path / "empty.safetensors")
+    store = Store(tmp_path / "store")
+    refuses("is a task vector without tensors", merged.find, place, store, MODEL)

@@ -1,6 +1,7 @@
 """The store: whole or absent, whatever happens to the disk, the files and the processes."""
 
 import errno
+import fcntl
 import hashlib
 import json
 import os
@@ -301,3 +302,48 @@ def test_seconds_of_artifacts(store):
     del note["seconds"]
     file.write_text(json.dumps(note))
     assert store.find("whole", {"n": 1}).seconds is None
+
+
+def test_a_disk_without_locks_modes_and_flushed_folders_holds_a_store(store, monkeypatch, caplog):
+    def refusing(number):
+        def call(*given, **more):
+            raise OSError(number, os.strerror(number))
+
+        return call
+
+    monkeypatch.setattr(fcntl, "flock", refusing(errno.ENOLCK))
+    monkeypatch.setattr(Path, "chmod", refusing(errno.EPERM))
+    usual = os.open
+    folders = lambda path, *more: refusing(errno.EACCES)() if Path(path).is_dir() else None  # noqa: E731
+    monkeypatch.setattr(os, "open", lambda path, *more: folders(path) or usual(path, *more))
+    make = Maker()
+    for _ in range(2):
+        assert torch.equal(store.get("vector", CONFIG, make).tensors()["w"], VALUE)
+    assert make.calls == 1 and not store.making("vector", {"another": 1})
+    assert sum("has no locks" in message for message in caplog.messages) == 1
+
+
+@pytest.mark.parametrize("checkpoint", [True, False])
+def test_where_locks_hold_on_one_machine_only_the_late_one_takes_the_first(
+    store, tmp_path, checkpoint
+):
+    first = Store(tmp_path / "of another machine").get("vector", CONFIG, Maker())
+
+    def late(work):
+        shutil.copytree(first.path, store.root / "vector" / first.key)
+        shutil.rmtree(work)  # as the first does when it is ready
+        if checkpoint:
+            save_checkpoint(work / "c.safetensors", {}, {})
+        return {"w": -VALUE}, {"loss": 9.0}
+
+    for artifact in (store.get("vector", CONFIG, late), store.find("vector", CONFIG)):
+        assert torch.equal(artifact.tensors()["w"], VALUE) and artifact.record["loss"] == 0.5
+    assert not list((store.root / "tmp").glob("*"))
+
+
+def test_a_failure_of_the_maker_stays_one_if_nobody_was_first(store):
+    def fails(work):
+        shutil.rmtree(work)
+        save_checkpoint(work / "c.safetensors", {}, {})
+
+    refuses("No such file", store.get, "vector", CONFIG, fails)
