@@ -69,7 +69,7 @@ def compare(
         out: The report to write, one HTML file.
         merged: Write the best merge as a task vector, with its coefficient.
         model_out: Write the best merged model, with a card: NAME.safetensors or NAME.pt for
-            open_clip, or a folder for transformers.
+            open_clip or timm, or a folder for transformers.
         csv: Write accuracies and gains of every model on every task.
         json: Print JSON: best, model, tasks, gains (whether the best merge is better than the
             pre-trained model, by what chose it), merges (merge, mean, mean_low, mean_high,

@@ -71,7 +71,7 @@ def merge(
         base: The checkpoint that published ones start from.
         out: File to write.
         model_out: Write the merged model as well, with a card: NAME.safetensors or NAME.pt for
-            open_clip, or a folder for transformers.
+            open_clip or timm, or a folder for transformers.
         rank: Write what was merged of such networks to the folder --out as an adapter of this rank.
         json: Print JSON: out, model_out, model, weights (the hash of theta_0), method, options
             and their origin, norm and tensors of the result, and of each of vectors its
@@ -165,7 +165,7 @@ def merge(
     model_text = "the linearized model" if first.linear else "the model itself"
     print(f"{len(result)} tensors, norm {about['norm']:.4g}, for {model_text}: written to {target}")
     if into is not None:
-        library = "transformers" if into.folder else "open_clip"
+        library = places.library(into, first.model)
         print(f"the merged model, for {library}: {into.place} and its card {into.beside['card']}")
 
 

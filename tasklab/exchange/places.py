@@ -50,9 +50,9 @@ def target(place: Path, model: str | None = None) -> Target:
 
     `model` is what will be written; `None` if that is not known.
     """
-    if model:
-        check_clip(model)
     made = Target(place, folder=place.suffix not in _FILES)
+    if model:
+        check_library(made, model)
     if made.folder and place.suffix and not place.is_dir():
         raise TasklabError(
             f"{shown(place.name)} is no name of a checkpoint: give {OPTION} a name that ends in "
@@ -91,13 +91,28 @@ def _is_left(made: Target) -> bool:
     return False
 
 
-def check_clip(model: str) -> None:
-    """Raise unless a model is a CLIP, which open_clip and transformers load with its text tower."""
-    if spec(model).kind != "clip":
+def check_library(into: Target, model: str) -> None:
+    """Raise unless a library loads a model: open_clip or transformers a CLIP, timm its own."""
+    name = library(into, model)
+    if not name:
         raise TasklabError(
-            f"model {model!r} is no CLIP, which is what {OPTION} writes for open_clip and "
-            f"transformers: {ADVICE}."
+            f"model {model!r} is no CLIP and none of timm's, which are what {OPTION} writes: "
+            f"{ADVICE}."
         )
+    if name == "timm" and into.folder:
+        raise TasklabError(
+            f"timm loads {model!r} from a file: give {OPTION} one, e.g. merged_model.safetensors."
+        )
+
+
+def library(into: Target, model: str) -> str:
+    """Return the library that a merged model is written for; empty if there is none."""
+    entry = spec(model)
+    if entry.kind == "vit" and not entry.shipped:
+        return "timm"
+    if entry.kind != "clip":
+        return ""
+    return "transformers" if into.folder else "open_clip"
 
 
 def check_there(text: str, store: Store, model: str | None) -> None:

@@ -1,9 +1,10 @@
 """Edited models as checkpoints that open_clip and transformers load, each with a card.
 
-`NAME.safetensors` and `NAME.pt` are for open_clip, a folder is for transformers' `CLIPModel`. The
-image tower is theta_0 + tau, the text tower the pre-trained one. The card is `NAME.md` or the
-folder's `README.md`. A model of the package's own gets open_clip's configuration, `NAME.json`.
-Nothing that is there already is replaced, but for a card whose model is not there.
+`NAME.safetensors` and `NAME.pt` are for open_clip or timm, a folder is for transformers'
+`CLIPModel`. The image tower is theta_0 + tau, the text tower of a CLIP the pre-trained one. The
+card is `NAME.md` or the folder's `README.md`. A model of the package's own gets open_clip's
+configuration, `NAME.json`. Nothing that is there already is replaced, but for a card whose model is
+not there.
 """
 
 from __future__ import annotations
@@ -38,12 +39,14 @@ _WEIGHTS, _SETTINGS, _IMAGES = "model.safetensors", "config.json", "preprocessor
 def check_model(into: places.Target, model: str, init: str, base: Path | str | None = None) -> None:
     """Raise unless a model can be written, before any vector of it is read.
 
-    Its weights, or those of a checkpoint `base` in their place, must be here and have a text tower.
+    Its weights, or those of a checkpoint `base` in their place, must be here, and a CLIP's have a
+    text tower.
     """
-    places.check_clip(model)
+    places.check_library(into, model)
     entry = spec(model)
+    texts = entry.kind == "clip"
     if base is not None:
-        bases.completed(base, model)
+        bases.completed(base, model, texts=texts)
     path = None if base is not None else loading.locate(model, init, fetch=False)
     if entry.shipped and path is not None:
         with safetensors.safe_open(path, framework="pt") as file:
@@ -71,12 +74,16 @@ def written(
     base: Path | str | None = None,
 ) -> Iterator[None]:
     """Write an edited model, which is there when the block has ended without an error."""
-    if base is None:
+    texts = spec(encoder.name).kind == "clip"
+    if base is not None:
+        network = bases.network(base, encoder.name, texts=texts)
+    elif texts:
         network = loading.both_towers(encoder.name, init=encoder.init)
     else:
-        network = bases.network(base, encoder.name)
+        network = loading.load(encoder.name, init=encoder.init).encoder.module
+    before = "visual." if texts else ""
     tensors = network.state_dict()
-    tensors |= {f"visual.{name}": x for name, x in theta.items()}
+    tensors |= {f"{before}{name}": x for name, x in theta.items()}
     with explained(into.place.parent, "write to", places.OPTION):
         if into.folder:
             with atomic.folder(into.place) as draft:
@@ -123,7 +130,7 @@ def card(into: places.Target, encoder: Encoder, about: Mapping[str, Any], digest
         "exchange/merged_card.md",
         statistics=buffers,
         inert=inert,
-        library="transformers" if into.folder else "open_clip",
+        library=places.library(into, encoder.name),
         model=encoder.name,
         options=options or "no options",
         vectors=about["vectors"],
@@ -204,6 +211,15 @@ def _loading(into: places.Target, encoder: Encoder) -> list[str]:
     if into.folder:
         return ["import transformers", f"transformers.CLIPModel.from_pretrained({place!r})"]
     entry, lines = spec(encoder.name), ["import open_clip"]
+    if entry.kind == "vit":
+        special = ""
+        lines = ["import timm"]
+        if entry.layout == "transformers":
+            lines = ["import functools", "import timm", "import torch"]
+            special = "norm_layer=functools.partial(torch.nn.LayerNorm, eps=1e-12), "
+        name = f"{entry.arch}.{entry.pretrained}"
+        made = f"timm.create_model({name!r}, num_classes=0, {special}checkpoint_path={place!r})"
+        return [*lines, made]
     arch = entry.arch
     if entry.shipped:
         settings = into.beside["settings"]
