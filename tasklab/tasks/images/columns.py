@@ -61,6 +61,8 @@ def of_images(file: Path, rows: Rows, images_of: ImagesOf) -> int | None:
         for column, mine in signs.items()
         if not any(other != mine and _at_least(other, mine) for other in signs.values())
     ]
+    if not best:
+        return None
     first = {n: set(map(str, images_of(row[best[0]]))) for n, row in enumerate(rows[1:])}
     pairs = ((n, row, one) for n, row in enumerate(rows[1:]) for one in best[1:])
     if any(first[n].isdisjoint(map(str, images_of(row[one]))) for n, row, one in pairs):
@@ -69,7 +71,7 @@ def of_images(file: Path, rows: Rows, images_of: ImagesOf) -> int | None:
             f"{file} has columns that could each name the images ({which}), and they name "
             "different ones: call one of them filename, or write its entries with their suffix."
         )
-    return best[0] if best else None
+    return best[0]
 
 
 def headed(rows: Rows, images: int, images_of: ImagesOf) -> bool:

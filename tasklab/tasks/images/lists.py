@@ -196,7 +196,7 @@ def _read(root: Path, file: Path, there: dict[str, list[Path]]) -> _List | None:
     split = _named(file.stem) or split_named(file.parent.name)
 
     def images_of(entry: str) -> Sequence[Path | str]:
-        name = re.sub(r"^(\./)+", "", _composed(entry.strip().replace("\\", "/")))
+        name = re.sub(r"^(\.\.?/)+", "", _composed(entry.strip().replace("\\", "/")))
         if name not in there:  # as from the folder above, or from the top of a disk
             name = f"/{name}".rpartition(f"/{_composed(root.name)}/")[2].removeprefix("/")
         found = there.get(name, []) if name else []

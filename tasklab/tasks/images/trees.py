@@ -274,7 +274,12 @@ def _check_masks(root: Path, members: Mapping[str, Sequence[Path]]) -> None:
         )
     files = [file for one in members.values() for file in one]
     stems = {file.with_suffix("") for file in files}
-    masks = [f for f in files if (of := _MASK.fullmatch(f.stem)) and f.with_name(of[1]) in stems]
+    masks = [
+        file
+        for file in files
+        if ((of := _MASK.fullmatch(file.stem)) and file.with_name(of[1]) in stems)
+        or (_OF_MASKS.fullmatch(file.parent.name) and file.parent.parent != root)
+    ]
     if masks:
         tell(
             f"{root}: {len(masks):,} of {len(files):,} images look like masks of others beside "

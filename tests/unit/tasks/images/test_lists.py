@@ -186,6 +186,7 @@ def test_a_list_beside_folders_of_classes(rows, says, tmp_path, caplog):
         ("img,mask,label", "{0}.png,{0}_mask.png,{1}", "img, classes: label"),
         ("path,filename,label", "./images/{0}.png,{0}.png,{1}", "path, classes: label"),
         ("image,width,breed", "{0},640,{1}", "image, classes: breed"),
+        ("image,label", "../images/{0}.png,{1}", "image, classes: label"),
         ("first,label", "{0},{1}", "first, classes: label"),  # an image is called like the header
     ],
 )
@@ -216,6 +217,14 @@ def test_columns_that_could_have_the_same_role_are_refused(head, form, says, tmp
     ]
     (tmp_path / "labels.csv").write_text("\n".join([head, *rows]))
     refuses(says, own.from_folder, tmp_path)
+
+
+@pytest.mark.parametrize("text", ["a,b\n1.5,x\n2.5,y", "file,label", "", '"0.png,cat\n1.png,dog'])
+def test_a_list_that_names_no_image_is_not_read(text, tmp_path):
+    for name in ("cat", "dog"):
+        images(tmp_path / name, *SIX)
+    (tmp_path / "notes.csv").write_text(text)
+    assert {*labels(tmp_path)["all"].values()} == {"cat", "dog"}
 
 
 @pytest.mark.parametrize("column", ["label", "author"])

@@ -199,3 +199,6 @@ def test_masks_are_told_or_refused(tmp_path, caplog):
         file.with_stem(f"{file.stem}_mask").write_bytes(file.read_bytes() + b"0")
     found(tmp_path / "c")
     assert "2 of 6 images look like masks of others beside them" in caplog.text
+    made(tmp_path / "d", "cat,dog/images,masks")
+    found(tmp_path / "d")
+    assert "4 of 8 images look like masks" in caplog.text
