@@ -23,13 +23,12 @@ from tasklab.errors import TasklabError
 from tasklab.experiments import Lab
 from tasklab.experiments.registry import REGISTRY, discover
 from tasklab.records.table import provenance
+from tasklab.study import checking
 from tasklab.tuning import finetune, methods, runs
 
 FILE = Path(__file__).with_suffix(".json")
 TASKS = ("LandCover", "Signs", "Textures")
 LENGTH = 0.05  # of a random change, in standard deviations of each tensor
-# Metrics of time and memory, which no formula determines.
-SPENT = {"solving", "time_ratio", "peak_memory", "memory_ratio"}
 BY = ("metric", "method", "merge")
 ALIKE, ELSEWHERE = 1e-4, 2e-2  # relative difference: on the same make and torch, or on others
 
@@ -131,8 +130,7 @@ def _means(name: str, root: Path) -> dict[str, float]:
     except TasklabError as error:
         raise TasklabError(f"experiment {name!r} cannot be frozen: {error}") from error
     by = [column for column in BY if column in table]
-    spent = table["metric"].isin(SPENT) | table["metric"].str.startswith("seconds")
-    table = table[~spent]
+    table = table[~table["metric"].map(checking.is_cost)]
     means = table.groupby(by, dropna=False)["value"].mean()
     told = {" ".join(str(k) for k in key if k == k): v for key, v in means.items()}
     return {key: float(f"{value:.8g}") for key, value in sorted(told.items())}

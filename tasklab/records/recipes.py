@@ -39,7 +39,8 @@ def lines() -> dict[str, str]:
 
 def recipe_table() -> str:
     """Return the lines as a Markdown table, with the methods' titles."""
-    titles = {name: one.title for name, one in {**METHODS, **TABLE}.items()}
+    titles = {name: one.title for name, one in METHODS.items()}
+    titles |= {name: one.title for name, one in TABLE.items()}
     rows = [f"| {titles[name]} | {line} |" for name, line in lines().items()]
     return "\n".join(["| method | recipe |", "|---|---|", *rows])
 

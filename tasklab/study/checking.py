@@ -26,11 +26,13 @@ from tasklab.experiments import Lab
 from tasklab.experiments.parameters import Parameters
 from tasklab.experiments.registry import find
 from tasklab.records import table as records
-from tasklab.records.schema import MEASURED
+from tasklab.records.schema import MEASURED, NETWORKS
 from tasklab.study.results import recorded
 from tasklab.study.sittings import each_of, former_images, rows_of
 from tasklab.tuning.recipe import usual_precision
 
+# Metrics of time and memory, which come out once.
+SPENT = {"solving", "time_ratio", "peak_memory", "memory_ratio"}
 _NARROWED = {"merges": "merge", "n_tasks": "n_tasks"}  # options that leave other rows as they are
 
 
@@ -143,7 +145,17 @@ def _reasons(table: pd.DataFrame, origin: Mapping[str, Any], parameters: Paramet
     why = pd.Series("unknown sitting", index=table.index)
     for sitting in reversed(each_of(origin) if origin else []):
         why[rows_of(sitting, table)] = _reason(sitting, parameters)
+    why[table["metric"].map(is_cost).astype(bool)] = "a time or memory"
     return why.tolist()
+
+
+def is_cost(metric: str) -> bool:
+    """Return whether a metric is a time or memory.
+
+    >>> is_cost("seconds_per_step"), is_cost("absolute")
+    (True, False)
+    """
+    return metric in SPENT or metric.startswith("seconds")
 
 
 def _reason(sitting: Mapping[str, Any], parameters: Parameters) -> str:
@@ -175,12 +187,14 @@ def _row(chapter: str, part: str, place: int, parameters: Parameters) -> Row | N
     for work in chapter_of(chapter).works(part):
         model = work.changes.get("model", origin["model"])
         init = work.changes.get("init", origin["init"])
-        if (model, init) != (told["model"], told["init"]):
+        if told["model"] not in NETWORKS and (model, init) != (told["model"], told["init"]):
             continue
         methods = [told["method"]] if told["method"] in work.methods else list(work.methods[:1])
         if work.methods and told["method"] not in (*work.methods, "pretrained", "probe"):
             continue
         for name, options in work.names.items():
+            if options.get("network", told["model"]) != told["model"]:
+                continue
             if told["experiment"] in find(name).records:
                 own = {name: _narrowed(name, options, told)}
                 return Row(

@@ -126,7 +126,9 @@ def corrected(
         for table in (plain.inputs, plain.outputs)
     ]
     numbers.manual_seed(seed)
-    along = _Along(encoder.params, *bases, unit).through(encoder, images, draws, numbers)
+    along = _Along(encoder.params, bases[0], bases[1], unit).through(
+        encoder, images, draws, numbers
+    )
     scales = {name: total / along.seen for name, total in along.scales.items()}
     found = dataclasses.replace(plain, inputs=bases[0], outputs=bases[1], scales=scales)
     return _weighted(found, published)
@@ -158,12 +160,13 @@ def factors(
 def _weighted(factors: Factors, published: Published | None) -> Factors:
     if published is None:
         return factors
-    changed = {"blocks": {n: published.blocks * block for n, block in factors.blocks.items()}}
-    part = "scales" if factors.scales else "outputs"  # that the penalty is linear in
-    table = dict(getattr(factors, part))
+    blocks = {name: published.blocks * block for name, block in factors.blocks.items()}
+    table = dict(factors.scales or factors.outputs)  # that the penalty is linear in
     if PROJECTION in table:
         table[PROJECTION] = published.projection * table[PROJECTION]
-    return dataclasses.replace(factors, **changed, **{part: table})
+    if factors.scales:
+        return dataclasses.replace(factors, blocks=blocks, scales=table)
+    return dataclasses.replace(factors, blocks=blocks, outputs=table)
 
 
 def _together(each: Sequence[_Read], published: Published | None) -> Factors:
