@@ -11,7 +11,7 @@ import tasklab
 from tasklab.analyses.merging.registry import METHODS, SOLVED
 from tasklab.chapters import CHAPTERS
 from tasklab.errors import choose, path, texts
-from tasklab.models.zoo import GROUPS, REGISTRY, choose_model, group
+from tasklab.models.zoo import GROUPS, REGISTRY, choose_model, group, text_suite
 from tasklab.progress import begin, columns
 from tasklab.tasks.suites import SUITES, suite
 from tasklab.tuning.methods import EDITS, TABLE
@@ -77,7 +77,8 @@ def fetch(
     for name in names:
         clip = tasklab.models.load(name, weights=file)
         encoder = clip.encoder
+        kind = "text" if text_suite(name) else "image"
         size = sum(value.numel() for value in encoder.params.values()) / 1e6
         print(
-            f"{name}: ready; image encoder {size:.1f} M parameters, weights {encoder.weights_hash}"
+            f"{name}: ready; {kind} encoder {size:.1f} M parameters, weights {encoder.weights_hash}"
         )

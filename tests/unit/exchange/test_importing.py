@@ -374,7 +374,7 @@ def test_a_large_file_of_something_else_is_refused_at_once(tmp_path, begin):
 
 def test_text_models_and_folders_without_weights(tmp_path):
     torch.save({"a": X}, tmp_path / "x.pt")
-    refuses("for image encoders", lambda: importing.read(tmp_path / "x.pt", "mini_t5"))
+    refuses("checkpoints of T5", lambda: importing.read(tmp_path / "x.pt", "mini_t5"))
     refuses(r"has none of task_vector\.safetensors", importing.read, tmp_path, "tiny")
     refuses("did you mean 'tiny'", lambda: importing.read(tmp_path / "x.pt", "tinny"))
 
