@@ -156,7 +156,8 @@ def set_gains(
         high, whose target is other tasks (`targets`).
     """
     known = set(df["merge"].dropna())
-    choose("merge", of[1], known), choose("merge", over[1], known)
+    for _, merge in (of, over):
+        choose("merge", merge, known)
     rows = df[(df["metric"] == "absolute") & (df["split"] == "test")]
     keys = ["n_tasks", "seed", "subset", "task"]
     sides = [
