@@ -21,3 +21,4 @@ from .statements import verdict_rows as verdict_rows
 from .table import combine as combine
 from .table import provenance as provenance
 from .table import tidy as tidy
+from .targets import interval as interval

@@ -38,7 +38,7 @@ THESE, SETS, TASKS = "these tasks", "other sets of these tasks", "other tasks"
 _STEPS, _CLOSE = 60, 1e-5  # of Fisher scoring: at most, and a change that ends it
 
 
-def interval(table: pd.DataFrame, target: str) -> Interval:
+def interval(table: pd.DataFrame, target: str = TASKS) -> Interval:
     """Return the mean of differences with its 95 % interval; the ends are NaN for one seed.
 
     Args:
