@@ -165,6 +165,12 @@ def _settings(gradients: bool) -> tuple[_Setting, ...]:
             _attribute(getattr(torch.backends.mkldnn, kind, None), "fp32_precision", "ieee", "none")
             for kind in ("matmul", "conv")
         ),
+        # convolutions of cuDNN multiply in TF32 by PyTorch's default: float32 is float32 here
+        *(
+            _attribute(getattr(torch.backends.cudnn, kind, None), "fp32_precision", "ieee")
+            for kind in ("conv", "rnn")  # of one kind alone PyTorch's older flag has no answer
+        ),
+        _attribute(getattr(cuda, "matmul", None), "fp32_precision", "ieee", "none"),
         *(_autocast(torch, kind) for kind in _AUTOCAST),
     ]
     return tuple(setting for setting in listed if setting is not None)
@@ -186,7 +192,7 @@ def _autocast(torch: Any, kind: str) -> _Setting:
 
 
 def _forked() -> None:
-    """Give a child its own lock: the thread that holds the parent's is not in it."""
+    """Replace the lock in a forked child, where no thread holds it."""
     global _LOCK
     _LOCK = threading.RLock()
 

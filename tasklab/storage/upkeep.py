@@ -112,7 +112,7 @@ def _drafts(root: Path) -> Iterator[Path]:
 
 
 def _entries(folder: Path, name: str = ".*") -> list[Path]:
-    """Return what is in a folder under names that match; others are not this program's."""
+    """List the entries of a folder whose names match a pattern of this program's."""
     with explained(folder, "read"), contextlib.suppress(FileNotFoundError):
         return sorted(path for path in folder.iterdir() if re.fullmatch(name, path.name, re.DOTALL))
     return []

@@ -163,7 +163,7 @@ class Replayed:
 
 
 def _current(device: torch.device) -> contextlib.AbstractContextManager[Any]:
-    """Make a CUDA device the current one, on which streams and graphs are made."""
+    """Select a CUDA device for streams and graphs; do nothing on a CPU."""
     return torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
 
 

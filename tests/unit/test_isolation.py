@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from tasklab import Lab, TaskVector, analyses, experiments, models
+from tasklab import Lab, TaskVector, analyses, experiments, isolation, models
 from tasklab.models import heads, loading
 from tasklab.tasks import drawn
 
@@ -189,3 +189,13 @@ def test_training_and_the_store_do_not_depend_on_all_of_them_at_once(labs, quiet
         found = {name: DOORS[name](lab) for name in TRAINING}
     assert {name: numbers(one) for name, one in found.items()} == {n: quiet[n] for n in TRAINING}
     assert answers(lab, TRAINING) == {name: quiet[name] for name in TRAINING}  # from its store
+
+
+def test_float32_is_float32_on_a_card_and_the_callers_setting_returns():
+    conv, matmul = torch.backends.cudnn.conv, torch.backends.cuda.matmul
+    before = conv.fp32_precision, matmul.fp32_precision
+    seen = isolation.isolated(
+        lambda: (conv.fp32_precision, matmul.fp32_precision, torch.backends.cudnn.allow_tf32)
+    )()
+    assert seen[0] == "ieee" and seen[1] in ("ieee", "none") and seen[2] is False
+    assert (conv.fp32_precision, matmul.fp32_precision) == before and before[0] == "tf32"

@@ -115,7 +115,7 @@ class Adapter(Lazy):
         return (*self._low, *self._added, *self._saved)
 
     def change(self, name: str) -> Tensor:
-        """Return what the adapter adds to a parameter, in float32; zeros where it adds nothing."""
+        """Return the change of a parameter, in float32; zeros if the adapter does not name it."""
         start = _like(self.base, name)
         if name in self._saved:
             saved = self.files[self._saved[name]].float()
@@ -178,7 +178,7 @@ def factored(
         tensors[f"{_PREFIX}{module}.lora_B.weight"] = (U[:, :rank] * root).float().contiguous()
         lost[name] = float(s[rank:].norm() / s.norm())
         modules.append(module)
-    config = {
+    config: dict[str, Any] = {
         "peft_type": "LORA", "r": rank, "lora_alpha": rank, "target_modules": sorted(modules),
         "base_model_name_or_path": start, "bias": "none", "fan_in_fan_out": False,
         "use_rslora": False, "use_dora": False, "inference_mode": True, "task_type": None,

@@ -26,7 +26,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import safetensors
 import torch
@@ -39,7 +39,7 @@ from tasklab.storage import atomic, checksums
 from tasklab.storage.tensors import Lazy, explained, write_stream
 from tasklab.taskvector import TaskVector
 
-Network = Mapping[str, Tensor] | nn.Module | Path | str
+Network: TypeAlias = Mapping[str, Tensor] | nn.Module | Path | str
 _STATE = re.compile(r"(?:^|\.)(?:running_(?:mean|var)|num_batches_tracked)$")
 _FAR = 0.8  # length of a change over the base's: independent networks are about sqrt(2) apart
 _ALIKE = 0.9  # cosine of changes that come from a start of their own

@@ -66,13 +66,14 @@ def test_identity_is_what_it_was():
 )
 def test_precision_by_device(monkeypatch, model, device, capability, expected):
     def of(asked):
-        assert asked == "cuda:1"
+        assert asked in ("cuda:1", 1)
         return capability
 
     monkeypatch.setattr(machine, "fast_in_bfloat16", lambda: capability is None)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "get_device_capability", of)
+    monkeypatch.setattr(torch.cuda, "get_arch_list", lambda: ["sm_75", "sm_80", "sm_90"])
     chosen = Parameters(model=model, device=device)
     assert chosen.recipe("Cars", "nonlinear", 0).precision == expected
     for precision in config.PRECISIONS:  # what is asked for is what one gets
