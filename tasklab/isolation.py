@@ -165,11 +165,7 @@ def _settings(gradients: bool) -> tuple[_Setting, ...]:
             _attribute(getattr(torch.backends.mkldnn, kind, None), "fp32_precision", "ieee", "none")
             for kind in ("matmul", "conv")
         ),
-        # convolutions of cuDNN multiply in TF32 by PyTorch's default: float32 is float32 here
-        *(
-            _attribute(getattr(torch.backends.cudnn, kind, None), "fp32_precision", "ieee")
-            for kind in ("conv", "rnn")  # of one kind alone PyTorch's older flag has no answer
-        ),
+        _convolutions(torch),
         _attribute(getattr(cuda, "matmul", None), "fp32_precision", "ieee", "none"),
         *(_autocast(torch, kind) for kind in _AUTOCAST),
     ]
@@ -181,6 +177,24 @@ def _attribute(home: Any, name: str, *usual: Any) -> _Setting | None:
     if not hasattr(home, name):
         return None
     return _Setting(lambda: getattr(home, name), lambda value: setattr(home, name, value), usual)
+
+
+def _convolutions(torch: Any) -> _Setting | None:
+    """Return the setting that cuDNN multiplies in float32: PyTorch's default is TF32."""
+    cudnn = torch.backends.cudnn
+    if not hasattr(cudnn, "conv"):
+        return None
+
+    def get() -> tuple[str, str]:
+        return cudnn.conv.fp32_precision, cudnn.rnn.fp32_precision
+
+    def put(value: tuple[str, str]) -> None:
+        if value in (("none", "none"), ("tf32", "tf32")):  # what the older flag sets
+            cudnn.allow_tf32 = value[0] == "tf32"
+        else:
+            cudnn.conv.fp32_precision, cudnn.rnn.fp32_precision = value
+
+    return _Setting(get, put, (("none", "none"), ("ieee", "ieee")))
 
 
 def _autocast(torch: Any, kind: str) -> _Setting:

@@ -191,11 +191,16 @@ def test_training_and_the_store_do_not_depend_on_all_of_them_at_once(labs, quiet
     assert answers(lab, TRAINING) == {name: quiet[name] for name in TRAINING}  # from its store
 
 
-def test_float32_is_float32_on_a_card_and_the_callers_setting_returns():
-    conv, matmul = torch.backends.cudnn.conv, torch.backends.cuda.matmul
-    before = conv.fp32_precision, matmul.fp32_precision
-    seen = isolation.isolated(
-        lambda: (conv.fp32_precision, matmul.fp32_precision, torch.backends.cudnn.allow_tf32)
-    )()
-    assert seen[0] == "ieee" and seen[1] in ("ieee", "none") and seen[2] is False
-    assert (conv.fp32_precision, matmul.fp32_precision) == before and before[0] == "tf32"
+@pytest.mark.parametrize("theirs", ["tf32", "ieee", "none"])
+def test_float32_is_float32_on_a_card_and_the_callers_setting_returns(theirs):
+    cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
+    usual = cudnn.conv.fp32_precision, cudnn.rnn.fp32_precision
+    assert usual == ("tf32", "tf32")  # PyTorch's default, which is told nowhere
+    try:
+        if theirs != "tf32":
+            cudnn.conv.fp32_precision = cudnn.rnn.fp32_precision = theirs
+        inside = isolation.isolated(lambda: (cudnn.conv.fp32_precision, matmul.fp32_precision))()
+        assert inside[0] in ("none", "ieee") and inside[1] in ("none", "ieee")
+        assert cudnn.conv.fp32_precision == theirs
+    finally:
+        cudnn.allow_tf32 = True
