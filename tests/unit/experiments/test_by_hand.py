@@ -124,6 +124,18 @@ def test_an_evaluation_is_a_table_with_paired_intervals():
     assert (alone["a"]["low"], alone["a"]["high"]) == shares.accuracy({"a": before["a"]})[1:]
 
 
+def test_a_figure_has_intervals_of_the_gain_or_of_the_accuracy(lab):
+    before, after = {"a": np.arange(20) < 5}, {"a": np.arange(20) < 17}
+    edited = Evaluation(title="m", before=before, after=after)
+    for found, start in ((edited, 25), (Evaluation(title="m", before=after, after=after), 0)):
+        (axes,) = lab.plot(found).axes
+        drawn = {tuple(line.get_xdata()) for line in axes.lines if len(line.get_xdata()) == 2}
+        row = found["a"]
+        ends = np.clip([start + row["low"], start + row["high"]], 0, 100)
+        assert (row["before"], row["after"]) in drawn
+        assert any(np.allclose(one, ends) for one in drawn)
+
+
 @pytest.mark.parametrize("right", [[0, 0], [1] * 5, [1] * 7 + [0], [0, 0, 1], [1]])
 def test_an_interval_of_few_images_lies_within_0_and_100_percent(right):
     answers = {"A": np.array(right, bool)}
