@@ -57,7 +57,7 @@ def tell(task: str, parts: Mapping[str, Part]) -> None:
         ),
         (
             "test in the same class",
-            "remove copies: intervals count each of them as an image of its own",
+            "accuracies count each copy, their intervals each image once",
             lambda a, b: a.split == b.split and a.label == b.label and a.place != b.place,
         ),
     ):

@@ -43,7 +43,7 @@ def test_test_images_of_two_classes_are_named(tmp_path, caplog):
     assert (count, of, copies) == (2, 5, 2)
     assert which.startswith(f"{tmp_path}/test/0.png and {tmp_path}/test/2.png")
     assert pairs.startswith(f"{tmp_path}/test/3.png and {tmp_path}/test/4.png")
-    assert "intervals count each of them" in caplog.text
+    assert "intervals each image once" in caplog.text
 
 
 def test_rows_are_compared_by_their_bytes(tmp_path, caplog):
