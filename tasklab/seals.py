@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
+import hashlib
 import zlib
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import Any, Generic, TypeVar
@@ -66,6 +67,16 @@ def _marks(x: Tensor | np.ndarray, *, checked: bool) -> tuple[int, ...]:
     if x.is_meta:
         return counted, x.numel()
     return counted, x.data_ptr(), x.numel(), *(_checksum(x) if checked else ())
+
+
+def sha256(tensors: Mapping[str, Tensor]) -> str:
+    """Return the SHA-256 of names, shapes and numbers, as float32."""
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        tensor = tensors[name].float()
+        digest.update(f"{name} {tuple(tensor.shape)}\n".encode())
+        digest.update(bits(tensor))
+    return digest.hexdigest()
 
 
 def bits(x: Tensor) -> np.ndarray:

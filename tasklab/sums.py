@@ -210,6 +210,18 @@ def check_shapes(
         raise TasklabError(f"shapes differ: {listed(wrong)}.")
 
 
+def check_apart(
+    names: Iterable[str], theta0: Mapping[str, Tensor], theta: Mapping[str, Tensor]
+) -> None:
+    """Raise if both sides are the same memory, so that they cannot differ."""
+    pairs = [(theta0[name], theta[name]) for name in names]
+    if pairs and all(a is b or (a.data_ptr() == b.data_ptr() != 0) for a, b in pairs):
+        raise TasklabError(
+            "both sides are the same tensors in memory, as of one network that trains: keep a copy "
+            "of the pre-trained ones, copy.deepcopy(model.state_dict())."
+        )
+
+
 def listed(names: list[str]) -> str:
     """Return the first names, and how many more there are."""
     more = f" and {len(names) - 5} more" if len(names) > 5 else ""

@@ -5,7 +5,6 @@ With tau = theta - theta_0, a model is edited by theta_0 + sum_i alpha_i tau_i (
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import operator
@@ -27,6 +26,7 @@ from tasklab.storage import checksums
 from tasklab.storage.atomic import check_suffix
 from tasklab.storage.tensors import Lazy, OnDisk, load_checkpoint, read_tensors, save_checkpoint
 from tasklab.sums import (
+    check_apart,
     check_finite,
     check_present,
     check_shapes,
@@ -55,10 +55,9 @@ class Base(NamedTuple):
 class TaskVector(Advised, Mapping[str, Tensor]):
     """The vector tau = theta - theta_0, one tensor per parameter that differs.
 
-    It is made of tensors, which are not copied, arrays or lists: whoever writes to one of them
-    changes the vector, and its fingerprint. A parameter that it does not name
-    has the value 0 in it. Vectors add, subtract and scale to new ones, by numbers of Python, numpy
-    and torch; the built-in `sum` works.
+    It is made of tensors, arrays or lists. Tensors are not copied: whoever writes to one changes
+    the vector. A parameter that it does not name has the value 0 in it. Vectors add, subtract and
+    scale to new ones, by numbers of Python, numpy and torch; the built-in `sum` works.
 
     Where the weights that a vector starts from are known, `base` has them: `save` writes them down,
     `load` reads them, and sums and multiples of vectors of one base keep it.
@@ -97,12 +96,7 @@ class TaskVector(Advised, Mapping[str, Tensor]):
     def fingerprint(self) -> str:
         """Return the SHA-256 of its names, shapes and numbers."""
         if not self._known():
-            digest = hashlib.sha256()
-            for name in sorted(self):
-                tensor = self[name].float()
-                digest.update(f"{name} {tuple(tensor.shape)}\n".encode())
-                digest.update(seals.bits(tensor))
-            self._digest = self._stamp(), digest.hexdigest()
+            self._digest = self._stamp(), seals.sha256(self)
         return self._digest[1]
 
     def _known(self) -> str:
@@ -139,11 +133,7 @@ class TaskVector(Advised, Mapping[str, Tensor]):
         check_shapes(names, theta0, theta)
         for params in (theta0, theta):
             check_types({name: params[name] for name in names})
-        if names and all(theta[n].data_ptr() == theta0[n].data_ptr() for n in names):
-            raise TasklabError(
-                "both sides are the same tensors in memory, as of one network that trains: keep a "
-                "copy of the pre-trained ones, copy.deepcopy(model.state_dict())."
-            )
+        check_apart(names, theta0, theta)
         pairs = {name: (theta[name].detach(), theta0[name].detach()) for name in names}
         return cls(
             {name: one.to(start.device) - start for name, (one, start) in pairs.items()}, base

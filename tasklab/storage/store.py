@@ -48,7 +48,6 @@ if TYPE_CHECKING:  # start-up: a store is looked into before torch is there
     from torch import Tensor
 
 Make = Callable[[Path], tuple[Mapping[str, "Tensor"], Mapping[str, Any]]]
-
 T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
@@ -188,8 +187,7 @@ class Store:
 
     def _made(self, kind: str, config: Mapping[str, Any], make: Make) -> Artifact:
         key, config = self.key(config), json.loads(canonical(config))
-        # no thread that computes waits for a key's lock while its holder waits to compute
-        with isolation.alone(), contextlib.ExitStack() as held:
+        with isolation.alone(), contextlib.ExitStack() as held:  # before the lock of the key
             held.enter_context(self._lock(kind, key))
             if artifact := self._find_locked(kind, key, config):
                 return artifact

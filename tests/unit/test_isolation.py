@@ -1,6 +1,16 @@
 """Threads, settings and environments of the caller: the numbers of a quiet process, bit for bit."""
 
+import concurrent.futures
 import contextlib
+import importlib
+import inspect
+import os
+import pkgutil
+import re
+import subprocess
+import sys
+import threading
+import time
 import warnings
 
 import numpy as np
@@ -8,6 +18,7 @@ import pytest
 import torch
 
 from tasklab import Lab, TaskVector, analyses, experiments, isolation, models
+from tasklab.isolation import differentiable, isolated
 from tasklab.models import heads, loading
 from tasklab.tasks import drawn
 
@@ -189,6 +200,156 @@ def test_training_and_the_store_do_not_depend_on_all_of_them_at_once(labs, quiet
         found = {name: DOORS[name](lab) for name in TRAINING}
     assert {name: numbers(one) for name, one in found.items()} == {n: quiet[n] for n in TRAINING}
     assert answers(lab, TRAINING) == {name: quiet[name] for name in TRAINING}  # from its store
+
+
+def test_threads_get_the_numbers_of_a_quiet_process(labs, quiet):
+    lab, names = labs(), sorted(DOORS.keys() - {"load"})
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda name: numbers(DOORS[name](lab)), names * 2))
+    assert dict(zip(names, found[: len(names)], strict=True)) == {n: quiet[n] for n in names}
+    assert found[: len(names)] == found[len(names) :]
+    assert answers(lab, names) == {n: quiet[n] for n in names}  # from its store
+
+
+@isolated
+def nested(depth, trace):
+    trace.append(("in", threading.get_ident()))
+    time.sleep(0.01)
+    if depth:
+        nested(depth - 1, trace)
+    trace.append(("out", threading.get_ident()))
+
+
+@isolated
+def counted():
+    for number in range(3):
+        yield number, torch.get_default_dtype(), isolation.inside()
+
+
+@isolated
+def failing():
+    raise KeyboardInterrupt
+
+
+def test_calls_wait_for_each_other_and_never_for_themselves():
+    trace = []
+    threads = [threading.Thread(target=nested, args=(2, trace)) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    owners = [owner for _, owner in trace]
+    assert len(trace) == 18 and len({*owners}) == 3
+    assert all(len({*owners[start : start + 6]}) == 1 for start in (0, 6, 12))
+    with pytest.raises(KeyboardInterrupt):
+        failing()
+    thread = threading.Thread(target=nested, args=(0, trace))
+    thread.start()
+    thread.join(60)
+    assert len(trace) == 20 and not isolation.inside()
+
+
+def test_steps_of_a_generator_leave_the_process_to_others_between_them():
+    trace = []
+    with put(torch.get_default_dtype, torch.set_default_dtype, torch.float64):
+        for number, dtype, inside in counted():
+            assert dtype == torch.float32 and inside and not isolation.inside()
+            assert torch.get_default_dtype() == torch.float64
+            thread = threading.Thread(target=nested, args=(0, trace))
+            thread.start()
+            thread.join(60)
+            assert len(trace) == 2 * (number + 1)
+
+
+def test_gradients_are_the_callers_where_they_are_asked_for():
+    @differentiable
+    def doubled(x):
+        return 2 * x, torch.get_default_dtype()
+
+    x = torch.ones(1, requires_grad=True)
+    with put(torch.get_default_dtype, torch.set_default_dtype, torch.float64):
+        y, dtype = doubled(x)
+        with torch.no_grad():
+            z, _ = doubled(x)
+    assert y.requires_grad and not z.requires_grad and dtype == torch.float32
+    seen = isolated(lambda: (isolation.first("a"), isolation.first("a"), isolation.first("b")))
+    assert seen() == seen() == (True, False, True) and isolation.first("a") == isolation.first("a")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_child_of_a_busy_process_computes(monkeypatch):
+    begun, end = threading.Event(), threading.Event()
+    busy = threading.Thread(target=isolated(lambda: (begun.set(), end.wait(60))))
+    busy.start()
+    assert begun.wait(60)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Python's, of threads and forks
+        child = os.fork()
+    if not child:
+        isolated(lambda: os._exit(3))()
+    for _ in range(600):
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            break
+        time.sleep(0.1)
+    else:
+        os.kill(child, 9)
+    end.set()
+    busy.join(60)
+    assert done and os.waitstatus_to_exitcode(status) == 3
+
+
+TAKES = re.compile(r"\b(Encoder|Evaluator|Clip|Lab)\b")
+PARTS = {  # of a computation, or without any: they only arrange what doors compute
+    "tasklab.models": {"passes", "from_patches", "written_out", "as_clip", "outline"},
+    "tasklab.tuning": {
+        "compiles", "records", "passes", "train", "plans", "given_back", "identity",
+        "tangent_change", "measure", "read", "gradient", "tangent_gradient", "distance",
+    },
+    "tasklab.analyses": {"gradients", "features", "loss", "of_model", "error_cells"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("room", PARTS)
+def test_every_function_of_a_model_is_a_door(room):
+    bare = set()
+    package = importlib.import_module(room)
+    for info in pkgutil.walk_packages(package.__path__, f"{room}."):
+        for name, function in vars(importlib.import_module(info.name)).items():
+            own = inspect.isfunction(function) and function.__module__ == info.name
+            if own and not name.startswith("_") and not hasattr(function, "isolated"):
+                hints = map(str, inspect.get_annotations(function).values())
+                if any(TAKES.search(hint) for hint in hints):
+                    bare.add(name)
+    assert bare <= PARTS[room]
+
+
+ENVIRONMENTS = {
+    "no docstrings, no letters": {"PYTHONOPTIMIZE": "2", "LC_ALL": "C", "PYTHONUTF8": "0"},
+    "odd hashes": {"PYTHONHASHSEED": "7", "TERM": "dumb", "COLUMNS": "1", "TZ": "Asia/Kolkata"},
+    "strict": {"PYTHONWARNINGS": "error::RuntimeWarning", "PYTHONDEVMODE": "", "HOME": "/proc"},
+}
+SCRIPT = """
+import sys
+from tasklab import Lab
+lab = Lab("mini_s", tasks=["Signs"], steps=3, progress=False, store_root=sys.argv[1])
+vector = lab.vector("Signs")
+with open(sys.argv[2], "w") as told:
+    told.write(vector.fingerprint() + lab.evaluate(5 * vector, "Signs").rows.__repr__())
+"""
+
+
+@pytest.mark.parametrize("environment", ENVIRONMENTS)
+def test_numbers_do_not_depend_on_the_environment(environment, labs, tmp_path):
+    lab = Lab(MODEL, tasks=["Signs"], steps=3, progress=False, store_root=str(tmp_path / "here"))
+    vector = lab.vector("Signs")
+    right = vector.fingerprint() + repr(lab.evaluate(5 * vector, "Signs").rows)
+    root, told = tmp_path / "a b%20c" / "\u00fc\u732b", tmp_path / "told"
+    command = [sys.executable, "-c", SCRIPT, str(root), str(told)]
+    env = {**os.environ, **ENVIRONMENTS[environment]}
+    run = subprocess.run(command, env=env, stdin=subprocess.DEVNULL, capture_output=True)
+    assert run.returncode == 0, run.stderr.decode(errors="replace")
+    assert told.read_text() == right
 
 
 @pytest.mark.parametrize("theirs", ["tf32", "ieee", "none"])
