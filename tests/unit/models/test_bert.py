@@ -1,5 +1,6 @@
 """BERT as an encoder: transformers' values and gradients, padding, tangents, token ids."""
 
+import copy
 import logging
 
 import pytest
@@ -8,7 +9,7 @@ import torch
 from tasklab.analyses import kernels
 from tasklab.models import bert, sentences
 from tasklab.models.blocks import Layers
-from tasklab.models.encoder import math_attention
+from tasklab.models.encoder import SentenceEncoder, math_attention
 from tasklab.models.heads import Head
 from tasklab.models.intercept import back, front, outputs
 from tasklab.tasks.texts import decoded, encoded
@@ -27,7 +28,7 @@ def clip(tmp_path, monkeypatch):
 @pytest.fixture
 def ids(clip):
     ids = clip.encoder.preprocess(encoded(tiny.TEXTS))
-    assert ids.shape == (5, 20)
+    assert ids.shape == (5, 20) and (ids != 0).sum(1).max() == 19  # no more, and no fewer
     return ids[:, : int((ids != 0).sum(1).max())]
 
 
@@ -57,12 +58,12 @@ def test_features_and_gradients_are_those_of_transformers(clip, ids):
 
 
 def test_linearized_values_and_gradients_are_those_of_torch_func(clip, ids):
-    clip.encoder.module.double()
-    params = {name: x.double() for name, x in clip.encoder.params.items()}
+    encoder = SentenceEncoder.of(copy.deepcopy(clip.encoder.module).double())
+    params = encoder.params
     tau = {name: 0.1 * torch.randn_like(x) for name, x in params.items()}
 
     def plain(theta):
-        return torch.func.functional_call(clip.encoder.module, theta, (ids,))
+        return torch.func.functional_call(encoder.module, theta, (ids,))
 
     def loss(features):
         return features.sin().square().sum()
@@ -73,11 +74,11 @@ def test_linearized_values_and_gradients_are_those_of_torch_func(clip, ids):
     with math_attention():
         f0, jtau = torch.func.jvp(plain, (params,), (leaves,))
     wanted = loss(f0 + jtau)
-    found = tangent.jvp(clip.encoder, params, tau, ids)
+    found = tangent.jvp(encoder, params, tau, ids)
     torch.testing.assert_close(found.f0, f0.detach(), atol=1e-6, rtol=1e-6)
     torch.testing.assert_close(found.jtau, jtau.detach(), atol=1e-6, rtol=1e-6)
     assert jtau.norm() > 0.1
-    value, slopes = tangent.value_and_grad(clip.encoder, params, tau, ids, loss)
+    value, slopes = tangent.value_and_grad(encoder, params, tau, ids, loss)
     torch.testing.assert_close(value, wanted.detach())
     wanted = torch.autograd.grad(wanted, list(leaves.values()))
     for name, slope in zip(leaves, wanted, strict=True):
