@@ -165,10 +165,15 @@
     return { svg: svg, move: function (a, v) { point.setAttribute("cx", x(a)); point.setAttribute("cy", y(Math.max(low, Math.min(high, v)))); } };
   }
 
+  function keep() { // beside the state of a network
+    var others = location.hash.slice(1).split("&").filter(function (part) { return /^network=/.test(part); });
+    history.replaceState(null, "", "#" + ["edit=" + alphas.join(",")].concat(others).join("&"));
+  }
+
   // Shows the model at `alphas`; what a reader chose is kept in the page's address.
   function show(chosen) {
     if (chosen) playing = 0;
-    if (chosen && first && document.querySelector(".bd-content")) history.replaceState(null, "", "#edit=" + alphas.join(","));
+    if (chosen && first && document.querySelector(".bd-content")) keep();
     var better = 0, worse = 0, values = data.tasks.map(function (task, row) {
       var found = predictions(task, alphas), view = rows[row], value = share(task, found);
       found.forEach(function (c, n) {
@@ -222,7 +227,7 @@
   root.tasklab = { accuracies: accuracies, fixed: fixed }; // for tests
 
   // Opens at the sum, after a short sweep from the pre-trained model; an address may name another state.
-  var playing = 1, kept = /^#edit=([-\d.,]+)$/.exec(location.hash);
+  var playing = 1, kept = /(?:^#|&)edit=([-\d.,]+)(?:&|$)/.exec(location.hash);
   kept = kept && first ? kept[1].split(",").map(Number) : [];
   if (kept.length === zeros.length && kept.every(function (a) { return a >= -1 && a <= 1; })) { alphas = kept; playing = 0; }
   if (playing && matchMedia("(prefers-reduced-motion: reduce)").matches) { alphas = opening.slice(); playing = 0; }

@@ -40,6 +40,7 @@
     });
     info.tasks.forEach(function (task) {
       task.head = floats(task.classes.length * D, new Float32Array(task.classes.length * D));
+      task.lengths = task.classes.map(function (_, c) { return Math.hypot.apply(null, task.head.subarray(c * D, (c + 1) * D)); });
     });
 
     // theta_0 + sum_t alpha_t tau_t: whole bytes in vectors of one row, two numbers a byte in the others.
@@ -209,6 +210,9 @@
   function start(net, sprite) {
     var S = info.side, alphas = info.tasks.map(function () { return info.alpha; });
     var chosen = 0, picture = 0, own = null, drawing = false, job = 0;
+    var why = ""; // there is nothing to answer: what the reader is told
+    var first = document.querySelector(".tl-network-page") === root && document.querySelector(".bd-content"); // its state is in the address
+    var EMPTY = "The canvas is empty: draw, choose a picture or drop one on it.";
     var sheet = make("canvas", { width: sprite.width, height: sprite.height }).getContext("2d", { willReadFrequently: true });
     sheet.drawImage(sprite, 0, 0);
 
@@ -223,7 +227,7 @@
     });
 
     var status = make("p", { role: "status", "aria-live": "polite" });
-    var pad = make("canvas", { width: 256, height: 256, class: "tl-pad", role: "img", tabindex: 0 }), pen = pad.getContext("2d");
+    var pad = make("canvas", { width: 256, height: 256, class: "tl-pad", role: "application", "aria-roledescription": "drawing canvas", "aria-describedby": root.id + "-pad", tabindex: 0 }), pen = pad.getContext("2d");
     var small = make("canvas", { width: S, height: S }), tiny = small.getContext("2d", { willReadFrequently: true });
     var file = make("input", { type: "file", accept: "image/*", hidden: "" });
     var select = make("select", { "aria-label": "Question" }, info.tasks.map(function (task, i) {
@@ -232,33 +236,44 @@
     var answers = make("div", { class: "tl-answers" }), strip = make("div", { class: "tl-strip", role: "group", "aria-label": "Pictures" });
 
     function current() { return own || info.tasks[chosen].images[picture]; }
+    function white() { pen.fillStyle = "#fff"; pen.fillRect(0, 0, 256, 256); }
     function seen() { // what is on the pad, as the network takes it
       tiny.imageSmoothingQuality = "high";
       tiny.drawImage(pad, 0, 0, S, S);
-      own = normalised(tiny.getImageData(0, 0, S, S).data);
-      answer();
+      var pixels = tiny.getImageData(0, 0, S, S).data;
+      if (pixels.every(function (value, i) { return value === pixels[i % 4]; })) { nothing(EMPTY); return; }
+      own = normalised(pixels); why = "";
+      answer(); marked();
     }
-    function clear() { pen.fillStyle = "#fff"; pen.fillRect(0, 0, 256, 256); pad.setAttribute("aria-label", "your drawing; arrow keys draw"); seen(); marked(); }
+    function nothing(reason) {
+      own = null; why = reason;
+      white(); pad.setAttribute("aria-label", "empty");
+      answer(); marked();
+    }
     function take(source) {
       var side = Math.min(source.width, source.height);
+      white(); // behind a picture with transparency
       pen.imageSmoothingQuality = "high";
       pen.drawImage(source, (source.width - side) / 2, (source.height - side) / 2, side, side, 0, 0, 256, 256);
       pad.setAttribute("aria-label", "your picture");
-      seen(); marked();
+      seen();
     }
     function read(blob) {
-      if (!blob || !/^image\//.test(blob.type)) { status.textContent = "This file is not a picture."; return; }
-      createImageBitmap(blob).then(take, function () { status.textContent = "This picture cannot be read."; });
+      if (!blob || !/^image\//.test(blob.type)) { nothing("This file is not a picture."); return; }
+      var image = new Image(), failed = function () { nothing("This picture cannot be read."); };
+      image.onload = function () { try { take(image); } catch (error) { failed(); } URL.revokeObjectURL(image.src); };
+      image.onerror = failed;
+      image.src = URL.createObjectURL(blob);
     }
     function pick(n) {
-      picture = n; own = null;
+      picture = n; own = null; why = "";
       pen.imageSmoothingEnabled = false;
       pen.drawImage(sheet.canvas, n * S, chosen * S, S, S, 0, 0, 256, 256);
       pen.imageSmoothingEnabled = true;
       pad.setAttribute("aria-label", "picture " + (n + 1) + " of " + info.tasks[chosen].name);
       answer(); marked();
     }
-    file.addEventListener("change", function () { read(file.files[0]); });
+    file.addEventListener("change", function () { if (file.files.length) read(file.files[0]); file.value = ""; });
     pad.addEventListener("dragover", function (event) { event.preventDefault(); });
     pad.addEventListener("drop", function (event) { event.preventDefault(); read(event.dataTransfer.files[0]); });
     function point(event) { var box = pad.getBoundingClientRect(); return [(event.clientX - box.left) * 256 / box.width, (event.clientY - box.top) * 256 / box.height]; }
@@ -267,25 +282,42 @@
       pen.beginPath(); pen.moveTo(from[0], from[1]); pen.lineTo(to[0], to[1]); pen.stroke();
     }
     var place = [128, 128]; // of the brush
+    function begin() { // a drawing starts on white
+      if (!own && !why) white();
+      pad.setAttribute("aria-label", "your drawing");
+    }
     pad.addEventListener("pointerdown", function (event) {
-      if (!own) clear(); // a drawing starts on white
+      begin();
       drawing = true; pad.setPointerCapture(event.pointerId);
       place = point(event);
+      brush(place, place);
     });
     pad.addEventListener("pointermove", function (event) { if (drawing) brush(place, place = point(event)); });
-    pad.addEventListener("pointerup", function () { if (drawing) { drawing = false; seen(); } });
+    ["pointerup", "pointercancel"].forEach(function (end) {
+      pad.addEventListener(end, function () { if (drawing) { drawing = false; seen(); } });
+    });
     pad.addEventListener("keydown", function (event) { // arrows draw, with Shift they move the brush
       var step = { ArrowLeft: [-8, 0], ArrowRight: [8, 0], ArrowUp: [0, -8], ArrowDown: [0, 8] }[event.key], from = place;
       if (!step) return;
       event.preventDefault();
-      if (!own) clear();
       place = place.map(function (x, i) { return Math.max(12, Math.min(244, x + step[i])); });
-      if (!event.shiftKey) { brush(from, place); seen(); }
+      if (event.shiftKey) return;
+      begin(); brush(from, place); seen();
     });
 
+    // Names a class of the reader's picture only where the features point to one: see `packing.abstention`.
+    function likely(f, task) {
+      return net.logits(f, 0, task).some(function (z, c) { return z / task.lengths[c] >= info.abstention.cosine; });
+    }
     function answer() {
-      var x = current(), task = info.tasks[chosen], truth = own ? -1 : task.labels[picture];
-      var merged = softmax(net.logits(net.features(x, false), 0, task)), linear = softmax(net.logits(net.features(x, true), 0, task));
+      if (why) { answers.replaceChildren(); status.textContent = why; return; }
+      var x = current(), f = net.features(x, false), task = info.tasks[chosen], truth = own ? -1 : task.labels[picture];
+      var merged = softmax(net.logits(f, 0, task)), linear = softmax(net.logits(net.features(x, true), 0, task));
+      if (own && !likely(f, task)) {
+        answers.replaceChildren();
+        status.textContent = "Nothing it knows is likely: this looks like none of the " + task.classes.length + " classes of " + task.name + ".";
+        return;
+      }
       var order = merged.map(function (_, c) { return c; }).sort(function (a, b) { return Math.max(merged[b], linear[b]) - Math.max(merged[a], linear[a]); });
       var shown = order.slice(0, 5);
       if (truth >= 0 && shown.indexOf(truth) < 0) shown[4] = truth;
@@ -315,7 +347,7 @@
     }
     function marked() {
       Array.prototype.forEach.call(strip.children, function (node, n) {
-        node.setAttribute("aria-pressed", String(!own && n === picture));
+        node.setAttribute("aria-pressed", String(!own && !why && n === picture));
         var right = (info.tasks[chosen].right || [])[n];
         node.classList.toggle("tl-right", right === true);
         node.classList.toggle("tl-wrong", right === false);
@@ -325,10 +357,14 @@
     var rows = info.tasks.map(function (task, t) {
       var id = root.id + "-" + t, input = make("input", { type: "range", id: id, min: -1, max: 1, step: 0.05 });
       var value = make("output", { "for": id, class: "tl-number", "aria-live": "off" }), count = make("span", { class: "tl-number" });
-      input.addEventListener("input", function () { alphas[t] = Number(input.value); changed(); });
+      input.addEventListener("input", function () { alphas[t] = Number(input.value); changed(); keep(); });
       return { node: make("div", { class: "tl-row" }, [make("label", { "for": id, class: "tl-name" }, [task.name]), input, value, count]), input: input, value: value, count: count };
     });
-    function set(values) { alphas = values; changed(); }
+    function set(values) { alphas = values; changed(); keep(); }
+    function keep() { // beside the state of an editor
+      var others = location.hash.slice(1).split("&").filter(function (part) { return /^edit=/.test(part); });
+      if (first) history.replaceState(null, "", "#" + others.concat("network=" + alphas.join(",")).join("&"));
+    }
     function constant(alpha) { return info.tasks.map(function () { return alpha; }); }
     var forget = button("", function () { set(info.tasks.map(function (_, t) { return t === chosen ? -info.alpha : 0; })); });
     select.addEventListener("change", function () { ask(Number(select.value)); });
@@ -336,7 +372,7 @@
       chosen = t; select.value = t;
       forget.textContent = "forget " + info.tasks[t].name;
       pictures();
-      if (own) answer(); else pick(0);
+      if (own || why) answer(); else pick(t === info.opens[0] ? info.opens[1] : 0);
     }
 
     // Of all pictures, a few at a time, so that sliders keep moving: right by the merged network, and by its linearization.
@@ -373,10 +409,12 @@
       button("add all", function () { set(constant(info.alpha)); }),
       button("pre-trained", function () { set(constant(0)); }), forget,
     ]);
-    var count = info.tasks[0].labels.length;
+    var count = info.tasks[0].labels.length, sure = info.abstention;
+    var scope = "It knows drawings of " + S + " \u00d7 " + S + " pixels of the classes of these " + info.tasks.length + " tasks only. It answers if the cosine between your picture and a class is at least " +
+      sure.cosine.toFixed(2) + ". At the opening coefficients it answers " + Math.round(sure.own) + " % of its own validation pictures, " + Math.round(sure.other) + " % of those of other tasks and " + Math.round(sure.noise) + " % of uniform noise.";
     live.append(
       make("div", { class: "tl-network" }, [
-        make("div", {}, [pad, make("div", {}, [button("draw", clear), button("choose a picture", function () { file.click(); }), file])]),
+        make("div", {}, [make("p", { class: "tl-key", id: root.id + "-pad" }, ["Draw with a pointer or the arrow keys (Shift moves the brush), choose a picture, or drop one on the canvas."]), pad, make("div", {}, [button("clear", function () { nothing(EMPTY); }), button("choose a picture", function () { file.click(); }), file]), make("p", { class: "tl-key" }, [scope])]),
         make("div", {}, [make("p", {}, [make("label", {}, ["Question: ", select])]), status, answers,
           make("p", { class: "tl-key" }, [make("span", { class: "tl-dot tl-merged" }), " merged network, ", make("span", { class: "tl-dot tl-linear" }), " its linearization, same coefficients"])]),
         make("div", {}, [presets].concat(rows.map(function (row) { return row.node; }), [
@@ -392,8 +430,11 @@
       },
     };
     live.style.setProperty("--tl-sprite", "url(" + sprite.src + ")");
+    var kept = /(?:^#|&)network=([-\d.,]+)(?:&|$)/.exec(location.hash);
+    kept = kept && first ? kept[1].split(",").map(Number) : [];
+    if (kept.length === alphas.length && kept.every(function (a) { return a >= -1 && a <= 1; })) alphas = kept;
     net.merge(alphas);
-    ask(0);
+    ask(info.opens[0]);
     changed();
   }
 

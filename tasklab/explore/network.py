@@ -57,7 +57,8 @@ class Network:
         where = "" if source is None else f' data-source="{html.escape(source)}"'
         inside = "" if source else f'<script type="text/plain">{self._text}</script>'
         return (
-            f'<div class="tasklab-editor" id="{name}"{where}>\n<style>{style}{more}</style>\n'
+            f'<div class="tasklab-editor tl-network-page" id="{name}"{where}>\n'
+            f"<style>{style}{more}</style>\n"
             f'<script type="application/json">{data}</script>\n{inside}'
             f"<script>{script.replace('@ID@', name)}</script>\n</div>"
         )

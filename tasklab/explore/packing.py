@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from tasklab.errors import TasklabError
@@ -54,21 +55,20 @@ def packed(lab: Lab, method: str, pictures: int) -> tuple[dict[str, Any], np.nda
         error + alpha * sums, [*vectors], "val", linear=False, alphas=(1.0,)
     ).mean()
     seen = {task: evaluator.images(task, "val") for task in vectors}
+    shown = {task: images.x[:pictures] for task, images in seen.items()}
+    merged = (error + alpha * sums).apply(encoder.params)
     side, patch = encoder.image_size, shape.patch[0]
-    strips = [x.x[:pictures].cpu().numpy().transpose(0, 2, 3, 1) for x in seen.values()]
+    strips = [x.cpu().numpy().transpose(0, 2, 3, 1) for x in shown.values()]
     png = sheet(strips, side, pictures, "PNG", optimize=True)  # without loss
+    classes = {task: [*evaluator.suite[task].classes] for task in seen}
+    labels = {task: images.y[:pictures].tolist() for task, images in seen.items()}
     info = {
         "model": encoder.name,
         "tensors": [
             {"name": short, "rows": len(x), "columns": x.shape[1]} for short, x in theta.items()
         ],
         "tasks": [
-            {
-                "name": task,
-                "classes": [*evaluator.suite[task].classes],
-                "labels": images.y[:pictures].tolist(),
-            }
-            for task, images in seen.items()
+            {"name": task, "classes": classes[task], "labels": labels[task]} for task in seen
         ],
         "picture_bytes": len(png),
         "columns": pictures,
@@ -89,7 +89,66 @@ def packed(lab: Lab, method: str, pictures: int) -> tuple[dict[str, Any], np.nda
         f"images so, and {plain.max():.1f} % without rounding. Pictures are validation images. "
         "Nothing leaves this page.",
     }
+    info |= opening(encoder, merged, shown, classes, labels, heads)
     return info, np.frombuffer(b"".join(part.tobytes() for part in blob) + png, np.uint8)
+
+
+@torch.no_grad()
+def opening(
+    encoder: Encoder,
+    params: Mapping[str, Tensor],
+    images: Mapping[str, Tensor],
+    classes: Mapping[str, Sequence[str]],
+    labels: Mapping[str, Sequence[int]],
+    heads: Mapping[str, Head],
+) -> dict[str, Any]:
+    """Return the picture that a page opens with, and when it names a class for a reader's picture.
+
+    The page names a class if the largest cosine between the picture's features and the classes of
+    the task reaches a threshold (the maximum logit of Hendrycks et al., 2022). The threshold is the
+    10 % quantile over pictures of their own task.
+
+    Args:
+        encoder: The encoder.
+        params: The merged weights that the page opens with.
+        images: Validation pictures (N, 3, H, W) of each task, uint8.
+        classes: Names of each task's classes. Tasks that share one are not compared.
+        labels: Labels of the pictures.
+        heads: Zero-shot heads of the tasks.
+
+    Returns:
+        `opens`: numbers of a task and of a picture that it gets right, of the task with the most
+        right answers. `abstention`: the threshold `cosine`, and the percentages that reach it of
+        the pictures of their `own` task, of `other` tasks' pictures and of uniform `noise`.
+    """
+    features = {task: encoder(params, encoder.preprocess(x)) for task, x in images.items()}
+    pixels = np.random.default_rng(0).integers(
+        0, 256, (200, *next(iter(images.values())).shape[1:])
+    )
+    noise = encoder(params, encoder.preprocess(torch.from_numpy(pixels.astype(np.uint8))))
+
+    def nearest(x: Tensor, task: str) -> Tensor:
+        return (F.normalize(x, dim=-1) @ F.normalize(heads[task].weight, dim=-1).T).amax(-1)
+
+    own = torch.cat([nearest(x, task) for task, x in features.items()])
+    pairs = [(a, b) for a in classes for b in classes if not {*classes[a]} & {*classes[b]}]
+    other = torch.cat([nearest(features[a], b) for a, b in pairs])
+    random = torch.cat([nearest(noise, task) for task in classes])
+    threshold = float(own.quantile(0.1))
+
+    def reached(x: Tensor) -> float:
+        return round(100 * float((x >= threshold).float().mean()), 1)
+
+    right = [
+        (heads[task](x).argmax(-1).cpu() == torch.as_tensor(labels[task])).tolist()
+        for task, x in features.items()
+    ]
+    task = max(range(len(right)), key=lambda t: sum(right[t]))
+    rates = {"own": reached(own), "other": reached(other), "noise": reached(random)}
+    return {
+        "opens": [task, right[task].index(max(right[task]))],
+        "abstention": {"cosine": round(threshold, 4)} | rates,
+    }
 
 
 def _supported(shape: Tower | None, name: str) -> Tower:
