@@ -8,6 +8,7 @@ from . import edited as edited
 from . import editing as editing
 from . import evaluation as evaluation
 from . import finite as finite
+from . import inspection as inspection
 from . import kernels as kernels
 from . import layers as layers
 from . import merging as merging
@@ -20,3 +21,4 @@ from . import stitching as stitching
 from . import subsets as subsets
 from . import tangent_gap as tangent_gap
 from . import transitivity as transitivity
+from . import weights as weights

@@ -24,6 +24,11 @@ _EDIT = {
         "Merge task vectors into one, by one of many methods.",
         "cars.safetensors svhn.safetensors --model vitb32 --method ties --out merged.safetensors",
     ),
+    "inspect": Command(
+        "inspecting:inspect",
+        "Show what fine-tuning changed in networks of any kind: norms, ranks, angles, rounding.",
+        "cars/ pets/ adapter/ --base base/",
+    ),
     "evaluate": Command(
         "evaluating:evaluate",
         "Add and subtract task vectors, and show what that gains on every task.",

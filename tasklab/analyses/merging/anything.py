@@ -28,7 +28,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import safetensors
+import safetensors.torch
 import torch
 from torch import Size, Tensor, nn
 
