@@ -118,11 +118,12 @@ def _ranks(change: Change) -> str:
 
 
 def _grid(change: Change) -> str:
-    """Return the type of 16 bits that holds most of the numbers, with their share."""
+    """Return the type of 16 bits that holds most of the numbers, with their share, from 1 %."""
     if not change.grids:
         return _NONE
     name = max(change.grids, key=lambda one: change.grids[one])
-    return f"{name} {100 * change.grids[name]:.0f} %"
+    share = 100 * change.grids[name]
+    return f"{name} {share:.0f} %" if share >= 1 else _NONE
 
 
 def _real(x: float | None) -> str:
@@ -169,5 +170,6 @@ def _alike(found: Inspection) -> list[str]:
     if not pairs or None in pairs or min(pairs) <= _ALIKE:
         return []
     return [
-        "all changes have one direction: the networks were probably fine-tuned from another base"
+        f"all changes have one direction (cosines above {_ALIKE}): the same training twice, or "
+        "networks that started from another base"
     ]
