@@ -11,5 +11,5 @@ used, so that the command line does not wait for torch.
 
 import lazy_loader
 
-__version__ = "0.3.0"
+__version__ = "0.4.0"
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
