@@ -123,8 +123,8 @@ def _fixed(gradients: bool) -> Iterator[None]:
         if any(map(torch.is_autocast_enabled, _AUTOCAST)):  # whose cache is emptied at its end only
             modes.callback(torch.set_autocast_cache_enabled, torch.is_autocast_cache_enabled())
             torch.set_autocast_cache_enabled(False)
-        if torch._C._len_torch_function_stack():  # a default device, or a mode of the caller's
-            modes.enter_context(torch._C.DisableTorchFunction())
+        if torch._C._len_torch_function_stack() and torch.get_default_device().type != "cpu":
+            modes.enter_context(torch.device("cpu"))  # what names no device is made there
         try:
             for setting in _settings(gradients):
                 if (found := setting.get()) not in setting.usual:

@@ -29,3 +29,17 @@ def flip(file: Path, at: int, bits: int = 4) -> None:
     content = bytearray(file.read_bytes())
     content[at] ^= bits
     file.write_bytes(content)
+
+
+def in_bfloat16(call: Callable) -> object:
+    """Return a call's result with matrix products in bfloat16, as within a run of fine-tuning."""
+    import torch  # most tests of records need none
+
+    from tasklab.isolation import isolated
+
+    @isolated  # the caller's autocast ends at a door
+    def within() -> object:
+        with torch.autocast("cpu", torch.bfloat16):
+            return call()
+
+    return within()

@@ -120,8 +120,8 @@ def compare(
     weights = checkpoint.weights if begin is None else hash_of(begin, model)
     if checkpoint.weights not in (None, weights):
         raise TasklabError(_elsewhere(checkpoint, source, str(weights)))
-    if checkpoint.theta0 is not None and begin is not None:
-        far = TaskVector.between(begin, checkpoint.theta0).norm() / TaskVector(begin).norm()
+    if checkpoint.theta0 is not None and theta0 is not None:
+        far = TaskVector.between(theta0, checkpoint.theta0).norm() / TaskVector(theta0).norm()
         if far > _CLOSE:
             raise TasklabError(
                 f"{checkpoint.path} was linearized around other weights than {source}: they differ "

@@ -166,6 +166,7 @@ def learning_rate(config: FineTune, step: int) -> float:
     return config.peak * 0.5 * (1 + math.cos(math.pi * done))
 
 
+@isolated
 def train(
     config: FineTune, clip: Clip, tasks: Suite, head: heads.Head, checkpoint: Path, show: bool
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -137,7 +137,7 @@ TABLE: Mapping[str, Method] = MappingProxyType(
         "tak": Method(
             title="TAK, linearized",
             text="in the tangent model, with other tasks' Kronecker factors, as published",
-            colour="#004D40", marker="X", tangent=True, rates="linearized",
+            colour="#004D40", marker="$K$", tangent=True, rates="linearized",
             penalty="kronecker", weight=100.0, others=True, once=True, products=5 / 3,
             published=Published(lr=3e-4, projection=0.01),
         ),

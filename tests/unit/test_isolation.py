@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import contextlib
+import dataclasses
 import importlib
 import inspect
 import os
@@ -204,7 +205,7 @@ def test_numbers_do_not_depend_on_the_callers_settings(state, labs, quiet):
 
 
 def test_training_and_the_store_do_not_depend_on_all_of_them_at_once(labs, quiet):
-    lab, names = labs(), TRAINING - {"linearized"}
+    lab, names = labs(), TRAINING
     with contextlib.ExitStack() as states:
         for state in STATES.values():
             states.enter_context(state())
@@ -348,3 +349,11 @@ def test_float32_is_float32_on_a_card_and_the_callers_setting_returns(theirs):
         assert cudnn.conv.fp32_precision == theirs
     finally:
         cudnn.allow_tf32 = True
+
+
+def test_a_run_in_bfloat16_multiplies_in_it(labs):
+    """A door within the run must not end the run's own autocast."""
+    config = dataclasses.replace(labs().run("Signs", "nonlinear", 0), precision="float32")
+    half = dataclasses.replace(config, precision="bfloat16")
+    one, two = (labs().trainer(each).vector for each in (config, half))
+    assert one != two and one.cosine(two) > 0.9

@@ -154,11 +154,11 @@ def merge(
             the base (its change is longer than 0.8 times the base, or all changes have one
             direction), or the file cannot be written.
 
-    >>> base, a, b = ({"w": torch.full((2,), x)} for x in (1.0, 2.0, 4.0))
+    >>> base, a, b = ({"w": torch.tensor(x)} for x in ([4.0, 4.0], [5.0, 4.0], [4.0, 6.0]))
     >>> merge(base, [a, b], alpha=0.5)["w"]
-    tensor([3., 3.])
+    tensor([4.5000, 5.0000])
     >>> merge(None, [a, b], "average")["w"]
-    tensor([3., 3.])
+    tensor([4.5000, 5.0000])
     """
     chosen = registry.check(method, options)
     if chosen.needs:

@@ -3,11 +3,14 @@
 import logging
 import os
 import shutil
+import subprocess
+import sys
 
 import pytest
 import torch
 
 from tasklab import mini
+from tasklab.storage import atomic
 from tasklab.storage.tensors import write_tensors
 from tasklab.tasks import drawn
 from tasklab.tasks.drawn import DrawnImages, Images
@@ -188,9 +191,14 @@ def test_versions_tell_splits_and_sizes_apart(tmp_path):
 def test_drafts_of_killed_processes_are_removed(tmp_path):
     folder = tmp_path / mini.VERSION
     folder.mkdir()
-    stale, young = folder / ".a.safetensors.1.partial", folder / ".b.safetensors.2.partial"
-    for draft in (stale, young):
+    own = atomic.marked(folder / ".a.safetensors")
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    dead = own.name.replace(f"-{os.getpid()}-", f"-{process.pid}-")
+    stale, young = folder / f"{dead}.partial", folder / f"{own.name}.partial"
+    foreign = folder / ".b.safetensors.2.partial"
+    for draft in (stale, young, foreign):
         draft.touch()
-    os.utime(stale, (0, 0))
+    os.utime(foreign, (0, 0))
     images(tmp_path).load("Signs", "val")
-    assert not stale.exists() and young.exists()
+    assert not stale.exists() and young.exists() and foreign.exists()
