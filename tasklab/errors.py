@@ -13,7 +13,8 @@ import operator
 import os
 import re
 import reprlib
-from collections.abc import Collection, Iterable, Mapping
+import sys
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -61,12 +62,42 @@ class Advised:
     if not TYPE_CHECKING:
 
         def __getattr__(self, name):
-            """Raise, with the right call if the guess is a known one."""
-            found = [told for guesses, told in self._advice.items() if name in guesses.split()]
-            advice = f": {found[0].format(name=name)}" if found else ""
-            raise AttributeError(
-                f"{type(self).__name__} has no {name!r}{advice}", name=name, obj=self
-            )
+            """Raise, with the right call or the nearest public name."""
+            raise _no_attribute(type(self).__name__, name, lambda: dir(self), self._advice)
+
+
+def advising(
+    package: str, attached: tuple[Any, Any, list[str]], advice: Mapping[str, str] | None = None
+) -> tuple[Any, Any, list[str]]:
+    """Return what `lazy_loader` attaches to a package, with an answer to wrong guesses.
+
+    Args:
+        package: Name of the package.
+        attached: Its `__getattr__`, `__dir__` and `__all__`.
+        advice: Guesses, separated by spaces -> what to write.
+    """
+    get, listed, public = attached
+
+    def __getattr__(name: str) -> Any:  # noqa: N807 - a module's hook
+        if name in public:
+            return get(name)
+        folder = Path(sys.modules[package].__path__[0], name)
+        if folder.with_suffix(".py").exists() or folder.is_dir():  # `from package import module`
+            raise AttributeError(f"{package} has no {name!r}: import {package}.{name}", name=name)
+        raise _no_attribute(package, name, lambda: public, advice or {})
+
+    return __getattr__, listed, public
+
+
+def _no_attribute(
+    owner: str, name: str, public: Callable[[], Iterable[str]], advice: Mapping[str, str]
+) -> AttributeError:
+    if name.startswith("_"):  # Python, numpy and IPython ask for many
+        return AttributeError(f"{owner} has no {name!r}", name=name)
+    told = [told for guesses, told in advice.items() if name in guesses.split()]
+    near = nearest(name, [one for one in public() if not one.startswith("_")])
+    hint = told[0].format(name=name) if told else f"did you mean {near!r}?" if near else ""
+    return AttributeError(f"{owner} has no {name!r}{': ' * bool(hint)}{hint}", name=name)
 
 
 def first_line(error: BaseException, typed: bool = False) -> str:
@@ -104,13 +135,23 @@ def unknown(kind: str, name: object, choices: Iterable[str]) -> TasklabError:
     unknown method 'linear': did you mean 'linearized'? Choices: nonlinear, linearized.
     """
     choices = list(choices)
-    text = name[:_TOO_LONG] if isinstance(name, str) else shown(name)
-    near = [choice for choice in choices if _folded(choice) == _folded(text)]
+    near = nearest(name[:_TOO_LONG] if isinstance(name, str) else shown(name), choices)
+    hint = f"did you mean {near!r}? " if near else ""
+    return TasklabError(f"unknown {kind} {shown(name)}: {hint}Choices: {', '.join(choices)}.")
+
+
+def nearest(text: str, choices: Iterable[str]) -> str:
+    """Return the choice that is spelled most like a text, or "".
+
+    >>> nearest("TSV-M", ["ties", "tsv_m"]), nearest("load", ["ties", "tsv_m"])
+    ('tsv_m', '')
+    """
+    choices = list(choices)
+    near = [choice for choice in choices if folded(choice) == folded(text)]
     near = near or [one for one in choices if len(text) > 2 and one.startswith(text)]
     near = near or difflib.get_close_matches(text, choices, n=1, cutoff=0.5)
     near = near or [one for one in choices if len(one) > 2 and text.startswith(one)]
-    hint = f"did you mean {near[0]!r}? " if near else ""
-    return TasklabError(f"unknown {kind} {shown(name)}: {hint}Choices: {', '.join(choices)}.")
+    return near[0] if near else ""
 
 
 def choose(kind: str, name: object, choices: Collection[str]) -> None:
@@ -289,7 +330,8 @@ def abridged(names: Iterable[str], most: int = 6) -> str:
     return ", ".join(plain) + (", ..." if len(names) > most else "")
 
 
-def _folded(name: str) -> str:
+def folded(name: str) -> str:
+    """Return the letters and digits of a name in lower case."""
     return "".join(letter for letter in name.lower() if letter.isalnum())
 
 

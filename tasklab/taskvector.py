@@ -79,7 +79,7 @@ class TaskVector(Advised, Mapping[str, Tensor]):
             ),
         }
     )
-    __slots__ = ("_digest", "_tensors", "base")
+    __slots__ = ("_digest", "_tensors", "base", "label")
     __array_ufunc__ = None  # numpy's numbers leave products to this class
 
     def __init__(self, tensors: Mapping[str, Any], base: Base | None = None) -> None:
@@ -90,7 +90,7 @@ class TaskVector(Advised, Mapping[str, Tensor]):
         found = {name: _tensor(name, tensor) for name, tensor in tensors.items()}
         self._tensors: Mapping[str, Tensor] = MappingProxyType(found)
         self._checked()
-        self.base = base
+        self.base, self.label = base, ""  # `label`: its task and seed, for `repr`
         self._digest = (0, "")
 
     def fingerprint(self) -> str:
@@ -202,7 +202,7 @@ class TaskVector(Advised, Mapping[str, Tensor]):
     ) -> TaskVector:
         made = object.__new__(cls)
         made._tensors = tensors if isinstance(tensors, Lazy) else MappingProxyType(tensors)
-        made.base, made._digest = base, (made._stamp() if digest else 0, digest)
+        made.base, made.label, made._digest = base, "", (made._stamp() if digest else 0, digest)
         return made
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -251,10 +251,10 @@ class TaskVector(Advised, Mapping[str, Tensor]):
         return len(self._tensors)
 
     def __repr__(self) -> str:
-        count = sum(tensor.numel() for tensor in self.values())
-        meta = any(tensor.is_meta for tensor in self.values())
-        long = "no values" if meta else f"norm {self.norm():.4g}"
-        return f"TaskVector({len(self)} tensors, {count:,} numbers, {long})"
+        known = filter(None, (self.label, self.method, self.base.model if self.base else ""))
+        numbers = f"{len(self)} tensors, {sum(x.numel() for x in self.values()):,} numbers"
+        long = "no values" if self.device.type == "meta" else f"norm {self.norm():.4g}"
+        return f"TaskVector({', '.join([*known, numbers, long])})"
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, TaskVector):
@@ -331,7 +331,7 @@ class TaskVector(Advised, Mapping[str, Tensor]):
         """
         if not isinstance(theta0, Mapping):
             raise TasklabError(
-                f"a vector is added to parameters by name, not to a {type(theta0).__name__}: "
+                f"a vector is added to parameters by name, not {type(theta0).__name__}: "
                 "vector.apply(lab.clip.encoder.params)."
             )
         if number(alpha) is None and isinstance(alpha, Iterable) and not isinstance(alpha, str):

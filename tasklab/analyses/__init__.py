@@ -2,4 +2,9 @@
 
 import lazy_loader
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+from tasklab.errors import advising
+
+_ADVICE = {"xi disentanglement_error": "analyses.disentanglement, or experiments.disentanglement"}
+__getattr__, __dir__, __all__ = advising(
+    __name__, lazy_loader.attach_stub(__name__, __file__), _ADVICE
+)

@@ -81,6 +81,7 @@ def merge(
     # also a parameter that this command has no use for
     checked({name: x for name, x in given.items() if name != "suite" or "model" in given})
     target, own, model_name = path("--out", out), by_words.own_tasks(data), given.get("model")
+    method = registry.named(method)
     chosen, count = registry.method(method), whole("--images", images, 1)
     options = _options(option)
     if alpha is not None:

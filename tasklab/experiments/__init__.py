@@ -16,6 +16,8 @@ from pathlib import Path
 
 import lazy_loader
 
+from tasklab.errors import advising
+
 _MODULES = ("contest", "estimate", "labels", "runner")
 _MORE = {  # public names that are no experiments
     "budgets": ["chosen_rate"],
@@ -47,4 +49,7 @@ def _stub() -> str:
     return modules + "".join(f"from .{module} import {name} as {name}\n" for module, name in every)
 
 
-__getattr__, __dir__, __all__ = lazy_loader.attach(__name__, _MODULES, _names())
+_ADVICE = {"xi interference disentanglement_error": "experiments.disentanglement(lab, methods)"}
+__getattr__, __dir__, __all__ = advising(
+    __name__, lazy_loader.attach(__name__, _MODULES, _names()), _ADVICE
+)

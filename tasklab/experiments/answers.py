@@ -26,7 +26,11 @@ class Evaluation(Advised):
 
     _advice = MappingProxyType(
         {
-            "df to_frame to_df frame dataframe accuracy results": "evaluation.table()",
+            "df to_frame to_df to_dataframe to_pandas frame dataframe accuracy results": (
+                "evaluation.table()"
+            ),
+            "to_csv csv": "evaluation.table().to_csv(path)",
+            "plot figure": "lab.plot(evaluation)",
             "to_dict json": "evaluation.rows",
         }
     )

@@ -33,18 +33,25 @@ class ByHand(Advised):  # `self` is a `Lab`, which is made of this
 
     _advice = MappingProxyType(
         {
-            "model network encoder": "lab.clip is the model, lab.clip.encoder its image tower",
+            "model network encoder pretrained": (
+                "lab.clip is the model, lab.clip.encoder its image tower"
+            ),
             "init preset seed seeds steps lr precision": "lab.parameters has it",
             "methods": "`tasklab list methods`; lab.vector(task, method) takes one",
             "train fit finetune fine_tune": 'lab.vector("TASK") fine-tunes what is missing',
             "accuracy acc test score add apply edit": "lab.evaluate(vector), lab.evaluate(a + b)",
+            "zero_shot zeroshot baseline": "lab.evaluate() is the pre-trained model's accuracy",
+            "cosines cosine similarity": "a.cosine(b), or experiments.cosines(lab, methods)",
+            "help": "help(lab), or the page of `Lab` in the reference",
             "forget negate subtract": 'lab.evaluate(-0.5 * lab.vector("TASK"))',
-            "search compare merges": 'lab.merge("ties", search=True), or `tasklab compare` for all',
+            "search compare merges best_merge best": (
+                'lab.merge("ties", search=True), or `tasklab compare` for all'
+            ),
             "xi interference disentanglement": (
                 "tasklab.analyses.pair_errors.pair_errors(lab.evaluator, lab.vectors(), [1.0])"
             ),
             "head heads": 'lab.evaluator.head("TASK")',
-            "data dataset load": 'lab.evaluator.images("TASK", "test")',
+            "data dataset load images": 'lab.evaluator.images("TASK", "test")',
         }
     )
 
@@ -168,6 +175,7 @@ class ByHand(Advised):  # `self` is a `Lab`, which is made of this
         registry, contest = merging.registry, experiments.contest
         if not isinstance(name, str) or isinstance(vectors, TaskVector):
             raise TasklabError('first the method, then vectors: lab.merge("ties", [a, b]).')
+        name = registry.named(name)
         registry.check(name, options)
         tasks = self.suite.names
         if vectors is None:

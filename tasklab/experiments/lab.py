@@ -107,8 +107,7 @@ class Lab(ByHand, FromPublished):
         device, root = parameters.device, parameters.data_root
         assert parameters.suite and device and not isinstance(root, str), "they are settled"
         self.parameters, self.progress, self.own = parameters, progress, own
-        self.chapter = chapter
-        self.scale = scale_of(parameters)
+        self.chapter, self.scale = chapter, scale_of(parameters)
         self.suite = Suite.from_tasks(*own) if own else suite(parameters.suite)
         if tasks is not None:
             every = self.suite.names  # without the control task
@@ -189,7 +188,7 @@ class Lab(ByHand, FromPublished):
 
     def __repr__(self) -> str:
         p = self.parameters
-        images = ", ".join(f"{split} {count}" for split, count in self.images().items())
+        images = ", ".join(f"{split} {count}" for split, count in self.image_counts().items())
         kind = "rehearsal" if self.rehearsal else p.preset
         if self.published is None:
             run, start = self.run(self.suite.names[0]), f"{p.model} ({p.init})"
@@ -202,7 +201,7 @@ class Lab(ByHand, FromPublished):
             f"images per task: {images}\ndevice {p.device}, {training}"
         )
 
-    def images(self) -> dict[str, str]:
+    def image_counts(self) -> dict[str, str]:
         """Return how many images are evaluated, by split and of the control task.
 
         Tasks may have fewer images than the preset asks for; where they differ it is a range.
@@ -211,9 +210,8 @@ class Lab(ByHand, FromPublished):
 
         def range_of(tasks: Iterable[Task], split: str, limit: str) -> str:
             sizes = [data.size(task.name, split) for task in tasks]
-            sizes = sorted(min(size, most.get(limit, size)) for size in sizes)
-            low, high = sizes[0], sizes[-1]
-            return str(low) if low == high else f"{low} to {high}"
+            sizes = [min(size, most.get(limit, size)) for size in sizes]
+            return " to ".join(map(str, sorted({min(sizes), max(sizes)})))
 
         tasks = self.suite.tasks
         counts = {split: range_of(tasks, split, split) for split in ("val", "test")}
@@ -334,14 +332,15 @@ class Lab(ByHand, FromPublished):
             raise TasklabError("method is a name; tasks are named by lab.vectors(tasks=[...]).")
         chosen = texts("tasks", tasks) if tasks else self.suite.names
         if self.published is not None:
-            return {t: _edited_by(self.published.vector(t, method), method) for t in chosen}
+            found = {task: self.published.vector(task, method) for task in chosen}
+            return {t: _edited_by(vector, method, {"task": t}) for t, vector in found.items()}
         runs = {task: self.identity(task, method, seed) for task in chosen}
         order = free_first(chosen, lambda task: self.store.making("finetune", runs[task]))
         listed = track(order, len(chosen), "fine-tuning", unit="task", on=self.progress)
         for task in listed:  # no vector of another task in memory while one is trained
             if not self.store.has("finetune", runs[task]):
                 self.tune(task, method, seed)
-        return {task: _edited_by(self.tune(task, method, seed).vector, method) for task in chosen}
+        return {t: _edited_by(self.tune(t, method, seed).vector, method, runs[t]) for t in chosen}
 
     @isolated
     def tune(self, task: str, method: str = "nonlinear", seed: int | None = None) -> finetune.Run:
@@ -383,11 +382,12 @@ class Lab(ByHand, FromPublished):
         return records.provenance(extra, **about, seconds=seconds)
 
 
-def _edited_by(vector: TaskVector, method: str) -> TaskVector:
-    """Return a vector that tells by which method a model is edited with it."""
-    if method not in POSTHOC or vector.base is None:
-        return vector
-    return vector.starting_from(vector.base._replace(method=method))
+def _edited_by(vector: TaskVector, method: str, run: Mapping[str, Any]) -> TaskVector:
+    """Return a vector with a label and the method by which a model is edited with it."""
+    if method in POSTHOC and vector.base:
+        vector = vector.starting_from(vector.base._replace(method=method))
+    vector.label = ", seed ".join(str(run[key]) for key in ("task", "seed") if key in run)
+    return vector
 
 
 def several(suite: Suite) -> tuple[str, ...]:

@@ -79,7 +79,7 @@ class Network:
         if path.suffix == ".html":
             head = '<!doctype html><html lang="en"><meta charset="utf-8">'
             head += '<meta name="viewport" content="width=device-width"><title>tasklab</title>'
-            head += "<style>:root { color-scheme: light dark }</style>"
+            head += "<style>:root { color-scheme: light dark; background: Canvas }</style>"
             path.write_text(head + self.document(), "utf-8")
         else:
             path.write_bytes(tensor_bytes({"values": self.values}, {"info": json.dumps(self.info)}))

@@ -52,13 +52,16 @@ class Encoder:
     module: nn.Module = dataclasses.field(repr=False)
     #: theta_0 by name, float32. Not to be written to.
     params: dict[str, Tensor] = dataclasses.field(repr=False)
-    blocks: tuple[str, ...]  #: Names of the modules after which features are compared, in order
+    #: Names of the modules after which features are compared, in order
+    blocks: tuple[str, ...] = dataclasses.field(repr=False)
     image_size: int  #: Height and width of the input
-    mean: tuple[float, float, float]  #: Of each channel, for `preprocess`
-    std: tuple[float, float, float]  #: Of each channel, for `preprocess`
+    #: Of each channel, for `preprocess`
+    mean: tuple[float, float, float] = dataclasses.field(repr=False)
+    #: Of each channel, for `preprocess`
+    std: tuple[float, float, float] = dataclasses.field(repr=False)
     device: torch.device
     #: Share of the resized image's side that is cut out, of a card that has one; `None` is all.
-    crop: float | None = dataclasses.field(default=None, kw_only=True)
+    crop: float | None = dataclasses.field(default=None, repr=False, kw_only=True)
     #: theta_0 as it was made; encoders of the same parameters share it.
     origin: Origin = dataclasses.field(  # type: ignore[assignment]
         default=None, repr=False, kw_only=True

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from types import MappingProxyType
 from typing import Any
 
 from torch import Tensor
 
-from tasklab.errors import TasklabError
+from tasklab.errors import Advised, TasklabError
 from tasklab.models.heads import Head
 from tasklab.models.loading import Clip
 from tasklab.placement import resident
@@ -31,9 +32,16 @@ class DivergedError(TasklabError):
 
 
 @dataclasses.dataclass(frozen=True)
-class Run:
+class Run(Advised):
     """A finished run."""
 
+    _advice = MappingProxyType(
+        {
+            "accuracy acc evaluate score": "lab.evaluate(run.vector)",
+            "loss losses seconds steps time": 'run.record["losses"], run.record["seconds"]',
+            "model params weights state_dict": "run.vector.apply(lab.clip.encoder.params)",
+        }
+    )
     #: Its task vector, on the model's device while it fits (`placement.resident`).
     vector: TaskVector
     #: `losses` of all steps, `seconds` of training, `parameters` trained, where, how many images at

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from tasklab.errors import TasklabError, choose, unknown
+from tasklab.errors import TasklabError, choose, folded, unknown
 from tasklab.isolation import isolated
 
 if TYPE_CHECKING:
@@ -303,13 +303,27 @@ def check(name: str, options: Iterable[str]) -> Method:
 
 
 def method(name: str) -> Method:
-    """Return a method by its name, or raise a `TasklabError` that suggests the nearest one."""
+    """Return a method by its name (`named`)."""
+    return _ALL[named(name)]
+
+
+def named(name: str) -> str:
+    """Return the name of a method, given in any case and with any hyphens.
+
+    Raises:
+        TasklabError: If there is none of that name, with the nearest one.
+
+    >>> named("TIES"), named("TSV-M")
+    ('ties', 'tsv_m')
+    """
     if isinstance(name, Iterable) and not isinstance(name, str):
         raise TasklabError('first the method, then vectors: merge("ties", [a, b]).')
-    if name in _OTHER:
-        raise TasklabError(f"{name} {_OTHER[name]}.")
-    choose("method of merging", name, _ALL)
-    return _ALL[name]
+    known = {folded(one): one for one in (*_ALL, *_OTHER)}
+    found = known.get(folded(name), name) if isinstance(name, str) else name
+    if found in _OTHER:
+        raise TasklabError(f"{found} {_OTHER[found]}.")
+    choose("method of merging", found, _ALL)
+    return found
 
 
 def several(names: Iterable[str] | None) -> tuple[str, ...]:
@@ -319,7 +333,6 @@ def several(names: Iterable[str] | None) -> tuple[str, ...]:
         TasklabError: If one does not exist, with the nearest name.
     """
     asked = ["all"] if names is None else [one.strip() for one in names]
-    for one in asked:
-        _ = one == "all" or method(one)
+    asked = [one if one == "all" else named(one) for one in asked]
     every = METHODS if "all" in asked else ()
     return tuple(name for name in _ALL if name in every or name in asked)

@@ -44,6 +44,9 @@ def test_a_vector_knows_its_task_and_method_and_is_multiplied(lab):
     assert (one + lab.vector("Signs")).method == "nonlinear"
     assert lab.vector("Signs", "posthoc").method == "posthoc"
     assert (one + lab.vector("Signs", "posthoc")).base[:3] == one.base[:3]
+    known = "TaskVector(Textures, seed 0, nonlinear, mini_xs, "
+    assert repr(one).startswith(known) and repr(2 * one).startswith("TaskVector(nonlinear, mini")
+    assert "posthoc" in repr(lab.vector("Signs", "posthoc"))
     refuses("did you mean 'Textures'", lab.vector, "Texture")
     a, b = TaskVector({"w": [1, 2]}), TaskVector({"w": np.array([3.0, 4.0])})
     assert a @ b == 11 and a["w"].dtype == torch.float32
@@ -58,6 +61,7 @@ def test_vectors_are_evaluated_in_their_model_and_merged(lab):
     plain = lab.evaluate(tau, "Signs", linear=False).rows[0]["after"]
     assert plain == pytest.approx(lab.evaluator.evaluate(tau, "Signs", linear=False))
     vectors = {task: drawn(lab, seed) for seed, task in enumerate(TASKS)}
+    assert lab.merge("TIES", vectors) == lab.merge("ties", vectors)
     merge = merging.merge("ties", vectors, **merging.METHODS["ties"].recommended(2))
     assert lab.merge("ties", vectors) == merge == lab.merge("ties", [*vectors.values()])
     assert lab.merge("arithmetic", vectors, alpha=0.5) == 0.5 * sum(vectors.values())
@@ -181,7 +185,7 @@ def test_plots_reprs_and_refusals(lab):
     assert isinstance(lab.plot(lab.evaluate(drawn(lab, 0))), Figure)
     assert isinstance(lab.plot(experiments.single(lab, ["nonlinear"])), Figure)
     refuses("records of x", lab.plot, pd.DataFrame({"experiment": ["x"]}))
-    for thing in (lab.suite, lab.clip, lab.evaluator):
+    for thing in (lab.suite, lab.clip, lab.clip.encoder, lab.evaluator):
         assert "\n" not in repr(thing) and len(repr(thing)) < 200, repr(thing)
     assert isinstance(lab.evaluator, Evaluator)
     refuses("3 .* 2 tasks", lab.merge, "arithmetic", [drawn(lab, seed) for seed in range(3)])
@@ -211,6 +215,17 @@ def test_plots_reprs_and_refusals(lab):
         (lambda lab, a: lab.forget("Signs"), "lab.evaluate(-0.5"),
         (lambda lab, a: lab.encoder, "lab.clip.encoder"),
         (lambda lab, a: lab.accuracy(a), "lab.evaluate(vector)"),
+        (lambda lab, a: lab.best_merge(), 'lab.merge("ties", search=True)'),
+        (lambda lab, a: lab.cosines(), "a.cosine(b)"),
+        (lambda lab, a: lab.zero_shot(), "lab.evaluate()"),
+        (lambda lab, a: lab.pretrained, "lab.clip"),
+        (lambda lab, a: lab.images("Textures"), 'lab.evaluator.images("TASK", "test")'),
+        (lambda lab, a: lab.evalute(a), "did you mean 'evaluate'"),
+        (lambda lab, a: a.consine(a), "did you mean 'cosine'"),
+        (lambda lab, a: lab.tune("Signs").accuracy, "lab.evaluate(run.vector)"),
+        (lambda lab, a: lab.evaluate().to_dataframe(), "evaluation.table()"),
+        (lambda lab, a: lab.evaluate().to_csv(), "evaluation.table().to_csv(path)"),
+        (lambda lab, a: lab.evaluate().plot(), "lab.plot(evaluation)"),
         (lambda lab, a: a.cpu(), 'vector.to("cpu")'),
         (lambda lab, a: a.numel(), "dict(vector)"),
         (lambda lab, a: TaskVector.load(__file__), "Lab(model).vector(path)"),

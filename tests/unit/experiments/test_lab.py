@@ -66,11 +66,15 @@ def test_what_it_cannot_take_is_one_sentence(args, given, expected):
 def test_it_tells_the_images_that_its_tasks_have(tmp_path):
     lab = Lab("mini_xs", tasks="Textures", device="cpu", store_root=tmp_path, progress=False)
     assert lab.suite.names == ("Textures",)
-    assert lab.images() == {"val": "80", "test": "250", "control": "250"}
+    assert lab.image_counts() == {"val": "80", "test": "250", "control": "250"}
     lab.scale = dataclasses.replace(lab.scale, counts={"val": 10**6, "test": 7, "control": 10**6})
     n = lab.suite.control.name
     sizes = {"val": 500, "control": 2000}
-    assert lab.images() == {"val": str(sizes["val"]), "test": "7", "control": str(sizes["control"])}
+    assert lab.image_counts() == {
+        "val": str(sizes["val"]),
+        "test": "7",
+        "control": str(sizes["control"]),
+    }
     assert f"val {sizes['val']}, test 7, control" in repr(lab) and n not in repr(lab)
 
 

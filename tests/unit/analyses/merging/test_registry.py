@@ -136,3 +136,12 @@ def test_solved_merges_run_where_they_are_named_and_have_their_own_coefficient(c
     found = merging.merge("least_features", vectors, solution=solution, alpha=0.5)
     cases.assert_close(found, solution / 2)
     refuses("'least_feature': did you mean", registry.several, ["ties", "least_feature"])
+
+
+@pytest.mark.parametrize("name", ["TIES", "Ties", "ties"])
+def test_a_name_may_be_written_in_any_case(name):
+    vectors = [TaskVector({"w": torch.tensor(x)}) for x in ([3.0, -1.0], [1.0, 2.0])]
+    assert merging.merge(name, vectors, keep=0.5) == merging.merge("ties", vectors, keep=0.5)
+    assert registry.several([name, "TSV-M"]) == ("ties", "tsv_m")
+    refuses("keeps a mask for each task", registry.named, "EMR")
+    refuses("did you mean 'ties'", registry.named, "tiess")
