@@ -69,7 +69,7 @@ class Advised:
 def advising(
     package: str, attached: tuple[Any, Any, list[str]], advice: Mapping[str, str] | None = None
 ) -> tuple[Any, Any, list[str]]:
-    """Return what `lazy_loader` attaches to a package, with an answer to wrong guesses.
+    """Return a package's lazy attributes, with the nearest name in the error of a wrong guess.
 
     Args:
         package: Name of the package.
