@@ -7,9 +7,9 @@
 Networks are state dicts, modules, files or folders of safetensors, or adapters of peft, of any
 architecture. Of files one parameter is held at a time.
 
-A parameter that is theta_0 rounded to 16 bits counts as unchanged. For parameters that are rounded
-and did change, the expected norm of the rounding error is (sum of u_i^2 / 12)^(1/2), where u_i is
-the distance of neighbouring numbers of the type at theta_i.
+A parameter that is theta_0 rounded to 16 bits or fewer counts as unchanged. For other parameters
+that are rounded, the expected norm of the error is (sum of u_i^2 / 12)^(1/2) over all i that
+changed, where u_i is the distance of neighbouring numbers of the type at theta_i.
 """
 
 from __future__ import annotations
@@ -143,9 +143,7 @@ class _Tally:
         self, network: str, tensors: Tensors, base: str | None, start: Tensors | None
     ) -> None:
         self.network, self.tensors, self.base, self.start = network, tensors, base, start
-        self.names = dict.fromkeys(
-            tensors.changed if isinstance(tensors, adapters.Adapter) else tensors
-        )
+        self.names = dict.fromkeys(tensors)
         self.distances: dict[str, float] = {}
         self.kinds = {kind: {"tensors": 0, "moved": 0, "norm": 0.0} for kind in KINDS}
         self.squares, self.start_squares, self.errors = 0.0, 0.0, 0.0
@@ -165,7 +163,6 @@ class _Tally:
             if self.start is None or name not in self.start
             else self.start[name].detach().cpu()
         )
-        kind = kind_of(name, theta)
         if not adapter:
             self.types[str(theta.dtype).removeprefix("torch.")] += 1
         if self.start is not None and theta0 is None:
@@ -173,13 +170,15 @@ class _Tally:
         if theta0 is not None and theta.shape != theta0.shape:
             self.reshaped.append(name)
             return None
+        kinds = [kind_of(name, x) for x in (theta, theta0) if x is not None]
+        kind = "state" if "state" in kinds else kinds[-1]
         self.kinds[kind]["tensors"] += 1
         if kind == "state":
             if theta0 is not None and not bool((theta == theta0).all()):
                 self.state.append(name)
                 self.kinds[kind]["moved"] += 1
             return None
-        theta = single(theta)
+        stored, theta = theta.dtype, single(theta)
         if isinstance(self.tensors, adapters.Adapter):
             change = self.tensors.change(name)
         else:
@@ -199,6 +198,7 @@ class _Tally:
             return None
         if theta0 is not None and not adapter:
             on = [dtype for grid, dtype in _GRIDS.items() if exact[grid]]
+            on = [stored] if stored.itemsize < 4 else on
             if any(torch.equal(single(theta0).to(t).to(theta.dtype), theta) for t in on):
                 self.only_rounded.append(name)
                 return None

@@ -142,16 +142,14 @@ def _notes(change: Change, found: Inspection) -> list[str]:
         "tensors of another shape than the base's, left out": change.reshaped,
         "tensors with NaN or infinity, left out": change.not_finite,
         "buffers and whole numbers that differ": change.state,
-        "parameters that are the base's, rounded to 16 bits; they count as unchanged": (
-            change.only_rounded
-        ),
+        "parameters that are the base's, rounded; they count as unchanged": (change.only_rounded),
     }
     notes = [
         f"{what}: {len(names)} ({abridged(names, 3)})" for what, names in lists.items() if names
     ]
     if change.rounding:
         share = f"{100 * change.rounding:.3g} % of |tau|"
-        notes.append(f"weights are rounded to 16 bits: the expected error is {share}")
+        notes.append(f"weights are rounded: the expected error is {share}")
     if (change.relative or 0) > _FAR:
         notes.append("this is hardly a change of the base: was it fine-tuned from another network?")
     base = {frozenset(pair) for pair in found.tied.get(change.base or "", ())}

@@ -103,6 +103,8 @@ def _named(
 ) -> Opened:
     names = [*itertools.chain.from_iterable(parts)]
     told = [*notes]
+    if not names:
+        raise TasklabError("it holds no tensors.")
     if wrapped := [name for name in names if naming.bare(name) != name]:
         told.append(f"{len(wrapped)} names have words of wrappers ({abridged(wrapped, 1)})")
     if low := naming.adapters(names):

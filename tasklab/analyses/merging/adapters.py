@@ -208,6 +208,12 @@ def _config(place: Path) -> Mapping[str, Any]:
         )
     if config.get("use_dora"):
         raise _of_dora(place)
+    for name in ("r", "lora_alpha"):
+        if not isinstance(config.get(name), int | float) or config[name] <= 0:
+            raise TasklabError(
+                f"{str(place / CONFIG)!r} needs a positive number {name!r}, not "
+                f"{shown(config.get(name))}: save the adapter again."
+            )
     return config
 
 

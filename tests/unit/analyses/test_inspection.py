@@ -111,6 +111,24 @@ def test_rounding_is_found_and_its_error_estimated(stored):
     assert exact.grids["bfloat16"] < 0.1 and exact.rounding == 0 and not exact.only_rounded
 
 
+def test_rounding_to_eight_bits_is_that_of_the_type():
+    base = {"w": noise(300, 40), "other": noise(200, 2, seed=1)}
+    tuned = base["w"] + noise(300, 40, seed=2, scale=0.3)
+    rounded = {n: x.to(torch.float8_e4m3fn) for n, x in (base | {"w": tuned}).items()}
+    change = one(rounded, base)
+    error = float((rounded["w"].float() - tuned).norm()) / change.norm
+    assert change.rounding == pytest.approx(error, rel=0.1)
+    assert change.only_rounded == ("other",) and change.types == {"float8_e4m3fn": 2}
+
+
+def test_whole_numbers_in_one_of_the_two_are_state(base):
+    flags = base | {"mask": torch.tensor([True, False])}
+    change = one(base | {"mask": torch.tensor([1.0, 1.0])}, flags)
+    assert change.state == ("mask",) and change.kinds["state"] == {
+        "tensors": 3, "moved": 1, "norm": 0,
+    }  # fmt: skip
+
+
 def test_angles_of_changes_and_none_without_a_change(base):
     x, y = torch.zeros(6), torch.zeros(6)
     x[0], y[0], y[1] = 1.0, 1.0, 1.0
@@ -186,7 +204,12 @@ def test_an_adapter_is_the_product_of_its_factors(base, tmp_path):
     assert low.base == "base" and low.norm == pytest.approx(same.norm, rel=1e-5)
     assert low.ranks["fc.weight"] == pytest.approx(same.ranks["fc.weight"], rel=1e-4)
     assert found.cosines[0][1] == pytest.approx(1, abs=1e-5)
-    assert [*low.kinds] == ["matrix"] and not low.missing and not low.grids
+    assert low.relative == pytest.approx(same.relative, rel=1e-5)
+    assert low.kinds == {
+        kind: one | {"norm": pytest.approx(one["norm"], rel=1e-5)}
+        for kind, one in same.kinds.items()
+    }
+    assert low.moved == same.moved == 24 and not low.missing and not low.grids and not low.state
     refuses("give the base", inspection.inspect, {"low": place})
     refuses("no base", inspection.inspect, {"low": place, "full": full})
 

@@ -78,6 +78,8 @@ def test_damaged_files_and_names_twice_are_refused(tmp_path):
     refuses("not a whole safetensors", opening.opened, tmp_path / "a.safetensors", Files)
     (tmp_path / "b.pt").write_bytes(b"nothing")
     refuses("b.pt", opening.opened, tmp_path / "b.pt", Files)
+    save_file({}, tmp_path / "empty.safetensors")
+    refuses("no tensors", opening.opened, tmp_path / "empty.safetensors", Files)
     split(tmp_path / "twice")
     save_file(STATE, tmp_path / "twice" / "other.safetensors")
     refuses("in two of its files", opening.opened, tmp_path / "twice", Files)

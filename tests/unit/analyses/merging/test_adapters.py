@@ -214,3 +214,10 @@ def test_peft_reads_a_merged_adapter(peft, tmp_path):
     found = peft.PeftModel.from_pretrained(plain, out).merge_and_unload().state_dict()
     for name, tensor in expected.items():
         torch.testing.assert_close(found[name], tensor, atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("config", [{"r": 0}, {"r": None}, {"lora_alpha": "6"}])
+def test_settings_without_a_rank_or_alpha_are_refused(config, base, tmp_path):
+    place = written(tmp_path / "a", factors("q", 8, 6), **config)
+    told = refuses("positive number", tasklab.merge, base, [place])
+    assert "adapter_config.json" in told and next(iter(config)) in told
