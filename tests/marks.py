@@ -35,7 +35,10 @@ def texts(figure):
 
 
 def readable(figure, least=9, apart=True):
-    """Check the sizes of a figure's texts, and that they lie within it and not on each other."""
+    """Check the sizes of a figure's texts, and that they lie within it and not on each other.
+
+    Titles of panels never do; with `apart` no text does.
+    """
     drawn = texts(figure)
     assert figure.get_figwidth() == WIDTH and not plt.get_fignums()
     assert min(text.get_fontsize() for text in drawn) >= least
@@ -43,7 +46,11 @@ def readable(figure, least=9, apart=True):
     for text, box in zip(drawn, boxes, strict=True):
         assert box.x0 >= -1 and box.x1 <= figure.bbox.width + 1, text
         assert box.y0 >= -1 and box.y1 <= figure.bbox.height + 1, text
-    pairs = itertools.combinations(zip(drawn, boxes, strict=True), 2) if apart else ()
-    for (one, a), (other, b) in pairs:
+    titles = {part for axes in figure.axes for part in axes.get_children() if part in drawn}
+    titles -= {text for axes in figure.axes for text in axes.texts}
+    apart_from = [
+        (text, box) for text, box in zip(drawn, boxes, strict=True) if apart or text in titles
+    ]
+    for (one, a), (other, b) in itertools.combinations(apart_from, 2):
         across, along = min(a.x1, b.x1) - max(a.x0, b.x0), min(a.y1, b.y1) - max(a.y0, b.y0)
         assert across < 2 or along < 2, (one, other)

@@ -53,6 +53,7 @@ def _slim(app: Sphinx, error: Exception | None) -> None:
         scripts = _SCRIPTS if page.name == "search.html" else f"{_SCRIPTS}|{_SEARCH}"
         text = page.read_text("utf-8")
         text = re.sub(rf"<script[^>]*(?:{scripts})\.js[^>]*></script>\s*", "", text)
+        text = text.replace('role="doc-biblioentry"', 'role="listitem"')  # in a `role="list"`
         text = lazy(text, page.parent)
         page.write_text(text, "utf-8")
     maps = (one for one in static.rglob("*.map") if one.with_suffix("").exists())  # of a script

@@ -68,7 +68,7 @@ def cosine_matrices(df: pd.DataFrame, projection: str = ALL) -> Figure:
         mean = means[method].unstack().reindex(index=tasks, columns=tasks)
         numbers_in(axes, mean.fillna(mean.T), limit, form, square=True, **look)
         size = means[method].abs().mean()
-        axes.set_title(f"{METHOD_LABEL[method]}\nmean |cosine| × 100: {size:.2f}", fontsize=9)
+        axes.set_title(f"{METHOD_LABEL[method]}\nmean |cosine| {size / 100:.4f}", fontsize=9)
         axes.tick_params(axis="x", rotation=90)
     lines = -(-len(methods) // columns)
     grid.figure.set_size_inches(WIDTH, lines * (1.55 + min(3.4, 4.8 / columns)) + 0.8)

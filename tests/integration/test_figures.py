@@ -1,5 +1,6 @@
 """Figures can be read: sizes of letters, nothing cut off, nothing over another."""
 
+import pandas as pd
 import pytest
 
 from tasklab.analyses import ring
@@ -31,8 +32,11 @@ def test_maps_and_coefficients(draw):
 def test_kernels_layers_and_curvature(cosines, aligned, interference, pairs, fits, sums):
     readable(kernels.ring(ring.table(60)), least=8.5, apart=False)
     readable(kernels.localization(energies()), least=8.5, apart=False)
+    further = cosines[cosines["method"] == "nonlinear"].assign(method="linearized")
+    three = pd.concat([cosines, further]).replace({"Signs": "HouseNumbers"})  # a long name
     for figure in (
         layers.cosine_matrices(cosines),
+        layers.cosine_matrices(three),
         layers.cosine_by_block(cosines),
         layers.layer_alignment(aligned),
         layers.alignment_against_interference(interference),

@@ -69,7 +69,7 @@ def test_matrices_are_symmetric_and_average_seeds(cosines):
     figure = figures.cosine_matrices(cosines)
     *panels, bar = shown(figure)
     assert bar.get_xlabel() == "cosine × 100"
-    titles = [f"{name}\nmean |cosine| × 100: 1.67" for name in ("non-linear", "attention weights")]
+    titles = [f"{name}\nmean |cosine| 0.0167" for name in ("non-linear", "attention weights")]
     assert [axes.get_title() for axes in panels] == titles  # -1.5, -0.5, ... 3.5
     for axes in panels:
         matrix = matrix_of(axes)
