@@ -31,9 +31,9 @@ from tasklab.figures.style import (
     method_looks,
 )
 
-_SCALES = {  # label of the colour bar, unit, digits, and upper ends of it, or the largest value
-    "xi_classifier": ("disentanglement error ξ (%)", " %", 1, (100.0, 200.0)),
-    "xi_representation": ("representation error ξ (nats)", " nats", 2, ()),
+_SCALES = {  # label of the colour bar, unit, digits, and its upper end (`None`: largest value)
+    "xi_classifier": ("disentanglement error ξ (%)", " %", 1, 200.0),  # its bound, in every figure
+    "xi_representation": ("representation error ξ (nats)", " nats", 2, None),
 }
 _CHOSEN = {  # metric -> marker, size and words
     "chosen_grid": ("s", 8, "on the grid"),
@@ -102,12 +102,12 @@ def _maps(
     rows: pd.DataFrame, names: Mapping, metric: str, columns: int, box: tuple[float, float]
 ) -> Figure:
     """Draw a map for each title of `names`; all share a scale of one hue."""
-    label, unit, digits, tops = _SCALES[metric]
+    label, unit, digits, top = _SCALES[metric]
     means, side = averaged(rows, "panel", "alpha1", "alpha2", "task"), box[1] - box[0]
     from_middle = (means[["alpha1", "alpha2"]] - sum(box) / 2).abs().max(axis=1)
     inside = means[from_middle <= side / 2 + 1e-9].groupby("panel")["value"]
     boxed, highest = inside.mean(), float(means["value"].max())
-    top = next((top for top in tops if top >= 2 * boxed.max()), tops[-1]) if tops else highest
+    top = top or highest
     names = {panel: name for panel, name in names.items() if panel in set(means["panel"])}
     wrap = min(columns, len(names))
     apart = {"sharex": False, "sharey": False}

@@ -66,7 +66,7 @@ def test_heatmaps_put_alpha_1_across_and_average_seeds():
     mesh = panel.collections[0]
     table = mesh.get_array().reshape(7, 7)  # rows are alpha_2
     assert table[0, 3] == pytest.approx(30 + 0.5) and table[3, 0] == pytest.approx(3 + 0.5)
-    assert (mesh.norm.vmin, mesh.norm.vmax) == (0, 100)
+    assert (mesh.norm.vmin, mesh.norm.vmax) == (0, 200)
     assert panel.get_xlabel().endswith("(Textures)") and panel.get_ylabel().endswith("(Scenes)")
     assert panel.get_xticks().tolist() == panel.get_yticks().tolist() == [-3, 0, 3]
     assert [t.get_text() for t in panel.get_xticklabels()] == ["−3", "0", "3"]
@@ -120,7 +120,7 @@ def test_scales_are_shared_and_boxes_told_apart():
         )
         tops[factor] = norm.vmax, bar._colorbar.extend
         assert norm(norm.vmax / 4) == pytest.approx(0.5)  # of square roots
-    assert tops == {1: (100, "neither"), 5: (100, "max"), 20: (200, "max")}
+    assert tops == {1: (200, "neither"), 5: (200, "neither"), 20: (200, "max")}
     figure = disentanglement.heatmaps(maps(points=7), box=(-1, 1))
     assert scale_of(figure).get_xlabel().endswith("9 cells")
     # |a| and 10 |a| are 2/3 and 20/3 on average over -1, 0, 1, and half a seed
