@@ -118,7 +118,7 @@ def test_versions_lists_and_fetch(capsys):
     assert not stop.value.code
     out = capsys.readouterr().out
     assert all(name in out for name in COMMANDS) and "--store-root" in out
-    assert "'paper', 'icons']" in out and "'None'" not in out
+    assert "'paper', 'icons', 'wordnet']" in out and "'None'" not in out
     assert main(["list"]) == 0
     shown = capsys.readouterr().out
     assert all(name in shown for name in (*zoo.MODELS, *methods.EDITS, *suites.SUITES, "Signs"))
@@ -189,7 +189,7 @@ def test_a_store_that_cannot_be_written(command, number, clone, checkpoint, monk
 def test_a_site_that_cannot_be_written(clone, capsys):
     (clone / "book" / "_build").write_text("x")
     told = mistaken(["report"], capsys)
-    assert told == f"tasklab: {clone}/book/_build/executed: Not a directory\n"
+    assert told == f"tasklab: {clone}/book/_build: File exists\n"
 
 
 def test_records_that_cannot_be_written(clone, monkeypatch, capsys):

@@ -387,7 +387,7 @@ SHORT |= {"FEW": " ".join(FEW), "PAPER": " ".join(PAPER), ".st": ".safetensors"}
         ("AB --out /proc/m.st", "cannot write to /proc"),
         ("AB --out pipe", "is a device or a pipe, and no file"),
         ("compare a.st b.st ON --csv pipe", "is a device or a pipe, and no file"),
-        ("compare a.st b.st ON --csv ./report.html", "--out and --csv must be different"),
+        ("compare a.st b.st ON --csv ./report.html", "call it 'report.csv'"),
         ("merge", "merge takes two VECTORs"),
         ("AB Cars.st", "merge takes each VECTOR before its options"),
         ("AB --base b.st", "b.safetensors is the --base: leave it out"),
