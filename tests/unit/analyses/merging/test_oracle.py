@@ -1,5 +1,6 @@
 """Methods against what public code returns, frozen by this folder's `freeze_*.py`."""
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -41,7 +42,7 @@ def block_by_block(cases):
         for v in cases.vectors(4)
     ]
     encoder = plain(Blocks(cases.Block).double())
-    encoder.params.update(start)
+    encoder = dataclasses.replace(encoder, params={**encoder.params, **start})
     readers = [
         images.of_images("readers", encoder, None, x, v, linear=False)
         for x, v in zip(cases.tokens(3), each, strict=True)
