@@ -1,6 +1,5 @@
 """Methods against what public code returns, frozen by this folder's `freeze_*.py`."""
 
-import dataclasses
 import json
 from pathlib import Path
 
@@ -41,8 +40,9 @@ def block_by_block(cases):
         TaskVector({n.replace("n_proj_w", "n_proj.w"): x for n, x in v.items() if n != "proj"})
         for v in cases.vectors(4)
     ]
-    encoder = plain(Blocks(cases.Block).double())
-    encoder = dataclasses.replace(encoder, params={**encoder.params, **start})
+    network = Blocks(cases.Block).double()
+    network.load_state_dict(dict(start), strict=False)
+    encoder = plain(network)
     readers = [
         images.of_images("readers", encoder, None, x, v, linear=False)
         for x, v in zip(cases.tokens(3), each, strict=True)
