@@ -38,16 +38,22 @@ def setup(app: Sphinx) -> dict[str, object]:
 
 
 class Room(SphinxDirective):
-    """A section for every public module of a package, or for the modules that are named."""
+    """A section for every public module of a package, or for the modules that are named.
+
+    The option `without` names a sub-package that has a page of its own.
+    """
 
     required_arguments = 1
     optional_arguments = 99
+    option_spec = {"without": str}  # noqa: RUF012 - as docutils has it
 
     def run(self) -> list[nodes.Node]:
         """Return the sections."""
         package, *chosen = self.arguments
-        lines = []
+        lines, without = [], self.options.get("without")
         for module in chosen or modules(package):
+            if without and module.startswith(f"{without}."):
+                continue
             lines += [f"## {module.removeprefix(package + '.')}", "", "```{eval-rst}"]
             lines += [f".. automodule:: {module}", "   :members:", "```", ""]
         parent = nodes.section()
