@@ -306,7 +306,7 @@ def _of_pytorch(name: str, x: Tensor) -> bool:
     """Whether a tensor of the CPU's can be zeros that PyTorch made in a derivative."""
     if x._is_zerotensor():
         return True
-    forward = fw._current_level >= 0 and name == "aten::convolution"
+    forward = fw._current_level >= 0 and name in ("aten::convolution", "aten::cat")
     backward = torch._C._current_graph_task_id() != -1
     return (forward or backward) and not x.count_nonzero()
 

