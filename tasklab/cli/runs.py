@@ -37,16 +37,16 @@ def seeds_of(parameters: Parameters) -> tuple[int, ...]:
     return parameters.seeds
 
 
-def labs(parameters: Parameters, tasks: Sequence[str], **about: Any) -> Iterator[Lab]:
+def labs(parameters: Parameters, of: Sequence[str], **about: Any) -> Iterator[Lab]:
     """Yield the labs in which runs of some of the suite's tasks may have been made.
 
-    They are the lab of the tasks that a lab takes by default, if one of `tasks` is among them, and
-    that of all of the suite, if it has more: a penalty looks at the other tasks of its lab.
-    `about` are further arguments of the labs.
+    They are the lab of the tasks that a lab takes by default, if one of these tasks (`of`) is among
+    them, and that of all of the suite, if it has more: a penalty looks at the other tasks of its
+    lab. `about` are further arguments of the labs.
     """
     whole = suite_of(parameters)
     usual = whole.by_default().names
-    if any(task in usual for task in tasks):
+    if any(task in usual for task in of):
         yield tasklab.Lab(parameters, progress=False, trains=False, **about)
     if usual != whole.names:
         yield tasklab.Lab(parameters, progress=False, trains=False, **{"tasks": "all"} | about)

@@ -116,8 +116,9 @@ def test_reading_the_inputs_changes_nothing_for_other_parameters(encoder):
     found = second_moments(encoder, pictures(5, 0), params=theta)
     with torch.no_grad():
         shape = {"layers": 2, "width": WIDTH, "head_width": 4, "patch_size": 4}
-        changed = plain(mini.build(**shape, image_size=8).visual.double())
-    changed.module.load_state_dict(theta)
+        module = mini.build(**shape, image_size=8).visual.double()
+        module.load_state_dict(theta)
+        changed = plain(module)
     torch.testing.assert_close(found, second_moments(changed, pictures(5, 0)))
 
 
