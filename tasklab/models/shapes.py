@@ -108,8 +108,7 @@ def t5() -> Tower:
 
 
 def bert(width: int, inner: int, depth: int, heads: int, tokens: int = 32) -> Tower:
-    """Return a BERT; texts are at most 32 tokens long, and embeddings of words do not train."""
+    """Return a BERT; texts are at most 32 tokens long, embeddings and their norm do not train."""
     layer = 4 * width**2 + 4 * width + 2 * width * inner + width + inner + 4 * width
     products = depth * tokens * (4 * width**2 + 2 * width * inner + 2 * tokens * width)
-    own = depth * layer + 2 * width
-    return Tower(own, 0, activations(width, depth, tokens, heads), depth, products)
+    return Tower(depth * layer, 0, activations(width, depth, tokens, heads), depth, products)
