@@ -70,7 +70,7 @@ def settings(*without: str, live: bool = False, **defaults: str) -> Any:
 
 
 def _texts(documented: Callable[..., Any]) -> dict[str, str]:
-    """Return what a docstring says of each argument; nothing where Python removed it (-OO)."""
+    """Return the text of each argument in a docstring; empty if Python removed it (-OO)."""
     described = docstring_parser.parse(documented.__doc__ or "").params
     return {one.arg_name: " ".join((one.description or "").split()) for one in described}
 
