@@ -20,7 +20,7 @@ from tasklab.chapters.chapter import (
 )
 from tasklab.models.zoo import FAMILIES
 
-_LEAST = {"merges": tuple(SOLVED), "n_tasks": (8,)}
+_LEAST = {"merges": tuple(n for n in SOLVED if n.startswith("least_")), "n_tasks": (8,)}
 _LEAST_ICONS: Names = {
     "single": {},
     "merging": {
@@ -28,6 +28,19 @@ _LEAST_ICONS: Names = {
         "n_tasks": (8,),
     },
 }
+# What reads 256 unlabelled images of each task, beside the sum and the best that reads none.
+_READING = {
+    "merges": (
+        "arithmetic",
+        "tsv_m",
+        "regmean_plusplus",
+        "least_few",
+        "distillation",
+        "prodistill",
+    ),
+    "n_tasks": (8,),
+}
+_CLASS: Names = {"single": {}, "merging": _READING, "merge_loss": _READING}
 _MERGED: Names = {"single": {}, "merging": {"n_tasks": (8,)}}
 _EDITING = Work(("nonlinear",), _MERGED, seeds=HEADLINE)
 _JOINT = Work(("nonlinear",), {"joint": {}})
@@ -96,6 +109,7 @@ CHAPTER = Chapter(
             # what labels choose, on the same machine
             Work(("nonlinear", "linearized"), {"merging": {"n_tasks": (8,)}}),
         ),
+        "class": (Work(("nonlinear",), _CLASS),),
         "joint": (_JOINT,),
         "joint_ways": (Work(TRAINED[1:], {"joint": {}}),),
         "joint_encoders": tuple(Work(("nonlinear",), {"joint": {}}, model) for model in _SORTS),
@@ -107,8 +121,10 @@ CHAPTER = Chapter(
         ),
         "icons": on(ICONS, _EDITING, _JOINT),
         "icons_minimum": on(ICONS, Work(("nonlinear",), _LEAST_ICONS)),
+        "icons_class": on(ICONS, Work(("nonlinear",), _CLASS)),
         "wordnet": on(WORDNET, _EDITING, _JOINT),
         "wordnet_minimum": on(WORDNET, Work(("nonlinear",), _LEAST_ICONS)),
+        "wordnet_class": on(WORDNET, Work(("nonlinear",), _CLASS)),
         "wordnet_pairs": on(WORDNET, Work(TRAINED, _ERRORS)),
         "wordnet_sets": (Work(("nonlinear",), _TEXT_SETS, WORDNET, tasks="all"),),
         "wordnet_sets_ways": (Work(("linearized", "attention"), _SUMMED, WORDNET, tasks="all"),),

@@ -34,7 +34,7 @@ from tasklab.experiments.estimate import passing, per_image
 from tasklab.experiments.lab import Lab
 from tasklab.experiments.merge_loss import Unlabelled, unlabelled
 from tasklab.experiments.merging import Bench
-from tasklab.experiments.minima import LEAST, products
+from tasklab.experiments.minima import MINIMA, products
 from tasklab.experiments.runner import Given, Trial
 from tasklab.progress import bar
 from tasklab.records.images import packed, unpacked
@@ -160,7 +160,7 @@ def seconds(
     def images(name: str) -> float:
         needs = rule_of(name).needs
         each = tangent * val * len(bench.options(name))
-        if name in LEAST:
+        if name in MINIMA:
             each += tangent * products(bench, name)
         elif needs:
             each += tangent * count * bench.read(needs)

@@ -1,8 +1,9 @@
 """What merges lose in the tangent model, in three metrics, and the choice that it makes.
 
 E(tau) / E(0) needs unlabelled images of the tasks and no label. `merge_loss` measures it of every
-merge and of its minima over all weights (`merging.LEAST`), and the accuracy of a merge whose option
-and coefficient have the least E.
+merge and of what is solved for (`minima.MINIMA`), and the accuracy of a merge whose option and
+coefficient have the least E. What is trained in the network (`minima.DISTILLED`) also stands as it
+was trained, at the coefficient 1.
 """
 
 from __future__ import annotations
@@ -14,13 +15,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from tasklab.analyses.merging import best
 from tasklab.analyses.merging.best import METRICS
 from tasklab.experiments.kit import Lab, Rows, Trial, experiment, kept, tidy
 from tasklab.experiments.merging import MERGES, Bench, benches, known_merges, merging_of
-from tasklab.experiments.minima import LEAST, solved
+from tasklab.experiments.minima import DISTILLED, MINIMA, solved
 from tasklab.taskvector import TaskVector
 
 LABELS = "labels"  # a choice by accuracy on validation images, beside `METRICS`
+TRAINED = "training"  # no choice: the coefficient 1
 
 
 class Unlabelled(NamedTuple):
@@ -64,16 +67,16 @@ def merge_loss(
     """Measure what merges lose in three metrics, and choose by it.
 
     Args:
-        merges: Any of `MERGES` and `LEAST`; by default all. Each is kept by itself.
+        merges: Any of `MERGES` and `MINIMA`; by default all. Each is kept by itself.
     """
-    names = known_merges((*MERGES, *LEAST) if merges is None else merges)
+    names = known_merges((*MERGES, *MINIMA) if merges is None else merges)
     every = benches(lab, methods, n_tasks, "merge_loss")
     return tidy([row for bench in every for name in names for row in _of_merge(bench, name)])
 
 
 def _of_merge(bench: Bench, name: str) -> list[dict]:
     def measure(trial: Trial) -> list[dict]:
-        steps = _steps(bench, trial, name) if name in LEAST else ()
+        steps = _steps(bench, trial, name) if name in MINIMA else ()
         return [*_chosen(bench, trial, name), *steps]
 
     return kept(bench.trial, measure, grouped=True, **bench.key(name))
@@ -88,7 +91,12 @@ def _chosen(bench: Bench, trial: Trial, name: str) -> Iterator[dict]:
     mean = float(np.mean(trial.evaluator.sweep(vector, bench.tasks, "val", **at)))
     named = {"merge": name, "chosen_by": LABELS, "metric": "absolute"}
     yield trial.row(**whole, **named, alpha=alpha, value=mean)
-    for metric, one in zip(METRICS, unlabelled(bench, name, METRICS), strict=True):
+    chosen = dict(zip(METRICS, unlabelled(bench, name, METRICS), strict=True))
+    if name in DISTILLED:
+        chosen[TRAINED] = Unlabelled(
+            vector, None, 1.0, best.relative(bench.tangents(vector), bench.own)
+        )
+    for metric, one in chosen.items():
         labels = {"merge": name, "chosen_by": metric, "alpha": one.alpha}
         labels |= {} if one.option is None else {"option": one.option}
         yield trial.row(**whole, **labels, metric="relative_loss", value=one.loss)

@@ -4,8 +4,8 @@ All methods have the same rule and the same budget (`analyses.merging.search`): 
 one coefficient are chosen on validation images, in as many looks (`FULL`, `QUICK`). Test images
 only report.
 
-Beside the methods stand minima of what they approximate: on the span of the vectors, and over all
-weights in three metrics (`LEAST`); and the least loss on the span.
+Beside the methods stand minima of what they approximate: on the span of the vectors, over all
+weights in three metrics, and in the network by training (`MINIMA`); and the least loss on the span.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tasklab.errors import texts
 from tasklab.experiments.editing import groups_of, shares
 from tasklab.experiments.estimate import TANGENT, looked_at
 from tasklab.experiments.kit import Claim, Lab, Rows, Sides, experiment, several, tidy, where
-from tasklab.experiments.minima import CACHE_VERSION, LEAST, effort, memory, solved
+from tasklab.experiments.minima import CACHE_VERSION, MINIMA, effort, memory, solved
 from tasklab.experiments.runner import Given, Trial, busy, grid, kept
 from tasklab.placement import device_of, placed
 from tasklab.progress import track
@@ -174,7 +174,7 @@ class Bench:
             "sizes": self.sizes,
             "rule": [_VERSIONS.get(name, 3), search.LOW, search.HIGH],
             **({"numbers": REHEARSED} if self.trial.lab.light else {}),
-            **({"minimum": [CACHE_VERSION, *effort(self, name)]} if name in LEAST else {}),
+            **({"minimum": [CACHE_VERSION, *effort(self, name)]} if name in MINIMA else {}),
         }
 
     def statistics(self, name: str) -> Statistics:
@@ -182,7 +182,7 @@ class Bench:
         needs = "" if name in (SPAN, LOSS) else method(name).needs
         if not needs:
             return {}
-        if name in LEAST:
+        if name in MINIMA:
             return {
                 needs: placed(TaskVector(solved(self, name).tensors()), device_of(self.vectors))
             }
@@ -191,7 +191,7 @@ class Bench:
 
     def memory(self, names: Iterable[str]) -> int:
         """Return the bytes that merges take which are solved for; raise if they do not fit."""
-        return max((memory(self, name) for name in names if name in LEAST), default=0)
+        return max((memory(self, name) for name in names if name in MINIMA), default=0)
 
     def read(self, needs: str) -> int:
         """Return the number of training images of each task that a method reads."""
@@ -267,7 +267,7 @@ def benches(
 
 def known_merges(merges: Sequence[str] | str | None) -> Sequence[str]:
     """Return the merges as a list, by default all, or raise with the nearest name."""
-    return MERGES if merges is None else texts("merges", merges, (*MERGES, *LEAST))
+    return MERGES if merges is None else texts("merges", merges, (*MERGES, *MINIMA))
 
 
 def _passes(lab: Lab) -> int:
@@ -310,7 +310,7 @@ def merging(
 
     Args:
         methods: How the vectors are fine-tuned and edited, any of `EDITS`.
-        merges: Any of `MERGES`, by default all, and of `LEAST`. Each is kept by itself.
+        merges: Any of `MERGES`, by default all, and of `MINIMA`. Each is kept by itself.
     """
     chosen, rows = known_merges(merges), []
     for bench in benches(lab, methods, n_tasks, "merging"):

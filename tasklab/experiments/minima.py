@@ -1,14 +1,18 @@
-"""Merges of least E(tau) over all weights, as further merges of a bench (`merging`)."""
+"""Merges that are solved for on images, as further merges of a bench (`merging`).
+
+Those of least E(tau) over all weights (`LEAST`), and those that are trained (`DISTILLED`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor
 
 from tasklab import machine
-from tasklab.analyses.merging import METHODS, best, merge, minimum
+from tasklab.analyses.merging import METHODS, best, distilling, merge, minimum
 from tasklab.errors import TasklabError
 from tasklab.storage.store import Artifact
 from tasklab.tasks import drawn
@@ -21,6 +25,10 @@ if TYPE_CHECKING:
 CACHE_VERSION = 2  # part of every key: raise it when the same configuration gives other numbers
 KIND = "minimum"  # of artifact
 LEAST = {"least_few": "features"} | {f"least_{metric}": metric for metric in best.METRICS}
+#: Gradient steps on weights, or on coefficients of each block; on the images of `least_few`.
+DISTILLED = {"distillation": 320, "prodistill": 320}
+MINIMA = (*LEAST, *DISTILLED)
+FEW = 256  # images of each task
 CHECKED = 250  # validation images of each task, at most, for early stopping
 _ALL = 2**31
 MOST = 4096  # training images of each task, which are in memory together
@@ -31,15 +39,18 @@ def effort(bench: Bench, name: str) -> tuple[int, tuple[tuple[int, int], ...]]:
     """Return epochs of steps on batches, then images of each task and steps of each round.
 
     `least_few` has the images that RegMean reads, in both presets. In the metric of logits, and
-    where tasks count alike, batches are too noisy.
+    where tasks count alike, batches are too noisy. Of `DISTILLED` there is one round of gradient
+    steps.
     """
     lab = bench.trial.lab
+    if name in DISTILLED:
+        return 0, ((2, 1) if lab.rehearsal else (FEW, DISTILLED[name]),)
     if lab.rehearsal:
         return 1, ((2, 1),)
     if lab.parameters.preset == "quick" and name != "least_few":
         return 0, ((64, 4), (256, 4))
     full: dict[str, tuple[int, tuple[tuple[int, int], ...]]] = {
-        "least_few": (0, ((256, 20),)),
+        "least_few": (0, ((FEW, 20),)),
         "least_features": (4, ((_ALL, 3),)),
         "least_logits": (0, ((512, 12), (_ALL, 5))),
     }
@@ -52,6 +63,9 @@ def products(bench: Bench, name: str) -> float:
         return 0.0
     epochs, rounds = effort(bench, name)
     sizes = _sizes(bench, name)
+    if name in DISTILLED:
+        rates = distilling.RATES if name == "distillation" else distilling.COEFFICIENT_RATES
+        return float(len(rates) * rounds[0][1] * len(sizes) * distilling.BATCH)
     taken = float(len(sizes) * bench.read("grams") + (1 + _PRODUCT * epochs) * sum(sizes))
     for count, steps in rounds:
         few = sum(min(count, size) for size in sizes)
@@ -83,7 +97,7 @@ def memory(bench: Bench, name: str) -> int:
 
 
 def solved(bench: Bench, name: str) -> Artifact:
-    """Return a minimum (one of `LEAST`) from the store, or solve; its record has the steps."""
+    """Return a solution (one of `MINIMA`) from the store, or solve; its record has the steps."""
     config = _config(bench, name)
     return bench.trial.lab.store.get(KIND, config, lambda _: _solve(bench, name))
 
@@ -93,7 +107,7 @@ def _config(bench: Bench, name: str) -> dict[str, Any]:
     data, heads = drawn.images_of(lab.suite), map(trial.evaluator.head, bench.tasks)
     return {
         "algorithm": CACHE_VERSION,
-        "metric": LEAST[name],
+        **({"metric": LEAST[name]} if name in LEAST else _recipe(name)),
         "effort": effort(bench, name),
         "images": lab.scale.counts.get("val"),
         **lab.clip.identity,
@@ -103,9 +117,50 @@ def _config(bench: Bench, name: str) -> dict[str, Any]:
     }
 
 
+def _recipe(name: str) -> dict[str, Any]:
+    """Return what determines a merge that is trained, beside its effort."""
+    if name == "distillation":
+        return {"trained": name, "rates": distilling.RATES, "batch": distilling.BATCH}
+    rates, start = distilling.COEFFICIENT_RATES, distilling.START
+    return {"trained": name, "rates": rates, "batch": distilling.BATCH, "start": start}
+
+
+def _distil(bench: Bench, name: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Train from TSV-M at its best coefficient in the tangent model, or all coefficients."""
+    trial, evaluator, encoder = bench.trial, bench.trial.evaluator, bench.trial.lab.clip.encoder
+    if trial.linear:
+        raise TasklabError(f"{name} trains the network itself: least_few is for linearized models.")
+    (_, steps), vectors = effort(bench, name)[1][0], list(trial.vectors_on_device.values())
+    images = [*map(bench.images, bench.tasks, _sizes(bench, name))]
+    seen = [evaluator.images(task, "val").x[:CHECKED] for task in bench.tasks]
+    parts, checks = (
+        [
+            minimum.Part(x, distilling.features(encoder, tau, x), best.Metric())
+            for tau, x in zip(vectors, each, strict=True)
+        ]
+        for each in (images, seen)
+    )
+    shared: dict[str, Any] = {"steps": steps, "progress": trial.lab.progress}
+    if name == "prodistill":
+        found = distilling.progressive(encoder, vectors, parts, checks, **shared)
+    else:
+        start = merge("tsv_m", bench.vectors)
+        first = bench.place(start)[0] * start
+        found = distilling.distilled(encoder, parts, first, checks, **shared)
+    zero = TaskVector({key: torch.zeros_like(x) for key, x in found.vector.items()})
+    record: dict[str, Any] = {"residual": []}
+    for key, some in (("objective", parts), ("checked", checks)):
+        unedited = [distilling.features(encoder, zero, one.images) - one.own for one in some]
+        whole = best.total(unedited, [one.metric for one in some])
+        record[key] = [value / whole for value in getattr(found, key)]
+    return {key: x.cpu() for key, x in found.vector.items()}, record
+
+
 def _solve(bench: Bench, name: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Go to the minimum from RegMean, or from that in features, at its best coefficient."""
     memory(bench, name)
+    if name in DISTILLED:
+        return _distil(bench, name)
     trial, evaluator, encoder = bench.trial, bench.trial.evaluator, bench.trial.lab.clip.encoder
     heads = [evaluator.head(task) for task in bench.tasks]
     metric, (epochs, rounds), size = LEAST[name], effort(bench, name), evaluator.parts.size

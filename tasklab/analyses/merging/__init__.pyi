@@ -2,6 +2,7 @@ from . import adapters as adapters
 from . import anything as anything
 from . import best as best
 from . import directions as directions
+from . import distilling as distilling
 from . import images as images
 from . import masks as masks
 from . import minimum as minimum

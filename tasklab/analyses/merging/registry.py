@@ -244,19 +244,41 @@ METHODS: Mapping[str, Method] = MappingProxyType(
         ),
     }
 )  # fmt: skip
-# Solved for on thousands of images (`minimum`), in the three metrics of `best`: minutes of a GPU or
-# hours of a processor. They run where they are named.
+# Solved for on images of every task: in the tangent model, in the three metrics of `best`
+# (`minimum`), or in the network by gradient steps (`distilling`). It takes minutes of a GPU, or up
+# to hours of a processor. They run where they are named.
 SOLVED: Mapping[str, Method] = MappingProxyType(
     {
-        f"least_{name}": Method(
-            place="minimum.least", title=title, text=f"loses least in the tangent model, {text}",
-            paper="", needs="solution", fixed={"alpha": 1.0},
+        name: Method(
+            place="minimum.least", title=title, text=text, paper=paper, needs="solution",
+            fixed={"alpha": 1.0},
         )
-        for name, title, text in (
-            ("few", "least E, 256 images", "in features, on 256 images of each task"),
-            ("features", "least E over all weights", "in features"),
-            ("normalised", "least E, tasks alike", "in features, each task's share alike"),
-            ("logits", "least E of logits", "in the metric of logits"),
+        for name, title, text, paper in (
+            (
+                "least_few", "least E, 256 images",
+                "loses least in the tangent model, in features, on 256 images of each task", "",
+            ),
+            (
+                "least_features", "least E over all weights",
+                "loses least in the tangent model, in features", "",
+            ),
+            (
+                "least_normalised", "least E, tasks alike",
+                "loses least in the tangent model, in features, each task's share alike", "",
+            ),
+            (
+                "least_logits", "least E of logits",
+                "loses least in the tangent model, in the metric of logits", "",
+            ),
+            (
+                "distillation", "Distillation, 256 images",
+                "trained to give each task's own features on 256 images of each", "",
+            ),
+            (
+                "prodistill", "ProDistill, 256 images",
+                "a coefficient of every entry, trained block by block to give each task's own "
+                "block's outputs on 256 images of each", "2502.12706",
+            ),
         )
     }
 )  # fmt: skip

@@ -7,7 +7,7 @@ import pytest
 from tasklab import figures
 from tasklab.analyses.merging import METHODS
 from tasklab.experiments.merging import MERGES
-from tasklab.experiments.minima import LEAST
+from tasklab.experiments.minima import MINIMA
 from tasklab.figures import merging
 from tasklab.figures.style import NothingToDrawError
 from tasklab.records.claims import BY_ID
@@ -55,7 +55,7 @@ def one_by_one(axes):
 
 
 def test_accuracy_has_a_line_a_merge():
-    minima = {"best_span", "best", "best_loss", *LEAST}
+    minima = {"best_span", "best", "best_loss", *MINIMA}
     assert set(merging.MERGE_LABEL) == {*METHODS, *minima}
     for name, method in METHODS.items():
         assert merging.MERGE_LABEL[name] == method.title
