@@ -16,6 +16,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
+from tasklab.models.products import counted
+
 Step = Callable[[], object]
 
 
@@ -61,7 +63,8 @@ def flops(step: Step) -> int:
     >>> flops(lambda: torch.ones(2, 3) @ torch.ones(3, 5))
     60
     """
-    with FlopCounterMode(display=False, custom_mapping=_IN_PLACE) as counter:
+    known = {**_IN_PLACE, **counted()}
+    with FlopCounterMode(display=False, custom_mapping=known) as counter:
         step()
     return counter.get_total_flops()
 

@@ -16,7 +16,7 @@ wanted, the same features come from less work:
   it is made once for each vector (`from_patches`).
 
 Sums are taken in another order, so that features differ by float32 rounding (up to 1e-6 of the
-largest). What is not known (`passes`) runs as its library wrote it.
+largest). What is not known (`passes`) runs as its library wrote it, but for products with weights.
 
 Letters: B images, L tokens, D width.
 """
@@ -34,6 +34,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from tasklab.models import products
 from tasklab.models.encoder import Encoder
 from tasklab.models.products import add_product, linear
 from tasklab.models.towers import Block, Kind, tower
@@ -77,12 +78,14 @@ def passes(encoder: Encoder, *, tokens: bool = False) -> Encoder:
     """Return an encoder for passes without derivatives.
 
     Known are open_clip's and timm's vision transformers (`towers.tower`) whose blocks have all
-    biases and no scales; any other is returned as it is. Where what blocks give is read, the last
-    one has to give all `tokens`.
+    biases and no scales; of any other the linear layers alone are changed, on a CPU (`products`).
+    Where what blocks give is read, the last one has to give all `tokens`.
     """
     shape = tower(encoder.module) if type(encoder) is Encoder else None
     if shape is None or not all(map(_plain, shape.blocks)):
-        return encoder
+        if not isinstance(encoder, Encoder) or not products.for_weights(encoder.params):
+            return encoder
+        return dataclasses.replace(encoder, module=quick_products(encoder.module))
     path, _, _ = str(shape.blocks[0].qkv_w).partition(".0.")  # of the blocks in the network
     first = Block(*(name and name.removeprefix(f"{path}.0.") for name in shape.blocks[0]))
     common, last = {"names": first, "settings": shape.kind}, str(len(shape.blocks) - 1)
@@ -118,6 +121,25 @@ def like(module: nn.Module, kind: type[nn.Module] | None = None, **changed: Any)
     for name, value in changed.items():
         setattr(other, name, value)
     return other.eval()
+
+
+def quick_products(module: nn.Module) -> nn.Module:
+    """Return a network whose linear layers take the faster library, with the same parameters."""
+    if isinstance(module, nn.Linear) and type(module).forward is nn.Linear.forward:
+        return like(module, _Linear)
+    return with_parts(module, quick_products)
+
+
+def with_parts(module: nn.Module, change: Callable[[nn.Module], nn.Module]) -> nn.Module:
+    """Return a network with changed parts, or the same one where none changes."""
+    parts = {name: (part, change(part)) for name, part in module.named_children()}
+    changed = {name: new for name, (old, new) in parts.items() if new is not old}
+    return like(module, **changed) if changed else module
+
+
+class _Linear(nn.Linear):
+    def forward(self, input: Float[Tensor, "*T D"]) -> Float[Tensor, "*T E"]:
+        return linear(input, self.weight, self.bias)
 
 
 class _Block(nn.Module):

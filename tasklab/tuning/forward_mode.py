@@ -318,6 +318,7 @@ def _multi_head_attention(
 
 _RULES: dict[Callable[..., Any], Callable[..., Any]] = {
     F.linear: _linear,
+    products.linear: _linear,
     F.conv2d: _conv2d,
     F.layer_norm: _layer_norm,
     F.gelu: _gelu,

@@ -43,7 +43,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from tasklab.isolation import isolated
-from tasklab.models import training
+from tasklab.models import products, training
 from tasklab.models.encoder import Encoder
 from tasklab.sums import add_to
 from tasklab.tuning.methods import Published
@@ -225,7 +225,7 @@ class _Read(TorchFunctionMode):
         """Run `func`, and keep what a layer reads and gives."""
         kwargs = kwargs or {}
         out = func(*args, **kwargs)
-        if func in (F.linear, F.layer_norm):
+        if func in (F.linear, products.linear, F.layer_norm):
             x, *rest = args
             given = dict(zip(("weight", "bias"), rest[func is F.layer_norm :], strict=False))
             weight, bias = (self._name({**given, **kwargs}.get(n)) for n in ("weight", "bias"))

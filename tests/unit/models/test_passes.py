@@ -31,10 +31,16 @@ def near(one, two, share=3e-6, least=0.0):
     assert (one - two).abs().max() <= share * two.abs().max() + least
 
 
-@pytest.mark.parametrize("convolved", [True, False])
+@pytest.fixture(params=[True, False])
+def onednn(request, monkeypatch):
+    monkeypatch.setattr(products, "by_onednn", lambda: request.param)
+    monkeypatch.setattr(products, "_LEAST", 0)
+    return request.param
+
+
+@pytest.mark.usefixtures("onednn")
 @pytest.mark.parametrize("name", ["openai", *NAMES])
-def test_features_and_blocks_are_those_of_the_encoder(monkeypatch, name, convolved):
-    monkeypatch.setattr(products, "by_convolution", lambda: convolved)
+def test_features_and_blocks_are_those_of_the_encoder(name):
     encoder, params, x = drawn(name, 17)
     alone, whole = inference.passes(encoder), inference.passes(encoder, tokens=True)
     usual = encoder(params, x)
@@ -69,6 +75,7 @@ def derived(encoder, params, x):
     return features.detach(), dict(zip(leaves, gradients, strict=True))
 
 
+@pytest.mark.usefixtures("onednn")
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("recomputed", [False, True])
 def test_features_and_gradients_are_those_of_the_encoder(name, recomputed):
@@ -91,19 +98,26 @@ def test_features_and_gradients_are_those_of_the_encoder(name, recomputed):
     assert not inference.passes(encoder)(leaves, x).requires_grad  # refused, and not wrong
 
 
-def test_convolutions_and_many_tokens():
+def test_convolutions_and_many_tokens(onednn):
     conv = torch.nn.Conv2d(3, 5, 4, stride=4)
     x = torch.randn(2, 3, 9, 14)
     patches = inference.like(conv, training._Patches)
     assert torch.allclose(patches(x), conv(x), atol=1e-5)
-    other = Encoder.of(drawn("mini_xs")[0].module)  # of no name that the table knows
-    assert not other.math and training.passes(other) is other
+    known, params, x = drawn("mini_xs")
+    other = Encoder.of(known.module)  # of no name that the table knows
+    quick = training.passes(other)
+    assert not other.math and (quick is other) is not onednn
+    (usual, expected), (features, gradients) = derived(other, params, x), derived(quick, params, x)
+    near(features, usual, 1e-5)
+    for key, gradient in gradients.items():
+        near(gradient, expected[key], 1e-5, 1e-6)
 
 
-def test_attention_with_a_mask_is_pytorchs():
+@pytest.mark.parametrize("fused", [False, True])
+def test_attention_with_a_mask_is_pytorchs(fused):
     attention = torch.nn.MultiheadAttention(8, 2, batch_first=True)
     x, mask = torch.randn(2, 3, 8), torch.triu(torch.full((3, 3), float("-inf")), 1)
-    quick = inference.like(attention, training._Attention)
+    quick = inference.like(attention, training._Attention, fused=fused)
     plain = {"need_weights": False}
     for options in ({"attn_mask": mask}, {"attn_mask": mask, **plain}, plain, {}):
         both = zip(quick(x, x, x, **options), attention(x, x, x, **options), strict=True)
@@ -112,9 +126,12 @@ def test_attention_with_a_mask_is_pytorchs():
 
 
 @pytest.mark.parametrize("name", ["mini_convnext", "mini_t5"])
-def test_what_is_not_known_runs_as_it_was_written(name):
+def test_of_what_is_not_known_linear_layers_alone_are_others(name, onednn):
     encoder = loading.load(name, init="random").encoder
-    assert inference.passes(encoder) is encoder is training.passes(encoder)
+    for quick in (inference.passes(encoder), training.passes(encoder)):
+        assert type(quick) is type(encoder) and (quick is encoder) is not onednn
+        x = encoder.preprocess(pictures(2, side=32)) if name == "mini_convnext" else encoder.blank
+        near(quick(encoder.params, x), encoder(encoder.params, x), 1e-5)
 
 
 def test_fine_tuning_writes_attention_out_but_for_linearized_models(tmp_path, monkeypatch):
