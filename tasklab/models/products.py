@@ -81,7 +81,7 @@ def for_weights(params: Mapping[str, Tensor]) -> bool:
 
 
 def counted() -> dict[Any, Callable[..., int]]:
-    """Return how many floating-point operations a product takes, for PyTorch's counter."""
+    """Return the operation and its floating-point operations by shapes, for PyTorch's counter."""
 
     def flops(x: Sequence[int], weight: Sequence[int], *_: Any, **ignored: Any) -> int:
         return 2 * torch.Size(x).numel() * weight[0]
