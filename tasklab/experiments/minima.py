@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 
 from tasklab import machine
-from tasklab.analyses.merging import METHODS, best, distilling, merge, minimum
+from tasklab.analyses.merging import METHODS, best, distilling, matching, merge, minimum
 from tasklab.errors import TasklabError
 from tasklab.storage.store import Artifact
 from tasklab.tasks import drawn
 from tasklab.taskvector import TaskVector
-from tasklab.tuning import tangent
+from tasklab.tuning import kronecker, tangent
 
 if TYPE_CHECKING:
     from tasklab.experiments.merging import Bench
@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 CACHE_VERSION = 2  # part of every key: raise it when the same configuration gives other numbers
 KIND = "minimum"  # of artifact
 LEAST = {"least_few": "features"} | {f"least_{metric}": metric for metric in best.METRICS}
-#: Gradient steps on weights, or on coefficients of each block; on the images of `least_few`.
-DISTILLED = {"distillation": 320, "prodistill": 320}
+#: Gradient steps on weights, or on coefficients of each block; steps of conjugate gradients. All
+#: read the images of `least_few`, and keep of their looks that of least loss of features.
+DISTILLED = {"distillation": 320, "prodistill": 320, "mats": matching.COUNTS[-1]}
 MINIMA = (*LEAST, *DISTILLED)
 FEW = 256  # images of each task
 CHECKED = 250  # validation images of each task, at most, for early stopping
@@ -64,6 +65,8 @@ def products(bench: Bench, name: str) -> float:
     epochs, rounds = effort(bench, name)
     sizes = _sizes(bench, name)
     if name in DISTILLED:
+        if name == "mats":
+            return float(sum(sizes))
         rates = distilling.RATES if name == "distillation" else distilling.COEFFICIENT_RATES
         return float(len(rates) * rounds[0][1] * len(sizes) * distilling.BATCH)
     taken = float(len(sizes) * bench.read("grams") + (1 + _PRODUCT * epochs) * sum(sizes))
@@ -121,12 +124,17 @@ def _recipe(name: str) -> dict[str, Any]:
     """Return what determines a merge that is trained, beside its effort."""
     if name == "distillation":
         return {"trained": name, "rates": distilling.RATES, "batch": distilling.BATCH}
+    if name == "mats":
+        return {"trained": name, "counts": matching.COUNTS}
     rates, start = distilling.COEFFICIENT_RATES, distilling.START
     return {"trained": name, "rates": rates, "batch": distilling.BATCH, "start": start}
 
 
 def _distil(bench: Bench, name: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Train from TSV-M at its best coefficient in the tangent model, or all coefficients."""
+    """Train from TSV-M at its best coefficient in the tangent model, or all coefficients.
+
+    MaTS starts from the sum at its best coefficient.
+    """
     trial, evaluator, encoder = bench.trial, bench.trial.evaluator, bench.trial.lab.clip.encoder
     if trial.linear:
         raise TasklabError(f"{name} trains the network itself: least_few is for linearized models.")
@@ -144,8 +152,17 @@ def _distil(bench: Bench, name: str) -> tuple[dict[str, Tensor], dict[str, Any]]
     if name == "prodistill":
         found = distilling.progressive(encoder, vectors, parts, checks, **shared)
     else:
-        start = merge("tsv_m", bench.vectors)
+        start = merge("arithmetic" if name == "mats" else "tsv_m", bench.vectors)
         first = bench.place(start)[0] * start
+    if name == "mats":
+        heads = [evaluator.head(task) for task in bench.tasks]
+        factors = [
+            kronecker.fisher(encoder, head, x, params=tau.apply(encoder.params))
+            for head, x, tau in zip(heads, images, vectors, strict=True)
+        ]
+        looks = [first, *matching.mats(vectors, factors, first)]
+        found = distilling.looked(encoder, looks, parts, checks)
+    elif name == "distillation":
         found = distilling.distilled(encoder, parts, first, checks, **shared)
     zero = TaskVector({key: torch.zeros_like(x) for key, x in found.vector.items()})
     record: dict[str, Any] = {"residual": []}

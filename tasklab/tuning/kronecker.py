@@ -45,6 +45,7 @@ from torch.overrides import TorchFunctionMode
 from tasklab.isolation import isolated
 from tasklab.models import products, training
 from tasklab.models.encoder import Encoder
+from tasklab.models.heads import Head
 from tasklab.sums import add_to
 from tasklab.tuning.methods import Published
 
@@ -157,6 +158,42 @@ def factors(
     return _weighted(_together(each, published), published)
 
 
+@isolated
+def fisher(
+    encoder: Encoder,
+    head: Head,
+    images: Tensor,
+    *,
+    params: Mapping[str, Tensor] | None = None,
+    draws: int = 1,
+    seed: int = 0,
+) -> Factors:
+    """Return K-FAC's factors of the Fisher information of one task's head.
+
+    In place of <f(x), v> stands log p(y | x), with y drawn from the model's own probabilities, so
+    that no label is needed. Attention's queries, keys and values share one B.
+
+    Args:
+        head: The task's classifier of features.
+        images: Of the task (B, 3, H, W).
+        params: Where the information is taken; by default theta_0.
+        draws: Of y for each image.
+        seed: Of the draws.
+    """
+    numbers = torch.Generator().manual_seed(seed)
+
+    def slope(features: Tensor) -> Tensor:
+        with torch.enable_grad():
+            f = features.detach().requires_grad_()
+            chances = head(f).log_softmax(-1)
+            weights = chances.detach().double().exp().cpu()
+            labels = torch.multinomial(weights, 1, generator=numbers).to(chances.device)
+            return torch.autograd.grad(chances.gather(1, labels).sum(), f)[0]
+
+    read = _Read({**encoder.params, **(params or {})}, slope=slope)
+    return _together([read.through(encoder, images, draws, numbers)], None)
+
+
 def _weighted(factors: Factors, published: Published | None) -> Factors:
     if published is None:
         return factors
@@ -199,11 +236,17 @@ class _Read(TorchFunctionMode):
     Args:
         published: Whether features have length 1, B is a mean over tokens, and the class token has
             a block.
+        slope: The gradient in the features (B, D) that is drawn; by default v.
     """
 
-    def __init__(self, params: Mapping[str, Tensor], published: bool = False) -> None:
+    def __init__(
+        self,
+        params: Mapping[str, Tensor],
+        published: bool = False,
+        slope: Callable[[Tensor], Tensor] | None = None,
+    ) -> None:
         super().__init__()
-        self._published, self._token = published, None
+        self._published, self._token, self._slope = published, None, slope
         self.inputs: dict[str, Tensor] = {}
         self.outputs: dict[str, Tensor] = {}
         self.blocks: dict[str, Tensor] = {}
@@ -278,6 +321,8 @@ class _Read(TorchFunctionMode):
             shape = features.shape
             if draws is None:
                 ways = list(torch.eye(shape[1]).to(features).unsqueeze(1).expand(-1, *shape))
+            elif self._slope is not None:
+                ways = [self._slope(features) for _ in range(draws)]
             else:
                 ways = [torch.randn(shape, generator=numbers).to(features) for _ in range(draws)]
             ends = [out for *_, out in self._passed]

@@ -20,7 +20,7 @@ TASKS = ("Vehicles", "Textures")
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory):
     patch = pytest.MonkeyPatch()
-    patch.setattr(minima, "DISTILLED", {"distillation": 24, "prodistill": 4})
+    patch.setattr(minima, "DISTILLED", {"distillation": 24, "prodistill": 4, "mats": 100})
     here = tmp_path_factory.mktemp("distilled") / "store"
     patch.setenv("TASKLAB_STORE", str(here))
     lab = Lab(model="mini_xs", steps=20, tasks=TASKS, progress=False)
@@ -29,13 +29,13 @@ def lab(tmp_path_factory):
 
 
 def test_trained_merges_are_tested_searched_and_judged_as_others(lab):
-    names = ["distillation", "prodistill"]
+    names = ["distillation", "prodistill", "mats"]
     rows = experiments.merging(lab, ["nonlinear"], ["arithmetic", *names])
     test = rows[rows["metric"] == "absolute"]
     assert test.groupby("merge")["task"].nunique().to_dict() == dict.fromkeys(test["merge"], 2)
     losses = experiments.merge_loss(lab, ["nonlinear"], names)
     made = losses[losses["chosen_by"] == "training"]
-    assert (made["alpha"] == 1).all() and made["merge"].nunique() == 2
+    assert (made["alpha"] == 1).all() and made["merge"].nunique() == 3
     # the accuracy as trained is that of the vector which `lab.merge` returns, at the coefficient 1
     for name, own in made[made["metric"] == "absolute"].groupby("merge"):
         again = lab.evaluate(lab.merge(name, lab.vectors("nonlinear", 0)), TASKS, "test")

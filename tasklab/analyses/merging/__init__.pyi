@@ -5,6 +5,7 @@ from . import directions as directions
 from . import distilling as distilling
 from . import images as images
 from . import masks as masks
+from . import matching as matching
 from . import minimum as minimum
 from . import pooled as pooled
 from . import quadratic as quadratic

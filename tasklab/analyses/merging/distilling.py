@@ -179,6 +179,20 @@ def progressive(
     return min(found, key=lambda one: one.checked[-1])
 
 
+@isolated
+def looked(
+    encoder: Encoder, each: Sequence[TaskVector], parts: Sequence[Part], checks: Sequence[Part]
+) -> Solution:
+    """Return, of some vectors, the one of least L on images for checks, and the values of all.
+
+    Args:
+        parts: As of `distilled`, and so `checks`.
+    """
+    each = [placed(tau, encoder.device) for tau in each]
+    values = [_values(encoder, tau, parts, checks) for tau in each]
+    return _solution(min(zip(each, values, strict=True), key=lambda one: one[1][1])[0], values)
+
+
 Read = tuple[tuple[Any, ...], dict[str, Any], Tensor]  # a block's arguments, and its target
 
 

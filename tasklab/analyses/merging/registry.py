@@ -279,6 +279,11 @@ SOLVED: Mapping[str, Method] = MappingProxyType(
                 "a coefficient of every entry, trained block by block to give each task's own "
                 "block's outputs on 256 images of each", "2502.12706",
             ),
+            (
+                "mats", "MaTS, 256 images",
+                "matches models in the space of each layer's Fisher information, on 256 images of "
+                "each task", "2312.04339",
+            ),
         )
     }
 )  # fmt: skip
