@@ -22,7 +22,7 @@ from tasklab.book.words import counted, say
 FIGURE = "**Figure.**"  # what a caption begins with; the site puts a number in its place
 NOT_YET = "Not recorded yet."
 KEY = "tasklab"  # of metadata, in notebooks and their outputs
-_ON_RECORDED = "the first sentence is about recorded runs of mini"
+_FIRST = re.compile(r"(?<=[.:])\s+(?=[A-Z*$λ])")  # where a caption's first sentence ends
 _follows: dict[str, Any] = {"notebooks": (), "live": False}
 
 
@@ -69,6 +69,7 @@ def caption(
     kind: str | None = None,
     counts: bool = True,
     live: bool = False,
+    about: str = "",
 ) -> Any:
     """Return the caption of a figure.
 
@@ -81,7 +82,9 @@ def caption(
         kind: `"live"` or `"recorded"`; by default what the records say
             (`page.results`, `study.recorded`).
         counts: Whether the numbers are added.
-        live: Whether the chapter computes its figures, for any model.
+        live: Whether the chapter computes its figures, for any model. The first sentence, a message
+            of recorded runs, is left out then.
+        about: What stands in place of that sentence.
     """
     if not drawn:
         return say(f"<!-- awaited {figure} -->\n\n*{NOT_YET}*")
@@ -92,10 +95,23 @@ def caption(
     if re.match(r"one seed\b", told):  # alone it has no spread to be seen
         caption = re.sub(r"[;,] [^;,.]*\bstandard deviations?\b[^;,.]*", "", caption)
     origin = ": ".join(filter(None, (kind.capitalize(), told)))
-    if live and kind:
-        origin += f"; {_ON_RECORDED}" if kind == "live" else " (runs of mini)"
+    lead = ""
+    if live and kind == "live":
+        caption = _without_message(caption, about)
+    elif live and kind:
+        lead = "*Recorded of `mini`:* "
     suffix = f" *{origin}.*" if origin else ""
-    return say(f"<!-- caption {figure} -->\n\n{FIGURE} {caption.strip()}{suffix}")
+    text = " ".join(filter(None, (FIGURE, f"{lead}{caption.strip()}{suffix}".strip())))
+    return say(f"<!-- caption {figure} -->\n\n{text}")
+
+
+def _without_message(caption: str, about: str) -> str:
+    """Return a caption without its first sentence, the message of recorded runs."""
+    if about:
+        _, *rest = _FIRST.split(caption.strip(), maxsplit=1)
+        return " ".join([about, *rest])
+    parts = _FIRST.split(caption.strip(), maxsplit=1)
+    return parts[-1] if len(parts) > 1 else ""
 
 
 def sample(records: pd.DataFrame) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from tasklab import book, progress
+from tasklab.book import summary
 from tasklab.book.captions import KEY
 from tasklab.book.sources import checksum, fingerprint, measured, read
 from tasklab.errors import TasklabError, first_line
@@ -92,6 +93,7 @@ def execute(
     target.parent.mkdir(parents=True, exist_ok=True)
     warm = {"kernel_manager_class": book.warm.Manager} if sys.platform == "linux" else {}
     quiet = {progress.FORM: "lines", **INLINE}  # progress on the kernel's stderr, read here
+    quiet[summary.FILE] = os.environ.get(summary.FILE, "")  # none beside the sources
     before = {name: os.environ.get(name) for name in quiet}
     os.environ.update(quiet)
     try:

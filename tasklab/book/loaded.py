@@ -8,9 +8,9 @@ import matplotlib_inline.backend_inline as __  # noqa: F401
 
 import tasklab
 from tasklab import analyses, experiments, explore, figures, records, study
-from tasklab.study.judged import _package
+from tasklab.study.judged import package
 
 for room in (tasklab, analyses, analyses.merging, experiments, explore, figures, records, study):
     for name in room.__all__:
         getattr(room, name)
-_package()  # parses and hashes the code that judges: seconds in every kernel
+package()  # parses and hashes the code that judges: seconds in every kernel

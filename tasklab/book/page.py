@@ -18,18 +18,18 @@ from urllib.parse import quote
 
 import pandas as pd
 
+from tasklab.book import speaking, words
 from tasklab.book.captions import KEY, NOT_YET, follow
 from tasklab.book.left_out import skip_cells
-from tasklab.book.words import answer as answer
+from tasklab.book.summary import Summary
 from tasklab.book.words import counted as counted
 from tasklab.book.words import order as order
-from tasklab.book.words import say
 from tasklab.book.words import so_far as so_far
 from tasklab.book.words import word as word
 from tasklab.chapters import CHAPTERS
 from tasklab.chapters import chapter as chapter_of
 from tasklab.doctor import needs, speed
-from tasklab.errors import choose
+from tasklab.errors import TasklabError, choose
 from tasklab.exchange.catalogue import PREFIX
 from tasklab.experiments.parameters import Parameters
 from tasklab.experiments.registry import REGISTRY, trained
@@ -37,8 +37,9 @@ from tasklab.figures.tables import origin_table, table
 from tasklab.models.zoo import spec
 from tasklab.progress import duration
 from tasklab.records.judgement import Verdict
-from tasklab.records.statements import anchor, how_many, on_site, sentence, verdict_rows
+from tasklab.records.statements import anchor, how_many, on_site, verdict_rows
 from tasklab.records.table import is_awaited
+from tasklab.study import sections
 from tasklab.study.results import sittings_of
 from tasklab.tuning.methods import TABLE
 from tasklab.tuning.recipe import PAPER_STEPS
@@ -47,6 +48,55 @@ _ROOT = Path(__file__).resolve().parents[2]
 _MANY = 4  # verdicts of a section; more are folded
 SCALES = ("embedded", "published checkpoints", "full protocol")
 _TASKS, _SEEDS = 8, 3
+
+
+def say(text: str, *, of: str = "") -> Any:
+    """Return Markdown; where the page is about a run, sentences begin with whose records they tell.
+
+    Args:
+        text: Markdown; indented lines are one paragraph. Drawings, which begin with a tag, and what
+            is computed from no record are left as they are.
+        of: Whose records these are, where they are not those of `mini`.
+    """
+    return words.say(speaking.of_records(textwrap.dedent(text), of))
+
+
+def answer(text: str, *, of: str = "") -> Any:
+    """Return the answer to an exercise, folded in JupyterLab; the site folds the whole cell."""
+    return words.answer(speaking.of_records(text, of))
+
+
+def answered(section: str) -> Any:
+    """Show a section's answer, chosen by the verdict on this page's records.
+
+    Args:
+        section: The anchor of its heading: `do-the-vectors-add`.
+    """
+    page = _page()
+    return speaking.stand(lambda: page.evidence().answer(section))
+
+
+def found() -> Any:
+    """Show the answers that the chapter begins with, and how many statements are decided."""
+    page = _page()
+    return speaking.stand(lambda: page.evidence().found())
+
+
+def _page() -> speaking.Page:
+    page = speaking.current()
+    if page is None:
+        raise TasklabError("no chapter is open here: call page.opened(lab) first.")
+    return page
+
+
+def of_records(shown: Any) -> Any:
+    """Return a table of recorded results; where the page is about a run, below its model's name."""
+    page = speaking.current()
+    if page is not None and page.live and shown is not None:
+        from IPython.display import display
+
+        display(words.say(f"*Recorded of `{speaking.RECORDED_OF}`:*"))
+    return shown
 
 
 def source(*functions: Callable[..., Any]) -> Any:
@@ -86,7 +136,9 @@ def results(
     """
     given = () if methods is None else (methods,)
     if lab.parameters.live == "all":
-        return _of_kind(run(lab, *given, **options), "live")
+        found = _of_kind(run(lab, *given, **options), "live")
+        speaking.note(found)
+        return found
     if run.__name__ in REGISTRY:
         rows = rows[rows["experiment"].isin(REGISTRY[run.__name__].records)]
     if methods is not None:
@@ -101,22 +153,42 @@ def _of_kind(rows: pd.DataFrame, kind: str) -> pd.DataFrame:
 
 
 def findings(verdicts: Iterable[Verdict], heading: str) -> Any:
-    """Return the verdicts on the claims of one section as sentences; many of them are folded.
+    """Show the verdicts on the statements of one section; many of them are folded.
+
+    Each has its outcome, linked to its row among all verdicts, and its effect: on this page's
+    records, in the papers' tables (beside a run) and in the other recorded worlds.
 
     Args:
         verdicts: On all claims of the chapter, from recorded results.
         heading: The section's, as a link has it: `do-the-vectors-add`.
     """
+    verdicts = list(verdicts)
     rows = verdict_rows(verdicts, cells=False)
     places = rows["evidence"].str.partition("#")[2].map(anchor)
     choose("heading", heading, {*places})
-    here = rows[(places == heading) & (rows["setting"] == "chosen")]
-    told = " ".join(map(sentence, here.to_dict("records")))
-    scale = f"at the scale <i>{SCALES[0]}</i>:"
-    if len(here) > _MANY:
-        lead = f"<summary>Verdicts {scale} {how_many(here['outcome'])}</summary>"
-        return say(f'<details class="tl-verdicts">{lead}{told}</details>')
-    return say(f'<p class="tl-verdicts">{_link("verdicts", "Verdicts")} {scale} {told}</p>')
+    here = list(rows[(places == heading) & (rows["setting"] == "chosen")]["id"])
+    own = speaking.RECORDED_OF
+    shipped = sections.Evidence(
+        chapter=verdicts[0].claim.paper, model=own, name=own, verdicts=verdicts, numbers={},
+        recorded=True,
+    )  # fmt: skip
+    page = speaking.current()
+    live = page is not None and page.live
+    return speaking.stand(lambda: _listed(page.evidence() if page and live else shipped, here))
+
+
+def _listed(evidence: sections.Evidence, statements: Sequence[str]) -> str:
+    rows = evidence.rows
+    tested = [n for n in statements if n in rows.index and rows.loc[n, "outcome"] != "not tested"]
+    if not tested:
+        return ""
+    beside = speaking.current() is not None
+    lines = "".join(f"<li>{sections.line(one, evidence, worlds=beside)}</li>" for one in tested)
+    if len(tested) > _MANY:
+        outcomes = how_many(rows.loc[one, "here"] or rows.loc[one, "outcome"] for one in tested)
+        lead = f"<summary>Verdicts: {outcomes} on these tasks</summary>"
+        return f'<details class="tl-verdicts">{lead}<ul>{lines}</ul></details>'
+    return f'<ul class="tl-verdicts">{lines}</ul>'
 
 
 def _link(page: str, text: str, query: str = "") -> str:
@@ -126,20 +198,40 @@ def _link(page: str, text: str, query: str = "") -> str:
 
 
 def verdicts(judged: Iterable[Verdict], chapter: str) -> Any:
-    """Count the verdicts that survive the correction, with a link to their list."""
+    """Count the verdicts that survive the correction, with a link to their list.
+
+    Where the page computes its results: a table of this model against the paper and the recorded
+    worlds, which is written as JSON beside the output, too (`summary.Summary`).
+    """
+    page = speaking.current()
+    if page is not None and page.live:
+        speaking.end()
+        return Summary.of(page.evidence())
     rows = verdict_rows(judged, cells=False)
     rows = rows[rows["setting"] == "chosen"]
     kept = int((rows["survives"] != "").sum())
     link = _link("verdicts", "list of verdicts", f"?paper={quote(CHAPTERS[chapter].label)}")
     rule = _link("verdicts_method", "how a claim is judged")
-    return say(
+    return words.say(
         f"{kept} of the chapter's {len(rows)} statements stay{'s' * (kept == 1)} decided after the "
         f"correction for many tests. The {link} has effects and intervals; see also {rule}."
     )
 
 
+def weaknesses() -> Any:
+    """Show which statements fail or stay open on this page's records; nothing if recorded ones."""
+    page = _page()
+    return speaking.stand(lambda: page.evidence().weaknesses() if page.live else "")
+
+
 def glance(name: str) -> Any:
-    """Return a chapter's scale in a sentence, all scales folded, and what differs at full size."""
+    """Return a chapter's scale in a sentence, all scales folded, and what differs at full size.
+
+    Nothing where the page computes its results: the scale is that of the recorded ones.
+    """
+    page = speaking.current()
+    if page is not None and page.live:
+        return None
     entry = chapter_of(name)
     sittings = sittings_of(name)
     spent = sittings[["fine-tuning (h)", "measuring (h)"]] if len(sittings) else None
@@ -180,7 +272,7 @@ def glance(name: str) -> Any:
     lead = f"{took}runs at the papers' scale are not recorded yet. Scope, hardware and time"
     summary = f"<summary>{lead[0].upper()}{lead[1:]}</summary>"
     fold = ['<details class="tl-verdicts">', summary, "", *shown, "", "</details>"]
-    return say("\n".join([*fold, "", f"*At full size.* {entry.full_size}"]))
+    return words.say("\n".join([*fold, "", f"*At full size.* {entry.full_size}"]))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -199,6 +291,7 @@ class opened:  # noqa: N801 (called as a function)
         those that compare it with them.
         """
         notebook = _ROOT / "notebooks" / f"{self.lab.chapter}.ipynb"
+        speaking.begin(self.lab)
         follow(notebook, live=self.lab.parameters.live == "all")
         if self.lab.parameters.vectors is not None or not self.lab.family:
             from IPython import get_ipython  # of notebooks alone
@@ -208,7 +301,8 @@ class opened:  # noqa: N801 (called as a function)
     def _repr_mimebundle_(self, **_: Any) -> tuple[dict[str, str], dict[str, Any]]:
         p = self.lab.parameters
         shown = (
-            "figures and tables: computed here; sentences are about recorded runs of mini"
+            "figures and tables: computed here, and the answers to them; what is about recorded "
+            "runs names their model"
             if p.live == "all"
             else 'results: recorded runs; "Run it yourself" runs here, and all with live="all"'
         )
@@ -221,14 +315,17 @@ class opened:  # noqa: N801 (called as a function)
 
 def once_recorded(show: Callable[..., Any], *tables: pd.DataFrame) -> Any:
     """Return `show(*tables)`, or "Not recorded yet" while one of the tables is awaited."""
-    return say(f"*{NOT_YET}*") if any(map(is_awaited, tables)) else show(*tables)
+    if any(map(is_awaited, tables)):
+        return words.say(f"*{NOT_YET}*")
+    shown = show(*tables)
+    return of_records(shown) if hasattr(shown, "to_html") else shown
 
 
 def awaited(recorded: pd.DataFrame, chapter: str) -> Any:
     """Return a sentence while nothing of a chapter is recorded."""
     if len(recorded):
         return None
-    return say(f"""
+    return words.say(f"""
         **Nothing of this chapter is recorded yet.** What would come from records is marked so
         below, and claims are not tested, until `python -m tasklab record {chapter} --all` has run.
     """)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -12,7 +13,7 @@ import nbformat
 from huggingface_hub import constants
 
 from tasklab import chapters, machine
-from tasklab.book import execution, report
+from tasklab.book import execution, report, summary
 from tasklab.book import sources as book
 from tasklab.cli.checkpoints import import_
 from tasklab.cli.decode import decode
@@ -147,6 +148,18 @@ class Work:
             )
             atomic.write(target, nbformat.writes(nbformat.from_dict(made.record["notebook"])))
             print(f"  {target}", flush=True)
+        self.summary()
+
+    def summary(self) -> None:
+        """Write what the chapters tested against the papers, as a page and as JSON."""
+        made = (
+            json.loads((self.folder / f"{one.stem}.ipynb").read_bytes()) for one in self.notebooks
+        )
+        found = [one for one in map(summary.of_notebook, made) if one is not None]
+        page, data = self.folder / "summary.html", self.folder / "summary.json"
+        atomic.write(page, summary.page(found))
+        atomic.write(data, json.dumps([one.as_json() for one in found], indent=1) + "\n")
+        print(f"  {page}", flush=True)
 
     def report(self) -> None:
         """Build the site; chapters come from the store."""

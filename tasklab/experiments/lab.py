@@ -152,10 +152,12 @@ class Lab(ByHand, FromPublished):
         if chapter is not None and chapters.chapter(chapter).attention:  # of a model no table has
             finetune.trainable(self.clip.encoder.params, "attention", parameters.model)
         if self.rehearsal and trains:
+            beside = chapter is not None and parameters.live == "example"
             _say_once(
                 f"steps={parameters.steps} is a rehearsal: every cell runs, on a few images"
                 + " and two blocks of each tower" * self.light
-                + ", and no number means anything."
+                + ", and no number that is computed here means anything."
+                + " Recorded results do not change." * beside
             )
         if chapter is not None and trains and progress:
             tell(outlook.describe(self, chapter))

@@ -40,6 +40,7 @@ from tasklab.tuning.recipe import (
 Preset = Literal["quick", "full"]
 PRESETS = get_args(Preset)
 Live = Literal["example", "all"]
+_OF_PAPERMILL = ("PAPERMILL_INPUT_PATH", "PAPERMILL_OUTPUT_PATH")  # that it injects if asked
 RECORDED = {"model": "mini", "suite": "mini", "init": "pretrained"}  # what chapters have on record
 
 
@@ -112,7 +113,7 @@ class Parameters:
                 f"{', '.join(names)}."
             )
         for name in _injected(namespace.get("In", ())):
-            choose("parameter", name, names)
+            choose("parameter", name, (*names, *_OF_PAPERMILL))
         for name, value in namespace.items():
             plain = value is None or isinstance(value, str | int | float)
             if plain and name not in names and difflib.get_close_matches(name, names, cutoff=0.8):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import numpy as np
 import pandas as pd
 
 from tasklab.records.judgement import Verdict
@@ -43,21 +42,3 @@ def over_rates(verdicts: Iterable[Verdict]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=COLUMNS).sort_values(
         ["claim", "lr"], kind="stable", na_position="first", ignore_index=True
     )
-
-
-def told(table: pd.DataFrame, claim: str) -> str:
-    """Return in words how a headline's effect depends on the rate; empty if not recorded."""
-    rows = table[table["claim"] == claim]
-    same = rows[rows["rule"] == ONE_RATE]
-    if same.empty:
-        return ""
-    rate = np.format_float_scientific
-    ends = [same.loc[same["effect"].idxmin()], same.loc[same["effect"].idxmax()]]
-    parts = [f"{end['effect']:+.1f} (at {rate(end['lr'], trim='-', exp_digits=1)})" for end in ends]
-    ends_of = f"{' to '.join(parts)} {ends[0]['unit']}"
-    words = f"with one learning rate for both the effect runs from {ends_of}"
-    best = rows.loc[rows["rule"] == BEST, "effect"]
-    words += "".join(
-        f"; with each side at its best rate for its own sum it is {x:+.1f}" for x in best
-    )
-    return words.replace("-", "−").replace("e−", "e-")

@@ -204,67 +204,9 @@ def at(setting: str) -> str:
     return "" if setting == "chosen" else f"at {setting.replace('length', 'norm')}"
 
 
-def sentence(row: Mapping[str, Any]) -> str:
-    """Return the outcome and effect of a row of `verdict_rows` as an English sentence.
-
-    >>> row = {"outcome": "holds", "short": "TSV-M beats Consensus", "survives": "", "band": False}
-    >>> row |= {"effect": 6.62, "low": 4.3, "high": 8.9, "unit": "points", "n_seeds": 5}
-    >>> sentence(row)
-    '“TSV-M beats Consensus” is <b>confirmed</b>: the effect is +6.6 [4.3, 8.9] points.'
-    """
-    outcome = row["outcome"]
-    if outcome == "not tested":
-        return f"The recorded runs do <b>not</b> test “{row['short']}”."
-    told = f"“{row['short']}” is <b>{plain(outcome)}</b>"
-    told += ", also after correction for many tests" if row["survives"] else ""
-    if outcome == "no gain":
-        return f"“{row['short']}” shows <b>no gain</b>: both sides are the same model."
-    effect = effect_of({**row, "band": False}).replace(", does not", " and does not")
-    if pd.isna(row["low"]):
-        effect = re.sub(r", (one|two) ([a-z]+)$", r", from \1 \2 and thus without interval", effect)
-    if row["band"]:
-        told += f": {row['value']:.3g}, where our limit is {row['bound']:.3g}"
-        return f"{told}; the margin is {effect}." if "[" in effect else f"{told}."
-    return f"{told}: the effect is {effect}{_why_open(row)}."
-
-
 def is_open_nonetheless(row: Mapping[str, Any]) -> bool:
     """Return whether a row of `verdict_rows` is undecided although its interval is on one side."""
     return row["outcome"] == "undecided" and 1 < abs(row["strength"]) < math.inf
-
-
-def _why_open(row: Mapping[str, Any]) -> str:
-    if not is_open_nonetheless(row):
-        return ""
-    return f" in the weakest of {row['n_cells']} parts, open after correction for their number"
-
-
-def on_these_tasks(row: Mapping[str, Any]) -> str:
-    """Return the outcome and effect of a row of `verdict_rows` with the tasks held fixed.
-
-    An empty text if the claim is about these tasks anyway, or if the outcome is the same.
-
-    >>> row = {"outcome": "undecided", "here": "holds", "unit": "points", "n_seeds": 5}
-    >>> on_these_tasks(row | {"here_effect": 3.86, "here_low": 2.5, "here_high": 5.22})
-    'on these tasks it is confirmed: +3.9 [2.5, 5.2] points'
-    """
-    cell = f" (weakest part: {row['here_cell']})" if row.get("here_cell") else ""
-    return _elsewhere(row, "here", f"on these tasks{cell}")
-
-
-def over_pretrainings(row: Mapping[str, Any]) -> str:
-    """Return the outcome and effect of a row of `verdict_rows` over several pre-trainings.
-
-    An empty text if there are no others, or if the outcome is the same.
-    """
-    place = f"over {row['n_pretrainings']} pre-trainings of a smaller CLIP"
-    return _elsewhere(row, "others", place)
-
-
-def _elsewhere(row: Mapping[str, Any], side: str, place: str) -> str:
-    if row[side] in ("", row["outcome"]):
-        return ""
-    return f"{place} it is {plain(row[side])}: {effect_of(seen(row, side))}"
 
 
 def seen(row: Mapping[str, Any], side: str) -> dict[str, Any]:

@@ -2,11 +2,11 @@ from . import checking as checking
 from . import outlook as outlook
 from . import recording as recording
 from . import results as results
+from . import sections as sections
 from .answers import advice_table as advice_table
 from .answers import answers as answers
 from .findings import Finding as Finding
 from .findings import findings as findings
-from .findings import found as found
 from .judged import judged as judged
 from .recording import study as study
 from .results import evidence as evidence

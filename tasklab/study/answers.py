@@ -36,10 +36,35 @@ class Answer:
     effects: Mapping[str, Mapping[str, Interval]]
     note: str = ""  #: A limitation
 
+    @property
+    def agrees(self) -> bool:
+        """Whether no world contradicts it.
+
+        One does where its effect is on the other side of 0 than that of another world, whose
+        interval is clear of 0.
+        """
+        sides: dict[str, list[Interval]] = {}
+        for effects in self.effects.values():
+            for name, effect in effects.items():
+                sides.setdefault(name, []).append(effect)
+        return not any(
+            (one.low > 0 and other.effect < 0) or (one.high < 0 and other.effect > 0)
+            for several in sides.values() for one in several for other in several
+        )  # fmt: skip
+
     def numbers(self, world: str = WORLDS[0]) -> str:
         """Return a world's effects in words: `in the sum +2.7 (0.8 to 4.6)`."""
         found = self.effects.get(world, {})
         return "; ".join(f"{name} {_said(effect)}" for name, effect in found.items())
+
+    def in_each_world(self) -> str:
+        """Return the first effect that the worlds share, in each: `synthetic images +2.7 (…)`."""
+        names = [set(effects) for effects in self.effects.values()]
+        shared = [
+            name for name in next(iter(self.effects.values())) if all(name in n for n in names)
+        ]
+        told = (f"{world} {_said(effects[shared[0]])}" for world, effects in self.effects.items())
+        return f"{shared[0]}: {', '.join(told)}" if shared else ""
 
 
 def answers() -> tuple[Answer, ...]:

@@ -42,7 +42,7 @@ def judged(chapter: str, *, model: str = "mini", store: Store | None = None) -> 
 
 
 def _asked(chapter: str, model: str) -> dict[str, str]:
-    return {"chapter": chapter, "model": model, "package": _package()}
+    return {"chapter": chapter, "model": model, "package": package()}
 
 
 def _judged(chapter: str, model: str, store: Store) -> list[Verdict]:
@@ -56,14 +56,14 @@ def _judged(chapter: str, model: str, store: Store) -> list[Verdict]:
 
 
 @functools.cache
-def _package() -> str:
+def package() -> str:
     """Return a hash of all by which claims are judged: code that judges, claims, and records."""
     code = code_of(
         {"tasklab.records.judgement", "tasklab.study.results", *COMPARISONS.homes()},
         lambda name: name.startswith(tuple(f"tasklab.{room}." for room in _ROOMS)),
     )
-    package, digest = Path(__file__).resolve().parents[1], hashlib.sha256(code.encode())
-    for file in sorted((*package.glob("records/*.csv"), *package.glob("study/recorded/*"))):
+    root, digest = Path(__file__).resolve().parents[1], hashlib.sha256(code.encode())
+    for file in sorted((*root.glob("records/*.csv"), *root.glob("study/recorded/*"))):
         digest.update(file.name.encode())
         digest.update(hashlib.sha256(file.read_bytes()).digest())
     return digest.hexdigest()

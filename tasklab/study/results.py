@@ -116,7 +116,14 @@ def evidence(chapter: str) -> pd.DataFrame:
             rows = there[there["experiment"].isin(experiments)]
             crossed = (rows["experiment"] == "crossing") & ~rows["metric"].str.startswith("xi_")
             every.append(rows[~crossed])
-    tables = [part for part in every if not table.is_awaited(part)]
+    return gathered(chapter, [part for part in every if not table.is_awaited(part)])
+
+
+def gathered(chapter: str, tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """Return tables of records as one by which a chapter's claims are judged.
+
+    Maps are their box means; what two tables have is that of the first one.
+    """
     maps = [t[t["alpha1"].notna()] for t in tables if "alpha1" in t]
     others = [t[t["alpha1"].isna()] if "alpha1" in t else t for t in tables]
     boxes = chapter_of(chapter).boxes.items()

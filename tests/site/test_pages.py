@@ -333,7 +333,8 @@ def test_a_dark_page_is_printed_dark_on_white(browser, site):
         "article p",
         "article p code",
         "article p a",
-        ".tl-verdicts b",
+        ".tl-verdicts li",
+        ".tl-verdicts a.tl-chip",
         "article figcaption",
     ):
         parts = page.locator(kind).first.evaluate(colour)

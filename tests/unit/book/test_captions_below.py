@@ -76,10 +76,13 @@ def test_what_is_not_drawn_is_awaited():
     told = caption("fig-a", "A.", drawn=False).data
     assert told == "<!-- awaited fig-a -->\n\n*Not recorded yet.*"
     table = tidy(records())
-    here = caption("fig-a", "A.", table, kind="live", live=True).data
-    assert here.endswith("of each; the first sentence is about recorded runs of mini.*")
-    recorded = caption("fig-a", "A.", table, kind="recorded", live=True).data
-    assert recorded.endswith("500 test images of each (runs of mini).*")
+    words = "Sums win (the paper's figure 2). A dot is a task."
+    here = caption("fig-a", words, table, kind="live", live=True).data  # the message is of others
+    assert "**Figure.** A dot is a task. *Live:" in here and "win" not in here
+    here = caption("fig-a", words, table, kind="live", live=True, about="Accuracies.").data
+    assert "**Figure.** Accuracies. A dot is a task. *Live:" in here
+    recorded = caption("fig-a", words, table, kind="recorded", live=True).data
+    assert "**Figure.** *Recorded of `mini`:* Sums win" in recorded
     rows = records() + [
         {**row, "experiment": "addition", "metric": "absolute", "n_tasks": 2}
         for row in records(range(3))

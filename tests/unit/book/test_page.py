@@ -81,12 +81,13 @@ def with_a_negative_number():
 def test_findings_are_those_of_a_section():
     judged = verdicts(full_records(), "tangent", model="mini")
     told = page.findings(judged, "do-the-vectors-add").data
-    assert re.search("“Linearized fine-tuning adds better” is <b>confirmed</b>.*is \\+10", told)
+    assert re.search(">holds .*</a> Linearized fine-tuning adds better: \\+10.0 points", told)
+    assert 'verdicts.md#verdict-tangent-adds"' in told
     assert "own task" not in told  # another section's
     refuses("did you mean 'do-the-vectors-add'", page.findings, judged, "do-vectors-add")
     alone = verdicts(full_records().query("seed == 0"), "tangent", model="mini")
     told = page.findings(alone, "do-the-vectors-add").data
-    assert "adds better” is <b>open</b>: the effect" in told
+    assert ">open</a> Linearized fine-tuning adds better: +10.0 points, one seed" in told
 
 
 def test_verdicts_that_survive_are_counted_and_linked(monkeypatch):

@@ -30,7 +30,7 @@ def test_every_row_has_its_outcome_numbers_and_evidence():
     shown = figures.verdict_list(found)
     text = shown._repr_html_()
     assert ABOUT_VERDICTS in text and "1 more are not tested" in text
-    (row,) = re.findall(r"<tr class=.*?</tr>", text, re.S)
+    (row,) = re.findall(r"<tr[^>]* class=.*?</tr>", text, re.S)
     assert "<b>not confirmed</b>" in row and "−2.5 [−4.0, −1.0]" in row and "1 of 2" in row
     page, _, heading = claim.evidence.partition("#")
     heading = anchor(heading)

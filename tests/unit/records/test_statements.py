@@ -16,8 +16,6 @@ from tasklab.records.statements import (
     effect_of,
     entries,
     headlines,
-    on_these_tasks,
-    over_pretrainings,
     seen,
 )
 from tests.rows import CLAIM
@@ -90,16 +88,14 @@ def test_a_statement_about_tasks_in_general_says_what_is_found_on_these_alone():
     first = table.iloc[0]  # the weakest in general is not the weakest there
     assert (first["here_effect"], first["here_low"]) == (2.0, pytest.approx(0.1))
     assert first["here_cell"] == "b" and table["here_cell"][1:].tolist() == ["", ""]
-    told = "on these tasks (weakest part: b) it is confirmed: +2.0 [0.1, 3.9] points"
-    assert on_these_tasks(first.to_dict()) == told
     rows = verdict_rows([general("a", 3.0), general("b", -2.0)], cells=False)
     assert rows["here"].tolist() == ["does not hold"]
     (row,) = verdict_rows([general("a", 3.0), general("b", 1.0, here=2.0)], cells=False).to_dict(
         "records"
     )
-    assert row["here"] == "undecided" and on_these_tasks(row) == ""  # nothing new
+    assert row["here"] == "undecided"
     (row,) = verdict_rows([cell("a", 3.0)]).to_dict("records")
-    assert row["here"] == on_these_tasks(row) == "" and math.isnan(row["here_low"])
+    assert row["here"] == "" and math.isnan(row["here_low"])
 
 
 def test_statements_are_counted_in_both_scopes():
@@ -119,22 +115,21 @@ def test_statements_are_counted_in_both_scopes():
     made = dataclasses.replace(cell("a", 3.0), pretrainings=Interval(2.0, 1.0, 3.0))
     (row,) = verdict_rows([made]).to_dict("records")
     assert effect_of(seen(row, "others")) == "+2.0 [1.0, 3.0] points"
-    assert row["others"] == over_pretrainings(row) == ""  # one pre-training says nothing of others
+    assert row["others"] == ""  # one pre-training says nothing of others
 
 
 @pytest.mark.parametrize(
-    ("others", "told"),
+    ("others", "outcome"),
     [
-        (Interval(2.0, 1.0, 3.0), ""),
-        (Interval(2.0, -1.0, 5.0), "open: +2.0 [−1.0, 5.0] points"),
-        (Interval(-2.0, -3.0, -1.0), "not confirmed: −2.0 [−3.0, −1.0] points"),
+        (Interval(2.0, 1.0, 3.0), "holds"),
+        (Interval(2.0, -1.0, 5.0), "undecided"),
+        (Interval(-2.0, -3.0, -1.0), "does not hold"),
     ],
 )
-def test_other_pretrainings_are_told_where_they_say_something_else(others, told):
+def test_other_pretrainings_have_an_outcome_of_their_own(others, outcome):
     made = dataclasses.replace(cell("a", 3.0), pretrainings=others, n_pretrainings=3)
     (row,) = verdict_rows([made]).to_dict("records")
-    said = over_pretrainings(row)
-    assert said == (told and f"over 3 pre-trainings of a smaller CLIP it is {told}")
+    assert row["others"] == outcome and row["others_effect"] == others.effect
 
 
 def test_rows_have_a_statement_and_below_it_its_cells():

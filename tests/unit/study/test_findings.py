@@ -1,4 +1,4 @@
-"""The findings of the landing page and of the chapters."""
+"""The findings of the landing page."""
 
 import math
 import sys
@@ -6,12 +6,8 @@ import sys
 import pytest
 
 from tasklab import study
-from tasklab.records.claims import CLAIMS
-from tasklab.records.intervals import Interval
-from tasklab.records.judgement import Verdict
 from tasklab.records.table import nothing, tidy
 from tasklab.study.findings import Finding
-from tests.helpers import refuses
 
 MODULE = sys.modules[Finding.__module__]  # its function has the same name
 
@@ -67,15 +63,6 @@ def recorded(monkeypatch):
     return write
 
 
-def judged(*names):
-    alone = Interval(2.0, 1.0, 3.0)
-    return [
-        Verdict(claim=claim, outcome="undecided", interval=Interval(2.0, -1.0, 5.0), here=alone,
-                by_seed={0: 2.0, 1: 2.0}, sources=("seeds", "tasks"), p=0.1, p_here=0.01)
-        for claim in CLAIMS if claim.id in names
-    ]  # fmt: skip
-
-
 def test_three_findings_have_the_numbers_of_the_records(root, recorded):
     recorded(everything())
     added, features, merged = study.findings([])
@@ -85,6 +72,7 @@ def test_three_findings_have_the_numbers_of_the_records(root, recorded):
         assert f'"figure": "{figure}"' in notebook
     assert added.number == "50 → 70 %" and "70.0 % on the eight" in added.text
     assert "sum scores 12 %" in added.text
+    assert added.mark == added.elsewhere == ""  # no verdict was given
     assert features.number == "0.02 of 0.30"
     assert merged.number == "70 → 75 %" and "WUDI reaches 75.0 %" in merged.text
     told = "82.5 % without a label, and 85.0 % with a coefficient from labelled images"
@@ -96,18 +84,6 @@ def test_what_is_not_recorded_is_no_finding(recorded):
     assert study.findings([]) == ()
     recorded({"ctl": everything()["ctl"]})
     assert [one.number for one in study.findings([])] == ["0.02 of 0.30"]
-    assert study.found("tangent", judged("tangent-2-target")) == ""
-
-
-def test_a_chapter_lists_its_own_findings_and_counts_its_statements(recorded):
-    recorded(everything())
-    text = study.found("tangent", judged("tangent-2-target", "tangent-3-single"))
-    assert text.count("\n- ") == 3
-    assert "from 50.0 to 20.0 %, and the control task from 80.0 to 77.0 %" in text
-    assert 'href="#' in text and "notebooks/" not in text  # links within the chapter
-    assert "2 verdicts: 2 open" in text and text.endswith(" 2 confirmed.")
-    assert study.found("tangent", []) == ""
-    refuses("did you mean 'tangent'", study.found, "tangnet", [])
 
 
 def test_solved_merges_stand_beside_the_best_published_one(recorded):

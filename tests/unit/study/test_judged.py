@@ -29,7 +29,7 @@ def test_another_package_is_judged_again(tmp_path, monkeypatch):
     monkeypatch.setattr(results, "evidence", lambda chapter: None)
     monkeypatch.setattr(judgement, "verdicts", lambda *_, **__: calls.append(1) or [verdict])
     for package in ("a", "a", "b"):
-        monkeypatch.setattr(module, "_package", lambda package=package: package)
+        monkeypatch.setattr(module, "package", lambda package=package: package)
         assert repr(judged(CLAIMS[0].paper, store=Store(tmp_path))) == repr(marked([verdict]))
     assert len(calls) == 2
 

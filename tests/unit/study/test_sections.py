@@ -1,0 +1,102 @@
+"""Answers of sections: chosen by the verdict on the records, for any model."""
+
+import pytest
+
+from tasklab.records import tidy
+from tasklab.study import sections
+from tests.helpers import refuses
+from tests.rows import single as records
+
+ADD = "do-the-vectors-add"
+
+
+def sums(values, seeds=3, model="vitl14", init="pretrained", n_tasks=2):
+    """Return accuracies of single models and of sums, by method."""
+    rows = []
+    for method, value in values.items():
+        for seed in range(seeds):
+            common = {"seed": seed, "model": model, "init": init}
+            for row in records([seed], method=method):
+                rows.append({**row, **common, "value": value + 0.1 * seed})
+                if method != "pretrained":
+                    more = {"experiment": "addition", "n_tasks": n_tasks, "alpha": 0.3}
+                    for metric, x in (("absolute", value), ("normalised", value - 1)):
+                        rows.append({**row, **common, **more, "metric": metric, "value": x})
+    return tidy(rows)
+
+
+@pytest.mark.parametrize(
+    ("linearized", "begins"),
+    [
+        (80.0, "**Linearized vectors add better.**"),
+        (60.0, "**Linearized vectors do not add better.**"),
+    ],
+)
+def test_the_verdict_chooses_the_sentence(linearized, begins):
+    values = {"pretrained": 40.0, "nonlinear": 70.0, "linearized": linearized}
+    found = sections.of_run("tangent", [sums(values)], "vitl14")
+    text = found.answer(ADD)
+    assert text.startswith(begins) and f"sum of two linearized vectors scores {linearized}" in text
+    assert "mini" not in text and "`vitl14`" in found.found()
+    line = sections.line("tangent-adds", found, worlds=False)
+    assert line.endswith(" · paper +3.4 (<code>vitl14</code>)")
+
+
+def test_one_seed_decides_nothing_and_a_rehearsal_means_nothing():
+    values = {"pretrained": 40.0, "nonlinear": 70.0, "linearized": 80.0}
+    table = sums(values, seeds=1)
+    text = sections.of_run("tangent", [table], "vitl14").answer(ADD)
+    assert text.startswith("**Whether linearized vectors add better is open.**")
+    assert text.endswith("*One seed of fine-tuning cannot decide this.*")
+    text = sections.of_run("tangent", [table], "vitl14", steps=2).answer(ADD)
+    assert text.endswith("*A rehearsal of 2 steps: these numbers mean nothing.*")
+
+
+def test_what_was_not_run_is_not_answered():
+    empty = sections.of_run("tangent", [], "vitl14")
+    assert empty.answer(ADD) == empty.found() == empty.weaknesses() == ""
+    assert empty.tested == 0
+    table = sums({"pretrained": 40.0, "nonlinear": 70.0})
+    assert sections.of_run("tangent", [table], "vitl14").answer(ADD) == ""
+    refuses("did you mean 'do-the-vectors-add'", empty.answer, "do-vectors-add")
+
+
+def test_random_weights_are_judged_as_the_models_own():
+    values = {"pretrained": 10.0, "nonlinear": 70.0, "linearized": 60.0}
+    found = sections.of_run("tangent", [sums(values, init="random")], "vitl14", init="random")
+    assert found.name == "vitl14 (random weights)"
+    assert found.answer(ADD).startswith("**Linearized vectors do not add better.**")
+    assert "these statements fail: Linearized fine-tuning adds better" in found.weaknesses()
+
+
+def test_effects_print_their_interval_and_what_was_drawn():
+    row = {"here": "", "outcome": "holds", "unit": "points", "n_seeds": 3}
+    row |= {"effect": 2.04, "low": 1.0, "high": 3.0}
+    assert sections.effect(row) == "+2.0 points (1.0 to 3.0 over seeds)"
+    assert sections.effect(row, interval=False) == "+2.0 points"
+    general = row | {"here": "holds", "here_effect": 2.04, "here_low": 1.5, "here_high": 2.5}
+    assert sections.effect(general) == "+2.0 points (1.0 to 3.0 over seeds and tasks)"
+    few = general | {"outcome": "undecided"}
+    assert sections.effect(few) == "+2.0 points (1.5 to 2.5 over seeds)"
+    assert sections.verdict_word(few) == "holds here"
+    assert sections.verdict_word(general) == "holds for new tasks"
+    small = row | {"unit": "", "effect": -0.0123, "low": -0.02, "high": -0.0046}
+    assert sections.effect(small) == "−0.0123 (−0.0200 to −0.0046 over seeds)"
+
+
+def test_each_section_is_a_heading_whose_statement_exists(root):
+    import json
+    import re
+
+    from tasklab.chapters import CHAPTERS
+    from tasklab.records.claims import CLAIMS
+    from tasklab.records.statements import anchor
+
+    known = {one.entry for one in CLAIMS}
+    for chapter in CHAPTERS:
+        cells = json.loads((root / "notebooks" / f"{chapter}.ipynb").read_text("utf-8"))["cells"]
+        text = "\n".join("".join(cell["source"]) for cell in cells)
+        places = {anchor(one) for one in re.findall(r"^## (.+)$", text, re.M)}
+        asked = re.findall(r'page\.answered\("([^"]+)"\)', text)
+        assert {*sections.sections_of(chapter)} == {*asked} and {*asked} <= places
+        assert {sections.statement_of(chapter, name) for name in asked} <= known
