@@ -83,6 +83,7 @@ from .tables import origin_table as origin_table
 from .tables import pretraining_table as pretraining_table
 from .tables import table as table
 from .worlds import errors_by_accuracy as errors_by_accuracy
+from .worlds import headline_effects as headline_effects
 from .worlds import models_table as models_table
 from .worlds import printed_table as printed_table
 from .worlds import properties_table as properties_table

@@ -1,8 +1,9 @@
-"""The second world: verdicts beside those of the first, and curves over sets of tasks."""
+"""Worlds side by side: verdicts, effects beside those that papers print, curves over sets."""
 
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,14 +19,19 @@ from tasklab.figures.forest_plot import FARTHEST, LOOKS, PAPERS, in_half_widths,
 from tasklab.figures.marks import curves, scatter
 from tasklab.figures.pictures import WIDTH
 from tasklab.figures.rows import averaged, require_rows, select, where
-from tasklab.figures.style import COLOURS, book_figure
+from tasklab.figures.style import COLOURS, INK, book_figure
 from tasklab.records.judgement import Verdict
 from tasklab.records.papers import printed
 from tasklab.records.replication import SIDES, of_pairs, properties, set_gains
 from tasklab.records.statements import at, effect_of, plain, verdict_rows
 
 WORLDS = ("drawn world", "real drawings")
-_WORLD_LOOKS = {WORLDS[0]: (WORLDS[0], "#0072B2", "o"), WORLDS[1]: (WORLDS[1], "#D55E00", "s")}
+TEXTS = "real texts"  # the world of a text encoder that other people pre-trained
+_WORLD_LOOKS = {
+    WORLDS[0]: (WORLDS[0], "#0072B2", "o"),
+    WORLDS[1]: (WORLDS[1], "#D55E00", "s"),
+    TEXTS: (TEXTS, "#009E73", "D"),
+}
 _PROPERTY = METRIC_LABEL | {
     "single": "single-task accuracy (%)",
     "zero_shot": "zero-shot accuracy (%)",
@@ -36,6 +42,7 @@ _SIZES = {
     "vitb16": "ViT-B/16, printed",
     "vitl14": "ViT-L/14, printed",
 }
+_FAR = 25.0  # points, where an axis of effects ends
 _MARKERS = dict(zip(SIDES, "os", strict=True))
 
 
@@ -114,6 +121,61 @@ def _told(row: Mapping[str, Any], side: str) -> str:
     return f"{plain(own['outcome'])}: {effect_of(own)}"
 
 
+@book_figure
+def headline_effects(worlds: Mapping[str, Sequence[Verdict]]) -> Figure:
+    """Plot the headlines' effects in every world, with those that papers print for CLIP as crosses.
+
+    Effects are in points, positive as claimed, with 95 % intervals for the tasks that were tried;
+    an end beyond the axis is an arrow.
+
+    Args:
+        worlds: Name (one of `WORLDS` or `TEXTS`) -> verdicts.
+    """
+    told = {
+        world: {one.claim.id: one.on_these_tasks or one for one in verdicts if _is_printed(one)}
+        for world, verdicts in worlds.items()
+    }
+    claims = {one.claim.id: one.claim for own in told.values() for one in own.values()}
+    require_rows(pd.DataFrame({"id": [*claims]}), "no headline was tested")
+    figure = Figure(figsize=(WIDTH, 1.0 + 0.52 * len(claims)))
+    axes = figure.subplots()
+    *lanes, lowest = np.linspace(-0.27, 0.27, len(told) + 1)
+    for row, claim in enumerate(claims.values()):
+        effects = printed(claim)
+        clips = [effects[size] for size in _SIZES if size in effects]
+        axes.plot(clips, [row + lowest] * len(clips), "x", color="#595959", ms=5, mew=1.4)
+        for offset, (world, own) in zip(lanes, told.items(), strict=True):
+            if claim.id not in own or math.isnan(own[claim.id].interval.effect):
+                continue
+            effect, low, high = own[claim.id].interval
+            _, colour, marker = _WORLD_LOOKS[world]
+            if not math.isnan(low):
+                ends = np.clip([low, high], -_FAR, _FAR)
+                axes.plot(ends, [row + offset] * 2, color=colour, lw=2, zorder=3)
+                for end, bound, tip in zip((low, high), ends, "<>", strict=True):
+                    if end != bound:
+                        axes.plot(bound, row + offset, tip, color=colour, ms=6, zorder=3)
+            axes.plot(np.clip(effect, -_FAR, _FAR), row + offset, marker, color=colour, zorder=4)
+    axes.axvline(0, color=INK, lw=0.8, zorder=1)
+    names = [f"{c.short}: {c.cell}" if c.cell else c.short for c in claims.values()]
+    axes.set_yticks(range(len(names)), ["\n".join(textwrap.wrap(n, 38)) for n in names])
+    axes.set(ylim=(len(names) - 0.5, -0.5), xlabel="effect in points (positive as claimed)")
+    axes.grid(visible=False, axis="y")
+    handles = [
+        Line2D([], [], marker=marker, color=colour, label=label)
+        for label, colour, marker in (_WORLD_LOOKS[world] for world in told)
+    ]
+    handles.append(Line2D([], [], marker="x", color="#595959", ls="", label="CLIP, printed"))
+    figure.legend(handles=handles, loc="outside upper left", ncols=4)
+    return figure
+
+
+def _is_printed(one: Verdict) -> bool:
+    claim = one.claim
+    headline = bool(claim.headline) and not claim.grows and claim.setting == "chosen"
+    return headline and bool(printed(claim))
+
+
 def printed_table(worlds: Mapping[str, Sequence[Verdict]]) -> pd.DataFrame:
     """Return the effects that papers print for CLIP beside those of our worlds, in points.
 
@@ -126,15 +188,14 @@ def printed_table(worlds: Mapping[str, Sequence[Verdict]]) -> pd.DataFrame:
     told: dict[str, dict[str, str]] = {}
     for world, verdicts in worlds.items():
         for one in verdicts:
-            claim = one.claim
-            if not claim.headline or claim.grows or claim.setting != "chosen":
+            if not _is_printed(one):
                 continue
-            if effects := printed(claim):
-                name = f"{claim.short}: {claim.cell}" if claim.cell else claim.short
-                row = told.setdefault(name, {})
-                row[world] = "–" if math.isnan(one.interval.effect) else _points(*one.interval)
-                row |= {words: _points(effects[size]) if size in effects else "–"
-                        for size, words in _SIZES.items()}  # fmt: skip
+            claim, effects = one.claim, printed(one.claim)
+            name = f"{claim.short}: {claim.cell}" if claim.cell else claim.short
+            row = told.setdefault(name, {})
+            row[world] = "–" if math.isnan(one.interval.effect) else _points(*one.interval)
+            row |= {words: _points(effects[size]) if size in effects else "–"
+                    for size, words in _SIZES.items()}  # fmt: skip
     table = pd.DataFrame.from_dict(told, orient="index", columns=[*worlds, *_SIZES.values()])
     return table.fillna("–").rename_axis("statement").reset_index()
 

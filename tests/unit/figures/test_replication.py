@@ -228,6 +228,23 @@ def test_printed_effects_stand_beside_those_of_the_worlds():
     assert row["ViT-B/32, printed"] == "+13.1" and row["statement"] == claim.short
 
 
+def test_the_headlines_of_each_world_are_drawn_above_what_clip_has():
+    first = [found("tangent-2-target", 2.0, seeds=2, tasks=2)]
+    second = [found("tangent-2-target", 90.0, seeds=2, tasks=2)]  # beyond the axis
+    left_out = [found("ctl-4.1-vit", 1.0, seeds=2, tasks=2)]  # no paper prints it
+    worlds = {"drawn world": [*first, *left_out], "real texts": second}
+    (axes,) = figures.headline_effects(worlds).axes
+    assert [label.get_text() for label in axes.get_yticklabels()] == [first[0].claim.short]
+    marks = {line.get_marker(): line for line in axes.lines if line.get_marker() != "None"}
+    sizes = ("vitb32", "vitb16", "vitl14")
+    assert [*marks["x"].get_xdata()] == [printed(first[0].claim)[size] for size in sizes]
+    assert marks["o"].get_xdata()[0] == 2.0 and marks["D"].get_xdata()[0] == 25.0
+    assert ">" in marks and marks["o"].get_ydata()[0] < marks["D"].get_ydata()[0]
+    assert marks["D"].get_ydata()[0] < marks["x"].get_ydata()[0]
+    with pytest.raises(TasklabError, match="no headline"):
+        figures.headline_effects({"drawn world": left_out})
+
+
 def test_models_of_several_worlds_stand_side_by_side():
     base = {"model": "a", "init": "pretrained", "split": "test", "task": "x", "seed": 0, "n": 10}
     values = [
