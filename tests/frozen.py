@@ -30,7 +30,7 @@ FILE = Path(__file__).with_suffix(".json")
 TASKS = ("LandCover", "Signs", "Textures")
 LENGTH = 0.05  # of a random change, in standard deviations of each tensor
 BY = ("metric", "method", "merge")
-ALIKE, ELSEWHERE = 1e-4, 2e-2  # relative difference: on the same make and torch, or on others
+ALIKE, ELSEWHERE = 1e-4, 2e-2  # relative difference: on a like processor and torch, or on others
 
 _ONE: Mapping[str, Any] = {"methods": ["nonlinear"]}
 _LINEAR: Mapping[str, Any] = {"methods": ["linearized"]}
@@ -103,7 +103,9 @@ def freeze(numbers: Mapping[str, Mapping[str, float]]) -> None:
 
 
 def _about() -> dict[str, Any]:
-    return {"make": provenance()["machine"]["make"], "torch": torch.__version__}
+    instructions = torch.backends.cpu.get_cpu_capability()  # other sums of one make: AVX2, AVX512
+    make = provenance()["machine"]["make"]
+    return {"make": make, "instructions": instructions, "torch": torch.__version__}
 
 
 def of(homes: Iterable[str]) -> list[str]:
