@@ -28,20 +28,14 @@ from tasklab.book.words import so_far as so_far
 from tasklab.book.words import word as word
 from tasklab.chapters import CHAPTERS
 from tasklab.chapters import chapter as chapter_of
-from tasklab.doctor import needs, speed
 from tasklab.errors import TasklabError, choose
-from tasklab.exchange.catalogue import PREFIX
-from tasklab.experiments.parameters import Parameters
 from tasklab.experiments.registry import REGISTRY, trained
 from tasklab.figures.tables import origin_table, table
-from tasklab.models.zoo import spec
-from tasklab.progress import duration
 from tasklab.records.judgement import Verdict
 from tasklab.records.statements import anchor, how_many, on_site, verdict_rows
 from tasklab.records.table import is_awaited
 from tasklab.study import sections
 from tasklab.study.results import sittings_of
-from tasklab.tuning.methods import TABLE
 from tasklab.tuning.recipe import PAPER_STEPS
 
 _ROOT = Path(__file__).resolve().parents[2]
@@ -243,28 +237,17 @@ def glance(name: str) -> Any:
     clip = "eight encoders, 224 pixels" if entry.apart else "CLIP ViT-B/32, B/16, L/14"
     methods = trained(entry.methods)
     runs = len(methods) * _TASKS * _SEEDS
-    model = spec("vitb16_in1k" if entry.apart else "vitb32")
-    seconds = sum(
-        PAPER_STEPS * _TASKS * _SEEDS
-        * speed.step(model, speed.H100, compiled=True, products=TABLE[method].products)
-        for method in methods
-    )  # fmt: skip
     none = "nothing to run: none is published for these encoders"
     told = ""
     if not entry.apart:
-        full = Parameters(model="vitb32", preset="full", device="cpu", vectors=f"{PREFIX}orthoreg")
-        (need,) = needs.evaluation(full, needs.Pace(speed.H100, compiled=True), [name])
-        told = (
-            f"no fine-tuning; at most {duration(need.seconds)} of evaluation on an H100 (vitb32); "
-            "not recorded yet"
-        )
+        told = "no fine-tuning; not recorded yet"
     rows = [
         (f"**{SCALES[0]}**: all verdicts here", f"{embedded}, eight tasks of drawn images",
          machines, ours),
         (SCALES[1], f"{clip}, the papers' eight tasks" if told else none,
          "one GPU" if told else "", told),
         (SCALES[2], f"{clip}, {runs} runs of {PAPER_STEPS:,} steps a model", "one GPU",
-         f"{duration(seconds)} of fine-tuning on an H100 ({model.name}); not recorded yet"),
+         "not recorded yet"),
     ]  # fmt: skip
     lines = ["| scale | scope | hardware | time |", "|---|---|---|---|"]
     shown = [*lines, *("| " + " | ".join(row) + " |" for row in rows)]

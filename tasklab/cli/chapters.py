@@ -63,10 +63,10 @@ def record(
         given: As in a chapter's first code cell.
         chapter: Its name (`tasklab list chapters`).
         part: Which of its files: editing, maps, ... By default editing.
-        every: All parts, of all chapters or of the named one, after an estimate of the time. What
+        every: All parts, of all chapters or of the named one, after a count of their runs. What
             is kept in the store is not computed again, so that the same command goes on after an
             interruption.
-        dry_run: Only say what there is to fine-tune, and how long that takes.
+        dry_run: Only count the fine-tuning runs, and those that are in the store.
         out: Where to write. By default the package's data.
         jobs: Processes that share the cores.
         add: Keep the records that are there and compute only the seeds, methods and learning rates
@@ -102,7 +102,7 @@ def record(
     if every or dry_run:
         there = (file or study.results.path_of(chapter, part)) if add else None
         work = study.outlook.outlook(parameters, parts, to=there)
-        print(study.outlook.describe(work, number), flush=True)
+        print(study.outlook.describe(work), flush=True)
     for name, one in () if dry_run else parts:
         made = study.recording.study(name, parameters, part=one, out=file, jobs=number, add=add)
         print(made, flush=True)

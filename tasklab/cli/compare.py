@@ -110,9 +110,8 @@ def compare(
         if "all" in methods.split(",") and not any(depths(next(iter(vectors.values()))).values()):
             chosen = tuple(name for name in chosen if name != "lines")
             tell("LiNeS is left out: it needs the parameters of at least two blocks.")
-        asked = {"labels": not without_labels}
-        by_words.tell_cost(count, lab, vectors, method, chosen, kept=True, **asked)
-        found = experiments.contest.contest(lab, vectors, method, chosen, **asked)
+        by_words.tell_memory(lab, vectors, method, chosen)
+        found = experiments.contest.contest(lab, vectors, method, chosen, labels=not without_labels)
         written = _write(targets, into, found, lab, of_task, method)
     if json:
         print(writer.dumps(_answer(found, lab, targets), indent=1))

@@ -17,7 +17,7 @@ from tasklab.errors import TasklabError
 from tasklab.experiments.parameters import folder
 from tasklab.machine import gib
 from tasklab.models.zoo import GROUPS, REGISTRY, group
-from tasklab.progress import begin, columns, duration
+from tasklab.progress import begin, columns
 
 if TYPE_CHECKING:
     from tasklab.doctor.inventory import Data
@@ -34,10 +34,6 @@ _LEGEND = (
     "most what fine-tuning takes in float32, from one image at a time to the whole batch."
 )
 
-_TIMES = (
-    "From the device's measured rate and the models' matrix products. Evaluation comes on top: a "
-    "chapter that is opened measures this machine and counts both. Runs in the store cost nothing."
-)
 _FETCH = (
     "`tasklab fetch MODEL` fetches them. Without a network, put the file into a folder as "
     "MODEL.safetensors (.pt, .bin) and set TASKLAB_WEIGHTS to that folder."
@@ -58,7 +54,7 @@ def doctor(
     """Look at versions, memory, devices, disks, network, weights and data; download nothing.
 
     Args:
-        paper: A model; what `tasklab paper` lacks for it on this machine, in bytes and minutes.
+        paper: A model; what `tasklab paper` lacks for it on this machine, in bytes.
         data_root: Where data sets are, besides the hub cache.
         store_root: Where results are kept.
         json: The same as JSON.
@@ -97,13 +93,6 @@ def text(report: Report) -> Iterator[str]:
 def _sections(report: Report) -> Iterator[tuple[str, list[tuple[str, ...]], list[str]]]:
     yield "This machine", [*_machine(report)], []
     yield "Which chapters run with which models", [*_chapters(report)], ["", _LEGEND]
-    if report.speed is not None:
-        times = [("model", *CHAPTERS)]
-        for model, seconds in report.speed.fine_tuning.items():
-            known = {chapter: duration(seconds[chapter]) for chapter in seconds}
-            times.append((model, *(known.get(chapter, "-") for chapter in CHAPTERS)))
-        title = "Fine-tuning on cuda:0, by chapter (preset quick, one seed, about)"
-        yield title, times, ["", _TIMES]
     if others := [one for one in report.weights.values() if one.state != "shipped"]:
         rows: list[tuple[str, ...]] = []
         for one in others:
@@ -125,11 +114,10 @@ def _paper(
     given = {"data_root": data_root, "store_root": store_root}
     _, parameters = papers.settled(model, {k: v for k, v in given.items() if v is not None})
     needs = room.needs
-    pace = needs.Pace.here(parameters.device or "cpu")
     yield ""
     yield f"What `tasklab paper {model}` lacks on this machine"
     yield from (f"  {line}" for line in papers.lines(
-        needs.missing(needs.of(parameters, pace, reachable=reachable))
+        needs.missing(needs.of(parameters, reachable=reachable))
     ))  # fmt: skip
 
 

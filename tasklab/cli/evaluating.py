@@ -9,7 +9,6 @@ from typing import Annotated, Any
 import tyro
 
 import tasklab
-from tasklab import experiments
 from tasklab.cli import vectors as by_words
 from tasklab.cli.parsing import Given, settings
 from tasklab.cli.runs import checked, suite_of
@@ -70,10 +69,6 @@ def evaluate(
     linear = linear or any(one.linear for one in sources)
     pairs = [(one, c) for one, (_, c) in zip(sources, terms, strict=True)]
     vector = tasklab.TaskVector.sum(one.vector * c for one, c in pairs)
-    images = sum(lab.evaluator.count(one, split) for one in chosen)
-    passes = 2 if sources else 1
-    seconds = passes * images * experiments.estimate.passing(lab)
-    by_words.tell_time(f"{images} images, {passes} passes", seconds)
     found = lab.evaluate(vector, chosen, split, linear=linear)
     edits: list[dict[str, Any]] = [
         {"vector": name, "coefficient": c, "notes": [*one.notes]}

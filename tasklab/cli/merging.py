@@ -176,8 +176,7 @@ def _searched(
     """Return the best merge on validation images, its options, and where they come from."""
     assert lab is not None, "a search looks at images"
     vectors, trained = _by_task(sources, "--search"), sources[0].method
-    what = f"a search of {method} on validation images"
-    by_words.tell_cost(what, lab, vectors, trained, [method], kept=True, search=True)
+    by_words.tell_memory(lab, vectors, trained, [method])
     vector, choice = experiments.contest.searched(lab, vectors, trained, method)
     found = {"alpha": choice["alpha"]}
     if choice["option"] is not None:
@@ -202,17 +201,13 @@ def _merged(
     if own:
         origin = f"{own} as given" + (f"; the rest {origin}" if usual.keys() - options else "")
     full = dict(plain)
-    what = f"merge by {method}"
     if method in registry.SOLVED:
         assert lab is not None, "it looks at images"
         contest, trained = experiments.contest, sources[0].method
         vectors = _by_task(sources, method)
-        by_words.tell_cost(what, lab, vectors, trained, [method], search=True, labels=False)
+        by_words.tell_memory(lab, vectors, trained, [method])
         full |= contest.Bench(contest.Given.of(lab, vectors, trained)).statistics(method)
         return analyses.merging.merge(method, vectors, **full), plain, origin
-    every = analyses.merging.timing.seconds(dict(enumerate(one.vector for one in sources)), method)
-    every /= max(1, len(chosen.values))
-    by_words.tell_time(what, every)
     if chosen.needs:
         assert lab is not None, "it looks at images"
         full[chosen.needs] = _of_images(chosen.needs, sources, lab, count)

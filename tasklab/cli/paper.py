@@ -17,7 +17,7 @@ from tasklab.exchange import catalogue
 from tasklab.experiments.parameters import Parameters
 from tasklab.machine import gib
 from tasklab.models.zoo import small
-from tasklab.progress import begin, duration
+from tasklab.progress import begin
 
 if TYPE_CHECKING:
     from tasklab.doctor.needs import Need
@@ -37,7 +37,7 @@ def paper(
 ) -> int:
     """Get weights, images and vectors, execute the chapters, build the report.
 
-    Every step tells its bytes and minutes first. What is finished is skipped, so that the same
+    Every step prints first what it lacks, in bytes. What is finished is skipped, so that the same
     command goes on after an interruption.
 
     Args:
@@ -58,7 +58,7 @@ def paper(
 
     work = steps.Work(parameters, given, steps.chosen(chapter), mirror, number)
     needs = work.needs()
-    print("\n".join([*lines(needs), *work.elsewhere(needs)]))
+    print("\n".join(lines(needs)))
     problem = work.too_full(needs)
     if dry_run:
         print(problem, end="\n" if problem else "")
@@ -94,8 +94,6 @@ def lines(needs: Sequence[Need]) -> Iterator[str]:
         yield step
         for one in group:
             size = gib(one.bytes) if one.bytes else ""
-            time = f"about {duration(one.seconds)}" if one.seconds >= 1 else ""
-            left = ", ".join(filter(None, (size, time, one.note))) or "to do"
+            left = ", ".join(filter(None, (size, one.note))) or "to do"
             yield f"  {one.what:<44} {'done' if one.done else left}"
-    missing, seconds = doctor.needs.total(needs)
-    yield f"missing: {gib(missing)}, about {duration(seconds)} on this machine"
+    yield f"missing: {gib(doctor.needs.total(needs))}"

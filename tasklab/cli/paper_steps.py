@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -18,14 +18,13 @@ from tasklab.book import sources as book
 from tasklab.cli.checkpoints import import_
 from tasklab.cli.decode import decode
 from tasklab.cluster import grid
-from tasklab.doctor import needs, readiness, speed
-from tasklab.doctor.needs import Need, Pace
+from tasklab.doctor import needs, readiness
+from tasklab.doctor.needs import Need
 from tasklab.errors import TasklabError, choose
 from tasklab.exchange import catalogue
 from tasklab.experiments.parameters import Parameters
 from tasklab.models import loading
 from tasklab.models.zoo import spec
-from tasklab.progress import duration
 from tasklab.storage import atomic, folders
 from tasklab.storage.store import Store
 
@@ -67,27 +66,13 @@ class Work:
     def needs(self) -> list[Need]:
         """List the needs of all steps, in their order."""
         reachable = readiness.hub_answer(spec(self.parameters.model).name) == ""
-        pace = Pace.here(self.parameters.device or "cpu")
-        return self._needs(pace, reachable=reachable)
-
-    def elsewhere(self, wanted: Sequence[Need]) -> Iterator[str]:
-        """Yield how long a GPU takes, where a processor takes more than two days."""
-        if (self.parameters.device or "cpu") == "cpu" and needs.total(wanted)[1] >= 2 * 86400:
-            there = self._needs(Pace(speed.H100, compiled=True), reachable=False)
-            computed = [one for one in there if one.step in ("vectors", "chapters")]
-            yield (
-                "This is too much for a processor. An H100 computes vectors and chapters in about "
-                f"{duration(needs.total(computed)[1])}."
-            )
-
-    def _needs(self, pace: Pace, *, reachable: bool) -> list[Need]:
         waiting = {
             source.stem.removesuffix("_more")
             for source, config in self.notebooks.items()
             if not self.store.find(execution.KIND, config)
         }
         return needs.of(
-            self.parameters, pace, chapters=self.names, executed={*self.names} - waiting,
+            self.parameters, chapters=self.names, executed={*self.names} - waiting,
             reachable=reachable, source=self.source,
         )  # fmt: skip
 
@@ -98,7 +83,7 @@ class Work:
         disks = {place: machine.disk(root) for place, root in roots.items()}
         for disk in disks.values():
             same = [place for place, one in disks.items() if one.total == disk.total]
-            size, _ = needs.total(one for one in wanted if one.place in same)
+            size = needs.total(one for one in wanted if one.place in same)
             if size > disk.free:
                 return (
                     f"{machine.gib(size)} are to be fetched and written, and the disk of "

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import time
 import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +18,7 @@ from tasklab.exchange import places
 from tasklab.exchange import sources as located
 from tasklab.experiments.parameters import Parameters
 from tasklab.models.zoo import closed, spec
-from tasklab.progress import LATER, bar, begin, duration, tell
+from tasklab.progress import LATER, bar, begin, tell
 from tasklab.storage.store import Store
 from tasklab.tasks.suites import Task
 
@@ -76,17 +75,10 @@ def check_words(doing: str, words: Sequence[str], given: Given, base: str | None
     begin(f"{doing}.")
 
 
-def tell_cost(
-    what: str,
-    lab: Lab,
-    vectors: Mapping[str, TaskVector],
-    method: str,
-    merges: Sequence[str],
-    *,
-    kept: bool = False,
-    **asked: bool,
+def tell_memory(
+    lab: Lab, vectors: Mapping[str, TaskVector], method: str, merges: Sequence[str]
 ) -> None:
-    """Print how long merges take, and the memory of those that are solved for; raise if too much.
+    """Print the memory of merges that are solved for on images; raise if it does not suffice.
 
     `method` is how the vectors were fine-tuned.
     """
@@ -94,13 +86,6 @@ def tell_cost(
     needed = contest.Bench(contest.Given.of(lab, vectors, method)).memory(merges)
     if needed > machine.GIB:
         tell(f"solving for a merge takes about {machine.gib(needed)} of memory.")
-    tell_time(what, contest.seconds(lab, vectors, method, merges, **asked), kept=kept)
-
-
-def tell_time(what: str, seconds: float, *, kept: bool = False) -> None:
-    """Print about how long something takes, where that is longer than ten seconds."""
-    if seconds > 10:
-        tell(f"{what}: about {duration(seconds)}{'; what is finished is kept' if kept else ''}.")
 
 
 def row_of(one: Source, **more: Any) -> dict[str, Any]:
@@ -234,14 +219,10 @@ def sources_of(
         return exchange.merged.find(name, store, given.get("model"), room=room, **about)
 
     if model and names:
-        exchange.reading.shapes(model)  # imports open_clip or timm: no part of the estimate
+        exchange.reading.shapes(model)  # imports open_clip or timm, before the bar
     with bar(len(names), "reading", unit="vector", soon=LATER) as shown:
         for task, name in zip(tasks, names, strict=True):
-            began = time.perf_counter()
             one = read(name)
-            if len(found) == 1:  # the first also reads what all share
-                left = (len(names) - 2) * (time.perf_counter() - began)
-                tell_time("reading the other vectors", left)
             twin = next((x.name for x in found if x.sha256 == one.sha256), "")
             notes = (*one.notes, f"it is the same vector as {twin}") if twin else ()
             found.append(dataclasses.replace(one, task=task or one.task, notes=notes or one.notes))

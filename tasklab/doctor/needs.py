@@ -1,38 +1,27 @@
-"""What `tasklab paper` lacks on this machine: files to fetch, images to decode, runs to do.
+"""List what `tasklab paper` lacks on this machine: files to fetch, images to decode, runs to do.
 
-Nothing is fetched, loaded or trained. Bytes are those that the hub tells, where it answers. Minutes
-are estimates: a line of 100 Mbit/s, and the measured rate of this machine's matrix products.
+Nothing is fetched, loaded or trained. Bytes are those that the hub tells, where it answers.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import types
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any, cast
 
-from tasklab import machine
 from tasklab.chapters import CHAPTERS, has_attention
-from tasklab.doctor import speed
 from tasklab.doctor.inventory import THERE, decoded_sides, find_data, find_weights, input_side
 from tasklab.errors import TasklabError
 from tasklab.exchange import catalogue, published
-from tasklab.experiments import outlook
-from tasklab.experiments.lab import Lab
 from tasklab.experiments.parameters import Parameters, folder
-from tasklab.experiments.scale import FULL, PAPER, QUICK
-from tasklab.models.zoo import Spec, spec
+from tasklab.models.zoo import spec
 from tasklab.storage import fetching, folders
 from tasklab.storage.store import Store
-from tasklab.tasks import drawn
 from tasklab.tasks.images import finding
-from tasklab.tasks.suites import Suite, paper_data_sets, paper_task, suite
-from tasklab.tuning.methods import TABLE
+from tasklab.tasks.suites import paper_data_sets, paper_task, suite
 
-LINE = 12.5e6  # bytes a second of a line of 100 Mbit/s
-DECODING = 150  # images a second and core, of photographs: an estimate
 TRAINED = ("nonlinear", "linearized", "attention")  # what the chapters' headlines compare
 PICTURE = 110_000  # bytes of a photograph in a data set's files: an estimate
 #: Guesses. Images of GTSRB have 15 to 250 pixels a side, those of RESISC45 256; the eight data sets
@@ -48,44 +37,12 @@ class Need:
     what: str
     done: bool
     bytes: int = 0  #: To fetch, or to write decoded images and vectors
-    seconds: float = 0.0
     note: str = ""
     place: str = "store"  #: Where the bytes go: the `hub`'s cache, decoded `data` or the `store`
 
 
-@dataclasses.dataclass(frozen=True)
-class Pace:
-    """How fast a machine fine-tunes and evaluates."""
-
-    tflops: float  #: Of large matrix products
-    compiled: bool = False
-    times: float = speed.EAGER  #: How often the seconds of its products a pass takes
-
-    @classmethod
-    def here(cls, device: str) -> Pace:
-        """Measure the device, in a tenth of a second."""
-        if device == "cpu":
-            return cls(speed.rate(None, "float32", 1024), times=speed.PROCESSOR)
-        number = int(device.partition(":")[2] or 0)
-        able = machine.devices()[number].bfloat16
-        precision = "bfloat16" if able else "float32"
-        return cls(speed.rate(number, precision), not speed.no_compiler())
-
-    def tuning(self, entry: Spec, method: str, steps: int) -> float:
-        """Return the seconds of a run."""
-        products = TABLE[method].products
-        once = speed.step(entry, self.tflops, compiled=self.compiled, products=products)
-        return steps * once * self.times / speed.EAGER
-
-    def passing(self, entry: Spec, images: float) -> float:
-        """Return the seconds in which images pass through the model, without derivatives."""
-        products = entry.tower.products if entry.tower else 0
-        return images * self.times * 2 * products / (self.tflops * 1e12)
-
-
 def of(
     parameters: Parameters,
-    pace: Pace,
     *,
     chapters: Iterable[str] = tuple(CHAPTERS),
     executed: Collection[str] = (),
@@ -99,13 +56,13 @@ def of(
     return [
         *_weights(parameters, reachable),
         *_images(parameters, reachable),
-        *_vectors(parameters, pace, reachable, source),
-        *evaluation(parameters, pace, chapters, executed),
+        *_vectors(parameters, reachable, source),
+        *_chapters(parameters, chapters, executed),
     ]
 
 
 def _fetched(size: int) -> dict[str, Any]:
-    return {"bytes": size, "seconds": size / LINE, "place": "hub"}
+    return {"bytes": size, "place": "hub"}
 
 
 def _weights(parameters: Parameters, reachable: bool) -> Iterator[Need]:
@@ -124,7 +81,7 @@ def _weights(parameters: Parameters, reachable: bool) -> Iterator[Need]:
 def _images(parameters: Parameters, reachable: bool) -> Iterator[Need]:
     if parameters.suite != "paper":
         return
-    cores, own = max(1, int(machine.cores())), input_side(spec(parameters.model))[0]
+    own = input_side(spec(parameters.model))[0]
     for name in paper_data_sets():
         found = find_data(name, folder("data_root", parameters.data_root))
         side = min(own, paper_data_sets()[name].get("side", own))  # small images keep their size
@@ -141,7 +98,6 @@ def _images(parameters: Parameters, reachable: bool) -> Iterator[Need]:
         yield Need(
             step="images", what=f"{name}, decoded", done=False, place="data",
             bytes=count * side**2 * 3,
-            seconds=count / DECODING / cores if side == own else 0.0,
         )  # fmt: skip
 
 
@@ -155,9 +111,7 @@ def sizes(name: str) -> dict[str, int]:
     return known if "val" in known else {**known, "train": known["train"] - held, "val": held}
 
 
-def _vectors(
-    parameters: Parameters, pace: Pace, reachable: bool, source: Path | None
-) -> Iterator[Need]:
+def _vectors(parameters: Parameters, reachable: bool, source: Path | None) -> Iterator[Need]:
     store, entry = Store(parameters.store_root), spec(parameters.model)
     if parameters.vectors is not None:
         wanted = catalogue.vectors(catalogue.source_of(parameters.vectors), entry.name)
@@ -183,38 +137,17 @@ def _vectors(
         yield Need(
             step="vectors", what=f"{method}, {len(runs)} runs", done=not left,
             bytes=4 * entry.tower.parameters * len(left) if entry.tower else 0,
-            seconds=sum(pace.tuning(entry, method, run.steps) for run in left),
             note=f"{len(runs) - len(left)} in the store" if len(left) < len(runs) else "",
         )  # fmt: skip
 
 
-def evaluation(
-    parameters: Parameters, pace: Pace, names: Iterable[str], executed: Collection[str] = ()
+def _chapters(
+    parameters: Parameters, names: Iterable[str], executed: Collection[str]
 ) -> Iterator[Need]:
-    """Yield the most images that each chapter evaluates, and their seconds."""
-    entry, lab = spec(parameters.model), _planned(parameters)
+    model = spec(parameters.model).name
     for name in names:
-        chapter = CHAPTERS[name]
-        if chapter.attention and not has_attention(entry.name):
-            continue
-        works = chapter.runs(parameters.preset, parameters.live or "all")
-        images = sum(outlook.images_of(lab, work) for work in works if not work.role)
-        yield Need(
-            step="chapters", what=name, done=name in executed,
-            seconds=pace.passing(entry, images), note=f"at most {images:,} images to evaluate",
-        )  # fmt: skip
-
-
-def _planned(parameters: Parameters) -> Lab:
-    """Return a lab that counts images: it has no model, and needs no file."""
-    lab: Lab = object.__new__(Lab)
-    lab.parameters, full = parameters, parameters.preset == "full"
-    lab.scale = (PAPER if parameters.suite == "paper" else FULL) if full else QUICK
-    there: Suite = suite(parameters.suite or "")
-    counted = types.SimpleNamespace(size=lambda task, split: sizes(task)[split])  # no image
-    data: Any = counted if parameters.suite == "paper" else drawn.images_of(there)
-    lab.suite = dataclasses.replace(there, data=data)
-    return lab
+        if has_attention(model) or not CHAPTERS[name].attention:
+            yield Need(step="chapters", what=name, done=name in executed)
 
 
 def missing(needs: Iterable[Need]) -> list[Need]:
@@ -222,7 +155,6 @@ def missing(needs: Iterable[Need]) -> list[Need]:
     return [one for one in needs if not one.done]
 
 
-def total(needs: Iterable[Need]) -> tuple[int, float]:
-    """Return the bytes and the seconds of what is not done."""
-    left = missing(needs)
-    return sum(one.bytes for one in left), sum(one.seconds for one in left)
+def total(needs: Iterable[Need]) -> int:
+    """Return the bytes of what is not done."""
+    return sum(one.bytes for one in missing(needs))

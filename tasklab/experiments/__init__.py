@@ -18,7 +18,7 @@ import lazy_loader
 
 from tasklab.errors import advising
 
-_MODULES = ("contest", "estimate", "labels", "runner")
+_MODULES = ("contest", "labels", "runner")
 _MORE = {  # public names that are no experiments
     "budgets": ["chosen_rate"],
     "closed_vocabulary": ["across", "scheme_models", "schemes"],

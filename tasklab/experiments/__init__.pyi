@@ -1,5 +1,4 @@
 from . import contest as contest
-from . import estimate as estimate
 from . import labels as labels
 from . import runner as runner
 from .budgets import budgets as budgets

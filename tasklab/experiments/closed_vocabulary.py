@@ -24,7 +24,6 @@ from tasklab.errors import TasklabError, choose, texts
 from tasklab.experiments.editing import alone as of_each_alone
 from tasklab.experiments.editing import shares
 from tasklab.experiments.kit import Lab, Rows, combine, experiment, tidy
-from tasklab.experiments.registry import find
 from tasklab.experiments.runner import Trial, kept, known_methods, run
 from tasklab.models.zoo import family
 from tasklab.records.images import unpacked
@@ -118,10 +117,6 @@ def _probing(lab: Lab) -> list[dict]:
     return kept(trial, measure, probes=key, closed=2)
 
 
-def _passes(lab: Lab) -> int:
-    return find("single").passes(lab) + find("addition").passes(lab)
-
-
 @experiment(
     Rows(
         "addition_fine",
@@ -129,7 +124,6 @@ def _passes(lab: Lab) -> int:
         "absolute %, normalised %, lambda",
         "vocabulary, hits",
     ),
-    passes=_passes,
 )
 def closed_addition(
     lab: Lab, methods: Sequence[str] = ("nonlinear",), *, lambdas: Sequence[float] | None = None

@@ -13,35 +13,28 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-import math
 import operator
-import statistics
 import time
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from torch import Tensor
 
 from tasklab.analyses import shares
-from tasklab.analyses.merging import timing
 from tasklab.analyses.merging.registry import method as rule_of
 from tasklab.analyses.merging.search import Choice
 from tasklab.analyses.pair_errors import pair_errors
 from tasklab.analyses.shares import Answers, Copies, Estimate
-from tasklab.experiments.estimate import passing, per_image
 from tasklab.experiments.lab import Lab
 from tasklab.experiments.merge_loss import Unlabelled, unlabelled
 from tasklab.experiments.merging import Bench
-from tasklab.experiments.minima import MINIMA, products
 from tasklab.experiments.runner import Given, Trial
 from tasklab.progress import bar
 from tasklab.records.images import packed, unpacked
 from tasklab.storage.journal import Journal
 from tasklab.tasks import drawn
 from tasklab.taskvector import TaskVector
-from tasklab.tuning.tangent import jvp
 
 KIND = "contest"  # of artifact
 CACHE_VERSION = 2  # part of every key: raise it when the same configuration gives other results
@@ -132,62 +125,6 @@ class Contest:
     def useless(self) -> list[str]:
         """Return the tasks whose own vector does not surely raise their accuracy (`shares`)."""
         return [task for task, one in self.alone.items() if one.gain(self.start).low <= 0]
-
-
-def seconds(
-    lab: Lab,
-    vectors: Mapping[str, TaskVector],
-    method: str,
-    merges: Sequence[str],
-    *,
-    search: bool = False,
-    labels: bool = True,
-) -> float:
-    """Return about how long a comparison takes on this machine; what is in the store takes none.
-
-    With `search` it is only the search of one merge: no test images, no pairs.
-    """
-    trial, count = Given.of(lab, vectors, method), len(vectors)
-    bench, keeper = Bench(trial), _Keeper(trial, labels=labels)
-    val, test = (sum(lab.evaluator.count(t, split) for t in vectors) for split in ("val", "test"))
-    left = [name for name in merges if not keeper.has(_key(bench, name, search=search))]
-    if not left:
-        return 0.0
-    passed, tangent = _paces(trial)
-    edited = tangent if trial.linear else passed  # answers of an edited model on an image
-    taken = 0.0
-
-    def images(name: str) -> float:
-        needs = rule_of(name).needs
-        each = tangent * val * len(bench.options(name))
-        if name in MINIMA:
-            each += tangent * products(bench, name)
-        elif needs:
-            each += tangent * count * bench.read(needs)
-        read = labels and not trial.linear  # else what is validated follows from tangents
-        each += read * passed * bench.sizes["looks"] * val
-        return each if search else each + edited * test + read * passed * val
-
-    if lab.parameters.vocabulary == "closed":  # features of training images, for probes
-        taken += passed * sum(drawn.images_of(lab.suite).size(task, "train") for task in vectors)
-    # derivatives along each vector, and its accuracy
-    taken += math.fsum(map(images, left)) + (tangent + passed * (not trial.linear)) * val
-    if not search:
-        others = count * (count - 1) * (2 if trial.linear else 1)
-        pairs = min(PAIR_IMAGES, test // count) * (count + others)
-        taken += passed * (test + val) + edited * (test + pairs)
-    numbered: dict[Hashable, TaskVector] = dict(enumerate(vectors.values()))
-    return taken + math.fsum(timing.seconds(numbered, name) for name in left)
-
-
-def _paces(trial: Trial) -> tuple[float, float]:
-    """Return the seconds for an image, of a pass and of one with derivatives along a vector."""
-    encoder, tau = trial.lab.clip.encoder, next(iter(trial.vectors_on_device.values()))
-
-    def along(x: Tensor) -> float:
-        return float(jvp(encoder, encoder.params, tau, x).jtau.sum())
-
-    return passing(trial.lab), per_image(trial.lab, along, statistics.median)
 
 
 class _Keeper:

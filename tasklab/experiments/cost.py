@@ -89,11 +89,6 @@ def _sides(claim: Claim, rows: pd.DataFrame, _: pd.DataFrame) -> Sides:
     return dict(iter(rows.groupby("variant")))
 
 
-def _passes(lab: Lab) -> int:
-    steps = 2 if lab.light else 1 + _ROUNDS  # the first one counts, and warms up
-    return 3 * steps * max(lab.scale.cost_batches) * len(_TRAINING)  # a step is about three passes
-
-
 @experiment(
     Rows(
         "cost",
@@ -103,7 +98,6 @@ def _passes(lab: Lab) -> int:
         "variant, low, high",
     ),
     sides={"steps": _sides},
-    passes=_passes,
 )
 def step_cost(
     lab: Lab, variants: Sequence[str] = _TRAINING, *, rounds: int = _ROUNDS

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import math
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -45,11 +44,6 @@ def linearity(name: str) -> Rows:
 
 Edits = dict[str, tuple[TaskVector, float]]
 Plan = tuple[Edits, list[Merge]]
-
-
-def _passes(lab: Lab) -> int:
-    tasks, count = len(lab.suite.names), lab.scale.feature_images[0]
-    return count * (tasks**2 + 2 * math.comb(tasks, 2) * 3)
 
 
 def _features(claim: Claim, rows: pd.DataFrame, _: pd.DataFrame) -> Sides:
@@ -126,9 +120,7 @@ def _transitivity(claim: Claim, rows: pd.DataFrame, _: pd.DataFrame) -> Sides:
     return {side: table.assign(value=100 * table[name]) for side, name in columns.items()}
 
 
-@experiment(
-    linearity("ctl"), sides={"features": _features, "transitivity": _transitivity}, passes=_passes
-)
+@experiment(linearity("ctl"), sides={"features": _features, "transitivity": _transitivity})
 def cross_task(
     lab: Lab,
     methods: Sequence[str],
@@ -159,7 +151,7 @@ def cross_task(
     return _measured(lab, "ctl", methods, plan, pairs=[list(p) for p in chosen], at=list(alphas))
 
 
-@experiment(linearity("ctl_addition"), passes=_passes)
+@experiment(linearity("ctl_addition"))
 def cross_task_addition(
     lab: Lab, methods: Sequence[str], *, coefficient: float = LAMBDA
 ) -> pd.DataFrame:
@@ -181,7 +173,7 @@ def cross_task_addition(
     return _measured(lab, "ctl_addition", methods, plan, at=[coefficient])
 
 
-@experiment(linearity("ctl_negation"), passes=_passes)
+@experiment(linearity("ctl_negation"))
 def cross_task_negation(
     lab: Lab, methods: Sequence[str], *, coefficient: float = LAMBDA
 ) -> pd.DataFrame:

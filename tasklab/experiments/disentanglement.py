@@ -45,11 +45,6 @@ def checked_pairs(lab: Lab, given: Iterable[Sequence[str]]) -> list[Sequence[str
     return chosen
 
 
-def _passes(lab: Lab) -> int:
-    scale, odd = lab.scale, lab.scale.points % 2  # then 0 is among them, whose cells are known
-    return scale.pairs * 2 * (scale.points**2 + scale.points * (1 - odd)) * scale.map_images
-
-
 def _beyond(claim: Claim, rows: pd.DataFrame, _: pd.DataFrame) -> Sides:
     """How many times larger attention's error is beyond coefficients of 1 than up to there.
 
@@ -82,7 +77,6 @@ def _pretraining(claim: Claim, rows: pd.DataFrame, records: pd.DataFrame) -> Sid
         figure="heatmaps",
     ),
     sides={"beyond": _beyond, "pretraining": _pretraining},
-    passes=_passes,
 )
 def disentanglement(
     lab: Lab,

@@ -12,7 +12,6 @@ import pandas as pd
 
 from tasklab.analyses import coefficients, editing
 from tasklab.errors import TasklabError, wholes
-from tasklab.experiments.estimate import looked_at
 from tasklab.experiments.kit import Claim, Lab, Rows, Sides, by_seed, experiment, tidy, where
 from tasklab.experiments.runner import Trial, affine_methods, kept, known_methods, records, run
 from tasklab.isolation import isolated
@@ -37,21 +36,6 @@ def train(lab: Lab, methods: Sequence[str]) -> pd.DataFrame:
         for method, seed, task in track(runs, len(runs), "fine-tuning", unit="run", on=lab.progress)
         for step, loss in enumerate(lab.tune(task, method, seed).record["losses"])
     )
-
-
-def _passes_alone(lab: Lab) -> int:
-    return len(lab.suite.names) * looked_at(lab, "test")
-
-
-def _passes_of_sums(lab: Lab) -> int:
-    tasks, (val, test) = len(lab.suite.names), (looked_at(lab, split) for split in ("val", "test"))
-    each = tasks * (len(lab.scale.alphas) + 1) * val + 2 * tasks * test
-    return len(lab.sizes()) * each
-
-
-def _passes_of_negations(lab: Lab) -> int:
-    val, test, control = (looked_at(lab, split) for split in ("val", "test", "control"))
-    return len(lab.suite.names) * (len(lab.scale.alphas) * (val + control) + test + control)
 
 
 def _gaps(claim: Claim, rows: pd.DataFrame, _: pd.DataFrame) -> Sides:
@@ -105,7 +89,6 @@ def _over_start(claim: Claim, rows: pd.DataFrame, records: pd.DataFrame) -> Side
         "vocabulary, hits",
         figure="single_task",
     ),
-    passes=_passes_alone,
 )
 def single(lab: Lab, methods: Sequence[str]) -> pd.DataFrame:
     """Return test accuracies of the pre-trained model and of each vector on its own task."""
@@ -140,7 +123,6 @@ def _pretrained(lab: Lab) -> list[dict]:
         figure="addition_curves",
     ),
     sides={"gaps": _gaps, "monotone": _monotone, "over_start": _over_start},
-    passes=_passes_of_sums,
 )
 def addition(
     lab: Lab, methods: Sequence[str], n_tasks: Sequence[int] | None = None
@@ -229,7 +211,6 @@ def shares(
         "hits",
         figure="negation",
     ),
-    passes=_passes_of_negations,
 )
 def negation(lab: Lab, methods: Sequence[str]) -> pd.DataFrame:
     """Subtract each task's vector by the 95 % rule; return target and control accuracies."""

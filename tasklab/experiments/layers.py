@@ -13,7 +13,6 @@ from tasklab.analyses import gradients as task_gradients
 from tasklab.analyses import layers, tangent_gap
 from tasklab.analyses.projections import second_moments
 from tasklab.chapters import has_attention
-from tasklab.experiments.estimate import TANGENT
 from tasklab.experiments.kit import Claim, Lab, Rows, Sides, Trial, experiment, run
 from tasklab.tasks import drawn
 from tasklab.taskvector import TaskVector
@@ -116,11 +115,6 @@ def _scales(lab: Lab) -> tuple[float, ...]:
     return (0.5, 1.0) if lab.rehearsal else tangent_gap.SCALES
 
 
-def _passes(lab: Lab) -> int:
-    each = round(TANGENT) + len(_scales(lab))
-    return len(lab.suite.names) * lab.scale.images * each
-
-
 @experiment(
     Rows(
         "linearity",
@@ -130,7 +124,6 @@ def _passes(lab: Lab) -> int:
         figure="linearity",
     ),
     sides={"at_equal_length": _at_equal_length},
-    passes=_passes,
 )
 def linear_gaps(
     lab: Lab, methods: Sequence[str], scales: Sequence[float] | None = None

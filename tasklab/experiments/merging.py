@@ -27,7 +27,6 @@ from tasklab.analyses.merging.registry import method
 from tasklab.chapters.chapter import LEADING as LEADING
 from tasklab.errors import texts
 from tasklab.experiments.editing import groups_of, shares
-from tasklab.experiments.estimate import TANGENT, looked_at
 from tasklab.experiments.kit import Claim, Lab, Rows, Sides, experiment, several, tidy, where
 from tasklab.experiments.minima import CACHE_VERSION, MINIMA, effort, memory, solved
 from tasklab.experiments.runner import Given, Trial, busy, grid, kept
@@ -270,13 +269,6 @@ def known_merges(merges: Sequence[str] | str | None) -> Sequence[str]:
     return MERGES if merges is None else texts("merges", merges, (*MERGES, *MINIMA))
 
 
-def _passes(lab: Lab) -> int:
-    tasks, quick = len(lab.suite.names), lab.parameters.preset == "quick"
-    merges, looks = (LEADING, QUICK["looks"]) if quick else (MERGES, FULL["looks"])
-    each = tasks * ((looks + 2 * TANGENT) * looked_at(lab, "val") + looked_at(lab, "test"))
-    return len(lab.sizes()) * len(merges) * round(each)
-
-
 def _merges(claim: Claim, rows: pd.DataFrame, _: pd.DataFrame) -> Sides:
     """Accuracies of the vectors of all tasks, merged in each way; fine-tuned non-linearly."""
     if "merge" not in rows:
@@ -295,7 +287,6 @@ def _merges(claim: Claim, rows: pd.DataFrame, _: pd.DataFrame) -> Sides:
         figure="merge_accuracy",
     ),
     sides={"merges": _merges},
-    passes=_passes,
 )
 def merging(
     lab: Lab,

@@ -33,7 +33,6 @@ FEW = 256  # images of each task
 CHECKED = 250  # validation images of each task, at most, for early stopping
 _ALL = 2**31
 MOST = 4096  # training images of each task, which are in memory together
-_PRODUCT = 2.0  # passes with derivatives that a forward-mode and a backward one take
 
 
 def effort(bench: Bench, name: str) -> tuple[int, tuple[tuple[int, int], ...]]:
@@ -56,24 +55,6 @@ def effort(bench: Bench, name: str) -> tuple[int, tuple[tuple[int, int], ...]]:
         "least_logits": (0, ((512, 12), (_ALL, 5))),
     }
     return full.get(name, (0, ((_ALL, 3),)))
-
-
-def products(bench: Bench, name: str) -> float:
-    """Count the work of a solution, as images that pass with derivatives along a vector."""
-    if bench.trial.lab.store.has(KIND, _config(bench, name)):
-        return 0.0
-    epochs, rounds = effort(bench, name)
-    sizes = _sizes(bench, name)
-    if name in DISTILLED:
-        if name == "mats":
-            return float(sum(sizes))
-        rates = distilling.RATES if name == "distillation" else distilling.COEFFICIENT_RATES
-        return float(len(rates) * rounds[0][1] * len(sizes) * distilling.BATCH)
-    taken = float(len(sizes) * bench.read("grams") + (1 + _PRODUCT * epochs) * sum(sizes))
-    for count, steps in rounds:
-        few = sum(min(count, size) for size in sizes)
-        taken += (1 + steps) * (_PRODUCT * few + len(sizes) * CHECKED)
-    return taken + (products(bench, "least_features") if name == "least_normalised" else 0.0)
 
 
 def _sizes(bench: Bench, name: str) -> list[int]:

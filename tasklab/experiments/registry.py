@@ -79,8 +79,6 @@ class Experiment:
     sides: Mapping[str, Comparison] = dataclasses.field(default_factory=dict)
     #: Lab, methods and the call's options -> the fine-tuning runs that it needs.
     runs: Callable[..., Iterator[Run]] = usual_runs
-    #: Lab -> images that pass through the model, for each method and seed.
-    passes: Callable[[Lab], int] = lambda lab: 0  # noqa: E731, ARG005
     #: Lab and options -> small networks that it trains, with their number of tasks.
     networks: Callable[..., Iterable[tuple[Setting, int]]] = lambda lab, **_: ()  # noqa: E731
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import Tensor
 
 from tasklab import mini
@@ -127,22 +125,6 @@ def steps_of(chosen: Setting, index: int) -> int:
         images = small.GROUP * small.PER_CLASS["train"]
     epochs = chosen.finetuning if index else chosen.pretraining
     return epochs * math.ceil(images / scratch.BATCH)
-
-
-def seconds_a_step(chosen: Setting) -> float:
-    """Time a step of a network on this machine, from a few of them on blank images."""
-    network, classes = network_of(chosen), classes_of(chosen.network, 0)
-    shape = (1, 28, 28) if classes is None else (3, 32, 32)
-    blank = torch.zeros((scratch.BATCH, *shape), dtype=torch.uint8)
-    data = Images(blank, torch.tensor(classes or (0,)).repeat(scratch.BATCH)[: scratch.BATCH])
-
-    def taken(steps: int) -> float:
-        began = time.perf_counter()
-        scratch.train(network, network.params, data, lr=chosen.lr, steps=steps, classes=classes)
-        return time.perf_counter() - began
-
-    first = taken(1)  # and what is made only once
-    return max(taken(4) - min(first, taken(1)), 0.0) / 3
 
 
 @isolated

@@ -125,7 +125,6 @@ def test_the_solved_merge_is_compared_where_it_is_named_and_merge_writes_the_sam
     lab = Lab(MODEL, progress=False)
     vectors = {task: TaskVector.load(f"{task}.safetensors") for task in TASKS}
     bench = Bench(contests.Given.of(lab, vectors, "nonlinear"))
-    assert minima.products(bench, "least_features") == 0 < minima.products(bench, "least_logits")
     solution = minima.solved(bench, "least_features").tensors()
     words = ["merge", *files(), *WORDS[:2], "--method", "least_features", "--out", "solved.st"]
     assert main([*words, "--json", "--model-out", "solved_model.safetensors"]) == 0

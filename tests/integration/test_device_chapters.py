@@ -17,7 +17,6 @@ from papermill.iorw import load_notebook_node
 
 from tasklab import placement
 from tasklab.chapters import CHAPTERS
-from tasklab.experiments import small_networks
 from tasklab.experiments.parameters import Parameters
 from tasklab.figures import pictures
 
@@ -61,7 +60,6 @@ def half_full(monkeypatch):
 def test_every_cell_runs(chapter, store, shell, device, half_full, few_pictures, monkeypatch):
     monkeypatch.setattr(pictures, "png", lambda figure: "")
     monkeypatch.setattr(Parameters, "light", property(lambda self: self.rehearsal))
-    monkeypatch.setattr(small_networks, "seconds_a_step", lambda *args: 0.0)
     notebook = load_notebook_node(str(FOLDER / f"{chapter}.ipynb"))
     first, *others = [cell.source for cell in notebook.cells if cell.cell_type == "code"]
     space = shell.user_ns

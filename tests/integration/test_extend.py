@@ -24,7 +24,7 @@ pair = lab.vectors("nonlinear", 0)
 lower = (torch.minimum(pair["Scenes"][n], x).equal(middle[n]) for n, x in pair["Signs"].items())
 assert all(lower)  # of an even number, torch takes the lower one in the middle
 work = outlook.outlook(lab, "norms").own
-assert (work.runs, work.kept) == (2, 2)  # linearized; nonlinear is there
+assert (work.runs, work.stored) == (4, 2)  # linearized; nonlinear is there
 assert zoo.spec("vitb16_laion").tower.parameters > 8e7
 assert [*CHAPTERS][-1] == "norms" and [one.outcome for one in verdicts] == ["not tested"]
 every = {name: {entry for entry, *_ in names.rows(name)} for name in ("models", "methods")}

@@ -13,7 +13,6 @@ from tasklab import experiments, study
 from tasklab.analyses import merging
 from tasklab.chapters import CHAPTERS
 from tasklab.chapters.chapter import HEADLINE
-from tasklab.experiments import estimate
 from tasklab.experiments.merging import MERGES
 from tasklab.experiments.parameters import Parameters
 from tasklab.experiments.registry import find, usual_runs
@@ -224,8 +223,7 @@ def test_findings_lead_to_their_evidence_and_numbers_bear_their_titles(monkeypat
     assert n["clip_nonlinear"] - n["clip_probe"] < 0.2 * n["clip_probe"]
 
 
-def test_every_part_that_trains_at_several_rates_is_counted_as_it_is(tmp_path, monkeypatch):
-    monkeypatch.setattr(estimate, "pace", lambda lab: estimate.Pace(step=0.1, passed=0.1))
+def test_every_part_that_trains_at_several_rates_is_counted_as_it_is(tmp_path):
     given = {"seeds": 1, "steps": 2, "store_root": tmp_path, "device": "cpu"}
     parameters = Parameters(model="mini_xs", preset="full", **given)
     order = [

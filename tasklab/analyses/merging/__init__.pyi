@@ -13,7 +13,6 @@ from . import registry as registry
 from . import search as search
 from . import singular as singular
 from . import sums as sums
-from . import timing as timing
 from . import vectors as vectors
 from .directions import essential as essential
 from .directions import pooled_directions as pooled_directions

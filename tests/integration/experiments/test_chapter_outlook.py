@@ -8,8 +8,8 @@ import pytest
 
 from tasklab import Lab, chapters, experiments
 from tasklab.chapters import closed_vocab
-from tasklab.experiments import estimate, outlook, small_networks
-from tasklab.models.zoo import spec
+from tasklab.experiments import outlook, small_networks
+from tasklab.experiments.outlook import Count
 from tasklab.tuning import scratch
 
 RATES = closed_vocab._RATES["learning_rates"]["rates"]
@@ -32,7 +32,7 @@ def runs(lab):
 
 def foretold(lab, chapter):
     work = outlook.outlook(lab, chapter)
-    return work.own.runs + sum(one.runs for one in work.others.values())
+    return sum(one.runs - one.stored for one in (work.own, *work.others.values()))
 
 
 @pytest.mark.parametrize("chapter", chapters.CHAPTERS)
@@ -45,17 +45,9 @@ def test_relatives_are_those_of_the_notebook(chapter):
     assert asked - {""} == used
 
 
-def test_rates_and_products_are_those_of_the_notebook():
+def test_rates_are_those_of_the_notebook():
     (told,) = re.findall(r'\["probe", "nonlinear"\], rates=\(([^)]*)\)', code("closed_vocab_more"))
     assert tuple(map(float, told.split(","))) == RATES
-    pace = estimate.Pace(step=1.0, passed=0.5)
-    work = outlook.Outlook(
-        estimate.Plan(equivalent=2.0), {"mini": estimate.Plan(equivalent=3.0, passed=4)}
-    )
-    ratio = spec("mini").tower.products / spec("mini_s").tower.products
-    assert work.seconds(pace, "mini_s") == pytest.approx(2 + ratio * (3 + 2))
-    same = outlook.Outlook(work.own, {"mini_s (random)": work.others["mini"]})
-    assert same.seconds(pace, "mini_s") == 2 + 3 + 2
 
 
 def test_what_cross_task_linearity_takes_is_what_is_then_run(lab):
@@ -97,11 +89,10 @@ def test_runs_of_relatives_are_recognised_in_the_store(lab, chapter, asked):
         for method in methods:
             lab.relative(role).vectors(method, 0)
     after = outlook.outlook(lab, chapter)  # mini_xs is the small one of its family
-    assert after.own.kept == len(lab.relative("small").suite.names)
-    assert runs(lab) == sum(one.runs for one in expected.others.values()) + after.own.kept
-    found = {name: one.kept for name, one in after.others.items()}
-    assert found == {name: one.runs for name, one in expected.others.items()}
-    assert not any(one.runs for one in after.others.values())
+    assert after.own.stored == len(lab.relative("small").suite.names)
+    assert runs(lab) == sum(one.runs for one in expected.others.values()) + after.own.stored
+    assert not any(one.stored for one in expected.others.values())
+    assert after.others == {n: Count(one.runs, one.runs) for n, one in expected.others.items()}
 
 
 @pytest.mark.parametrize(
@@ -109,14 +100,14 @@ def test_runs_of_relatives_are_recognised_in_the_store(lab, chapter, asked):
 )
 def test_schemes_train_and_the_chapters_own_model_does_not(lab, page, rates):
     work = outlook.outlook(lab, page)
-    assert work.own == estimate.Plan()
+    assert work.own == Count()
     tasks = len(lab.suite.names)
     first, *others = experiments.schemes(lab)
     assert [*work.others] == [one.parameters.model for one in (first, *others)]
     assert [one.runs for one in work.others.values()] == [2 * tasks + rates] + 3 * [tasks]
     first.tune("Signs", "nonlinear", 0)
     known = outlook.outlook(lab, page).others[first.parameters.model]
-    assert (known.runs, known.kept) == (2 * tasks + rates - 1, 1)
+    assert known == Count(2 * tasks + rates, 1)
 
 
 def test_the_example_trains_one_scheme(tmp_path):
@@ -126,30 +117,28 @@ def test_the_example_trains_one_scheme(tmp_path):
     work = outlook.outlook(lab, "closed_vocab")
     expected = {one.parameters.model: len(lab.suite.names)}
     assert {name: plan.runs for name, plan in work.others.items()} == expected
-    assert outlook.outlook(lab, "closed_vocab_more") == outlook.Outlook(estimate.Plan(), {})
+    assert outlook.outlook(lab, "closed_vocab_more") == outlook.Outlook(Count(), {})
 
 
 @pytest.mark.usefixtures("few_pictures")
 def test_networks_from_scratch_are_those_that_the_chapter_trains(lab, monkeypatch):
     monkeypatch.setattr(scratch, "train", lambda net, params, *_, **__: params)
-    monkeypatch.setattr(small_networks, "seconds_a_step", lambda _: 0.5)
     for measured in ("loss", "accuracy"):  # along segments
         monkeypatch.setattr(scratch, measured, lambda *_: 0.0)
     expected = outlook.outlook(lab, "ctl").networks
-    assert expected.kept == 0 and expected.seconds == 0.5 * expected.steps
+    assert expected.stored == 0
     for what, values in experiments.conditions("quick").items():
         experiments.emergence(lab, what, values)
-    assert len([*lab.store.configs("scratch")]) == expected.trainings
+    assert len([*lab.store.configs("scratch")]) == expected.runs
     after = outlook.outlook(lab, "ctl").networks
-    assert after == outlook.Networks(kept=expected.trainings)
-    assert f"{expected.trainings} trainings of small networks, " in str(expected)
+    assert after == Count(expected.runs, expected.runs)
     more = outlook.outlook(lab, "ctl_more").networks
     for network in ("mlp", "resnet18"):
         experiments.scratch_linearity(lab, network)
         experiments.segments(lab, network)
         experiments.theorem(lab, network)
-    assert len([*lab.store.configs("scratch")]) == expected.trainings + more.trainings
-    assert outlook.outlook(lab, "ctl_more").networks.trainings == 0
+    assert len([*lab.store.configs("scratch")]) == expected.runs + more.runs - more.stored
+    assert outlook.outlook(lab, "ctl_more").networks == Count(more.runs, more.runs)
     assert "experiments.conditions(preset)" in code("ctl")
     for call in ("scratch_linearity", "segments", "theorem"):
         assert len(re.findall(rf"experiments.{call},\s+network=", code("ctl_more"))) == 2
@@ -172,10 +161,9 @@ def test_steps_of_a_network_are_those_that_are_taken(lab, monkeypatch):
         assert taken[-2:] == [small_networks.steps_of(chosen, index) for index in (0, 1)]
 
 
-def test_the_sentence_tells_both(lab):
+def test_the_sentence_has_every_model_that_is_fine_tuned(lab):
     told = outlook.describe(lab, "merging")
-    assert told.startswith("About ")
-    assert "mini_xs: 16 fine-tuning runs, 16 steps" in told  # alone, and together
-    assert "mini_xs: 4 fine-tuning runs, 4 steps" in told
-    assert "mini_sup_few: 2 fine-tuning runs, 2 steps" in outlook.describe(lab, "merging_more")
+    assert told.startswith("Fine-tuning: mini_xs 16 runs, 0 of them in the store; ")
+    assert "; mini_s 0" not in told and "small networks" not in told
+    assert "mini_sup_few 2 runs, 0 of them" in outlook.describe(lab, "merging_more")
     assert "mini_sup_few" not in outlook.describe(lab, "linear_layers")
