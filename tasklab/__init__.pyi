@@ -8,11 +8,11 @@ from . import models as models
 from . import records as records
 from . import study as study
 from .analyses.merging.anything import merge as merge
+from .bench.lab import Lab as Lab
+from .bench.parameters import Parameters as Parameters
 from .book import page as page
 from .errors import TasklabError as TasklabError
 from .exchange import checkpoints as checkpoints
-from .experiments.lab import Lab as Lab
-from .experiments.parameters import Parameters as Parameters
 from .storage.store import Store as Store
 from .study import evidence as evidence
 from .study.results import recorded as recorded

@@ -128,7 +128,7 @@ def root() -> Path:
 def forks() -> BaseContext:
     """Return what starts processes that have imported the package: forks, in no time."""
     context = multiprocessing.get_context("forkserver")
-    rooms = "tuning.finetune models.loading cli.compare experiments.contest book.contest"
+    rooms = "tuning.finetune models.loading cli.compare bench.contest book.contest"
     preload = ["torch._dynamo", *(f"tasklab.{room}" for room in rooms.split())]  # optimisers ask
     context.set_forkserver_preload(preload)
     return context

@@ -93,11 +93,18 @@ def differences(names: Iterable[str]) -> tuple[dict[str, str], dict[str, dict[st
     return apart, now
 
 
-def freeze(numbers: Mapping[str, Mapping[str, float]]) -> None:
-    """Write numbers of experiments; others stay as they are, but for experiments that are gone."""
+def freeze(numbers: Mapping[str, Mapping[str, float]], anew: Iterable[str] = ()) -> None:
+    """Write numbers of experiments; others stay as they are, but for experiments that are gone.
+
+    A number that is frozen already stays, whatever its last digits are here, but for those of the
+    experiments `anew`.
+    """
     discover()
     before = _read()["numbers"] if FILE.exists() else {}
-    every = {**before, **numbers}
+    every = dict(before)
+    for name, now in numbers.items():
+        known = {} if name in anew else before.get(name, {})
+        every[name] = {key: known.get(key, value) for key, value in now.items()}
     kept = {name: every[name] for name in sorted(REGISTRY) if name in every}
     FILE.write_text(json.dumps({**_about(), "numbers": kept}, indent=1) + "\n", "utf-8")
 

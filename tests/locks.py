@@ -48,7 +48,7 @@ def same(new: Sequence[str] = (), why: str = "") -> None:
         )
     versions.lock(new, why)
     if now:
-        frozen.freeze(now)
+        frozen.freeze(now, anew=frozen.of(fresh))
 
 
 def unlocked() -> list[str]:

@@ -1,7 +1,7 @@
 """Plant one-line faults in a room, run its tests against each, and print the faults that survive.
 
     make mutate ROOM=analyses/merging COUNT=100
-    python -m tests.mutate experiments/contest.py --tests tests/unit/experiments/test_contest.py
+    python -m tests.mutate bench/contest.py --tests tests/unit/bench/test_contest.py
 
 A fault swaps an operator, a comparison, a mean for a sum, a minimum for a maximum, the branches of
 a condition or the arguments of a call, or changes a number. A first run of the tests notes which of

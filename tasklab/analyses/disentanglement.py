@@ -43,7 +43,7 @@ from tasklab.analyses.finite import (
     check_vectors,
     finite_rows,
 )
-from tasklab.analyses.statistics import packed
+from tasklab.analyses.shares import packed
 from tasklab.errors import TasklabError, whole
 from tasklab.isolation import isolated
 from tasklab.models import inference

@@ -16,6 +16,7 @@ Axes: T tasks, N images.
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -28,6 +29,30 @@ Z95 = 1.959963984540054  # 97.5 % quantile of the standard normal distribution
 DISCORDANT = 10  # with fewer discordant images no gain is sure
 Answers = Mapping[str, Bool[np.ndarray, " N"]]  # task -> which images are classified correctly
 Copies = Mapping[str, Int[np.ndarray, " N"]]  # task -> images of equal number are the same image
+
+
+def packed(hits: np.ndarray) -> str:
+    """Return which images were answered as a short text, for a record.
+
+    >>> packed(np.array([True, False, True]))
+    'oA=='
+    """
+    return base64.b64encode(np.packbits(np.asarray(hits, bool)).tobytes()).decode()
+
+
+def unpacked(text: str, n: int) -> np.ndarray:
+    """Return which of n images were answered.
+
+    >>> unpacked("oA==", 3).tolist()
+    [True, False, True]
+    """
+    try:
+        bits = np.frombuffer(base64.b64decode(text, validate=True), np.uint8)
+    except ValueError:
+        bits = np.empty(0, np.uint8)
+    if len(bits) != (n + 7) // 8:
+        raise TasklabError(f"a record's hits are not those of {n} images.")
+    return np.unpackbits(bits, count=n).astype(bool)
 
 
 class Estimate(NamedTuple):

@@ -7,7 +7,6 @@ row counts as often as what it belongs to was drawn: of a pair, as often as both
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -25,15 +24,6 @@ class Correlation(NamedTuple):
     value: float  #: From -1 to 1; NaN if a column is constant
     low: float
     high: float
-
-
-def packed(hits: np.ndarray) -> str:
-    """Return which images were answered as a short text, for a record.
-
-    >>> packed(np.array([True, False, True]))
-    'oA=='
-    """
-    return base64.b64encode(np.packbits(np.asarray(hits, bool)).tobytes()).decode()
 
 
 def rank_correlation(x: np.ndarray, y: np.ndarray, weights: np.ndarray | None = None) -> np.ndarray:

@@ -11,7 +11,7 @@ from matplotlib.ticker import MaxNLocator
 
 from tasklab.analyses.merging import registry
 from tasklab.analyses.shares import Estimate
-from tasklab.experiments.contest import Contest, Entry
+from tasklab.bench.contest import Contest, Entry
 from tasklab.progress import shared
 from tasklab.records.table import where
 from tasklab.study import results

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from tasklab import book, progress
+from tasklab.bench.parameters import Parameters
 from tasklab.book import summary
 from tasklab.book.captions import KEY
 from tasklab.book.sources import checksum, fingerprint, measured, read
 from tasklab.errors import TasklabError, first_line
-from tasklab.experiments.parameters import Parameters
 from tasklab.records.statements import SITE
 from tasklab.records.table import provenance
 

@@ -10,8 +10,8 @@ import ast
 import traceback
 from typing import Any
 
+from tasklab.bench.published_vectors import leave_out
 from tasklab.errors import LeftOutError
-from tasklab.experiments.published_vectors import leave_out
 from tasklab.experiments.registry import REGISTRY
 from tasklab.figures.style import NothingToDrawError
 

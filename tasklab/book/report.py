@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from tasklab import machine
+from tasklab.bench.parameters import Parameters
 from tasklab.book import execution
 from tasklab.book.outputs import drop_stale, remember
 from tasklab.book.sources import chapters, checksum, computed, find_root, fingerprint, read
 from tasklab.errors import TasklabError
-from tasklab.experiments.parameters import Parameters
 from tasklab.models.zoo import small
 from tasklab.storage import atomic
 from tasklab.storage.store import Artifact, Store

@@ -5,16 +5,19 @@ A new chapter is a module here with a `CHAPTER`, a notebook of the same name in 
 the verdicts follow from it. Reading the chapters needs no torch.
 """  # noqa: E501
 
+from __future__ import annotations
+
 import importlib
 import pkgutil
+from typing import TYPE_CHECKING, Any
 
-from tasklab.chapters.chapter import SCHEMES as SCHEMES
-from tasklab.chapters.chapter import SORTS as SORTS
 from tasklab.chapters.chapter import Chapter as Chapter
 from tasklab.chapters.chapter import Work as Work
-from tasklab.chapters.chapter import has_attention as has_attention
 from tasklab.errors import TasklabError, choose
-from tasklab.models.zoo import REGISTRY
+from tasklab.models.zoo import REGISTRY, has_attention
+
+if TYPE_CHECKING:
+    from tasklab.bench import Lab, Parameters
 
 
 def _declared(name: str) -> Chapter:
@@ -27,7 +30,8 @@ def _declared(name: str) -> Chapter:
     return found
 
 
-_modules = [found.name for found in pkgutil.iter_modules(__path__) if found.name != "chapter"]
+_ROOM = ("chapter", "opening", "outlook")  # modules that declare no chapter
+_modules = [found.name for found in pkgutil.iter_modules(__path__) if found.name not in _ROOM]
 CHAPTERS = {
     entry.name: entry for entry in sorted(map(_declared, _modules), key=lambda entry: entry.number)
 }
@@ -56,3 +60,26 @@ def check(name: str, model: str) -> None:
             f"the chapter {name!r} fine-tunes attention, which model {model!r} does not have: take "
             f"one of {', '.join(able)}."
         )
+
+
+def open(
+    name: str, parameters: Parameters | str | None = None, *, progress: bool = True, **given: Any
+) -> Lab:
+    """Return the lab of a chapter; first check what is missing, and count what runs.
+
+    Args:
+        name: Of the chapter, or of its appendix: `"tangent"`, `"tangent_more"`.
+        parameters: What to study, or the name of a model.
+        progress: Whether to show progress bars, and which runs there are.
+        **given: Single parameters in place of `parameters`; `tasks`, `own` and `base` as of `Lab`.
+
+    Raises:
+        TasklabError: If weights, also of models that the chapter compares with its own, or images
+            are missing, memory or disk do not suffice, or the chapter cannot be read with the
+            model; it names all that is missing, within seconds.
+    """
+    from tasklab.bench.parameters import Parameters
+    from tasklab.chapters.opening import opened  # torch
+
+    more = {key: given.pop(key) for key in ("tasks", "own", "base") if key in given}
+    return opened(name, Parameters.read(parameters, given), progress=progress, **more)

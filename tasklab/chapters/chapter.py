@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from tasklab.errors import TasklabError, choose
-from tasklab.models.zoo import FAMILIES, REGISTRY, replicas
-from tasklab.records.schema import LEADING_MERGES
+from tasklab.models.zoo import FAMILIES, SCHEMES, replicas
+from tasklab.models.zoo import SORTS as SORTS
+from tasklab.records.schema import LEADING as LEADING
 from tasklab.tuning.methods import EDITS
 
 Names = Mapping[str, Mapping[str, Any]]  # of experiments, each with its options
 HEADLINE = 5  # seeds of what a headline compares; three of all else
-LEADING = ("arithmetic", *LEADING_MERGES)  # one of each sort, where there is no time for all
 TRAINED = ("nonlinear", "linearized", "attention")
 PENALISED = ("tau_jp", "tak_even", "ortho_reg", "off_diagonal")
 TEXT = {"model": "mini_t5"}
@@ -32,12 +32,6 @@ ALL_PAIRS = (
 # Models that differ in their seed of pre-training, of each world; icons_s is of seed 0
 REPLICAS = tuple({"model": name} for name in replicas("mini"))
 ICON_REPLICAS = tuple({"model": name} for name in replicas("icons_s")[1:])
-# Pre-training schemes of the closed-vocabulary paper, by role: one of each sort (figure 1), and all
-# that its table 2 has.
-SORTS = ("sup_few", "mae", "dino", "clip_more")
-SCHEMES = (
-    "sup_few", "sup_many", "mae", "dino", "clip_less", "clip_more", "sup_large", "clip_large",
-)  # fmt: skip
 PROBED = {role: {"model": FAMILIES[0][role], "head": "probe"} for role in SCHEMES}
 
 
@@ -150,11 +144,6 @@ class Chapter:
         """Return the records of a part, or raise a `TasklabError` with the nearest name."""
         choose(f"part of chapter {self.name!r},", part, self.parts)
         return self.parts[part]
-
-
-def has_attention(model: str) -> bool:
-    """Return whether a model of the registry has attention; others are looked at when loaded."""
-    return model not in REGISTRY or "stages" not in REGISTRY[model].block
 
 
 def on(model: Mapping[str, Any], *works: Work) -> tuple[Work, ...]:

@@ -10,9 +10,9 @@ from typing import Annotated
 import tyro
 
 from tasklab import book, chapters, study
+from tasklab.bench.parameters import Parameters
 from tasklab.cli.parsing import Given, settings
 from tasklab.errors import TasklabError, choose, path, whole
-from tasklab.experiments.parameters import Parameters
 from tasklab.progress import begin
 from tasklab.storage.store import Store
 

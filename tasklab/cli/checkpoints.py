@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from tasklab import exchange, experiments
+from tasklab import bench, exchange
+from tasklab.bench.parameters import Parameters
 from tasklab.chapters import chapter as chapter_of
 from tasklab.cli.parsing import Given, settings
 from tasklab.cli.runs import checked, labs, seeds_of, suite_of, what_is_stored
 from tasklab.errors import TasklabError, choose, path
 from tasklab.exchange import places, sources
-from tasklab.experiments.parameters import Parameters
 from tasklab.isolation import isolated
 from tasklab.machine import gib
 from tasklab.models.zoo import spec
@@ -26,7 +26,7 @@ from tasklab.storage.tensors import explained
 from tasklab.tuning.methods import EDITS, METHODS, POSTHOC
 
 if TYPE_CHECKING:
-    from tasklab.experiments import Lab
+    from tasklab.bench import Lab
 
 
 @isolated
@@ -139,7 +139,7 @@ def _import_published(
         for one in known:
             print(f"{one.vector.name}  {one.vector.method}  {one.state}  {one.bytes:,} bytes")
         return
-    problems, checks = [], experiments.labels.Checks(model, place)
+    problems, checks = [], bench.labels.Checks(model, place)
     for record in published.fetch(wanted, store, folder):
         problem = record.get("problem") or ""
         told = "" if problem else checks.told(store, record)

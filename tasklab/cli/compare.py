@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 import tasklab
-from tasklab import analyses, book, exchange, experiments
+from tasklab import analyses, bench, book, exchange
 from tasklab.analyses.merging import registry
 from tasklab.cli import spreadsheet
 from tasklab.cli import vectors as by_words
@@ -25,10 +25,10 @@ from tasklab.storage import atomic
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from tasklab.bench import Lab
+    from tasklab.bench.contest import Contest
     from tasklab.exchange.merged import Source
     from tasklab.exchange.places import Target
-    from tasklab.experiments import Lab
-    from tasklab.experiments.contest import Contest
     from tasklab.tasks.suites import Task
 
 _SUFFIXES = {"--out": ".html", "--csv": ".csv"}
@@ -111,7 +111,7 @@ def compare(
             chosen = tuple(name for name in chosen if name != "lines")
             tell("LiNeS is left out: it needs the parameters of at least two blocks.")
         by_words.tell_memory(lab, vectors, method, chosen)
-        found = experiments.contest.contest(lab, vectors, method, chosen, labels=not without_labels)
+        found = bench.contest.contest(lab, vectors, method, chosen, labels=not without_labels)
         written = _write(targets, into, found, lab, of_task, method)
     if json:
         print(writer.dumps(_answer(found, lab, targets), indent=1))
@@ -184,7 +184,7 @@ def _write(
     vectors = {task: one.vector for task, one in of_task.items()}
     result = tasklab.TaskVector({})
     if asked:
-        result = experiments.contest.merged(lab, vectors, method, best)
+        result = bench.contest.merged(lab, vectors, method, best)
     options = {"alpha": best.alpha} | ({} if best.option is None else {rule.searched: best.option})
     with contextlib.ExitStack() as stack:
         if into is not None:  # it is the last to be there: a command that is killed can be repeated

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import tyro
 
 from tasklab import doctor
+from tasklab.bench.parameters import folder
 from tasklab.errors import TasklabError, whole
-from tasklab.experiments.parameters import folder
 from tasklab.models.zoo import spec
 from tasklab.progress import begin
 from tasklab.tasks import images, suites

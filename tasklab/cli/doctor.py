@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tasklab import doctor as room
+from tasklab.bench.parameters import folder
 from tasklab.chapters import CHAPTERS
 from tasklab.cli import paper as papers
 from tasklab.errors import TasklabError
-from tasklab.experiments.parameters import folder
 from tasklab.machine import gib
 from tasklab.models.zoo import GROUPS, REGISTRY, group
 from tasklab.progress import begin, columns

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from tasklab import analyses, exchange, experiments, models, tasks
+from tasklab import analyses, bench, exchange, models, tasks
 from tasklab.analyses import merging
 from tasklab.analyses.merging import registry
 from tasklab.cli import vectors as by_words
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from tasklab.analyses.merging.registry import Method
+    from tasklab.bench import Lab
     from tasklab.exchange.merged import Source
-    from tasklab.experiments import Lab
     from tasklab.models.encoder import Encoder
     from tasklab.taskvector import TaskVector
 
@@ -177,7 +177,7 @@ def _searched(
     assert lab is not None, "a search looks at images"
     vectors, trained = _by_task(sources, "--search"), sources[0].method
     by_words.tell_memory(lab, vectors, trained, [method])
-    vector, choice = experiments.contest.searched(lab, vectors, trained, method)
+    vector, choice = bench.contest.searched(lab, vectors, trained, method)
     found = {"alpha": choice["alpha"]}
     if choice["option"] is not None:
         found[chosen.searched] = choice["option"]
@@ -203,10 +203,10 @@ def _merged(
     full = dict(plain)
     if method in registry.SOLVED:
         assert lab is not None, "it looks at images"
-        contest, trained = experiments.contest, sources[0].method
+        trained = sources[0].method
         vectors = _by_task(sources, method)
         by_words.tell_memory(lab, vectors, trained, [method])
-        full |= contest.Bench(contest.Given.of(lab, vectors, trained)).statistics(method)
+        full |= bench.Bench(bench.Given.of(lab, vectors, trained)).statistics(method)
         return analyses.merging.merge(method, vectors, **full), plain, origin
     if chosen.needs:
         assert lab is not None, "it looks at images"
@@ -234,7 +234,7 @@ def _encoder(lab: Lab | None, first: Source, base: str | None) -> Encoder:
 def _of_images(needs: str, sources: Sequence[Source], lab: Lab, count: int) -> Iterator[Any]:
     """Yield what training images of each task tell, at the task's own model."""
     encoder, data = lab.clip.encoder, tasks.drawn.images_of(lab.suite)
-    evaluator = experiments.runner.Given.of(lab, {}, sources[0].method).evaluator
+    evaluator = bench.Given.of(lab, {}, sources[0].method).evaluator
     for one in track(sources, len(sources), "looking at images", unit="task"):
         many = min(count, data.size(one.task, "train"))
         x = data.load(one.task, "train", n=many, device=encoder.device).x

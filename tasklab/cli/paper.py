@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from tasklab import doctor
+from tasklab.bench.parameters import Parameters
 from tasklab.cli.chapters import check_book
 from tasklab.cli.parsing import Given, settings
 from tasklab.errors import TasklabError, path, whole
 from tasklab.exchange import catalogue
-from tasklab.experiments.parameters import Parameters
 from tasklab.machine import gib
 from tasklab.models.zoo import small
 from tasklab.progress import begin

@@ -13,6 +13,7 @@ import nbformat
 from huggingface_hub import constants
 
 from tasklab import chapters, machine
+from tasklab.bench.parameters import Parameters
 from tasklab.book import execution, report, summary
 from tasklab.book import sources as book
 from tasklab.cli.checkpoints import import_
@@ -22,7 +23,6 @@ from tasklab.doctor import needs, readiness
 from tasklab.doctor.needs import Need
 from tasklab.errors import TasklabError, choose
 from tasklab.exchange import catalogue
-from tasklab.experiments.parameters import Parameters
 from tasklab.models import loading
 from tasklab.models.zoo import spec
 from tasklab.storage import atomic, folders

@@ -23,9 +23,9 @@ import docstring_parser
 import tyro
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
+from tasklab.bench.parameters import Parameters
 from tasklab.cli import COMMANDS
 from tasklab.errors import TasklabError, shown, unknown
-from tasklab.experiments.parameters import Parameters
 from tasklab.storage import termination
 
 CONFIG = (

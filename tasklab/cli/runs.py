@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import tasklab
 from tasklab import exchange
+from tasklab.bench.parameters import PRESETS, Parameters
 from tasklab.cli.parsing import Given
 from tasklab.errors import TasklabError, choose, path, shown, whole
-from tasklab.experiments.parameters import PRESETS, Parameters
 from tasklab.storage.checksums import file_sha256
 from tasklab.storage.store import Store
 from tasklab.tasks.suites import Suite, suite
 from tasklab.tuning.methods import METHODS, TABLE
 
 if TYPE_CHECKING:
+    from tasklab.bench import Lab
     from tasklab.exchange.merged import Source
-    from tasklab.experiments import Lab
 
 
 def checked(given: Given) -> Parameters:
@@ -47,9 +47,9 @@ def labs(parameters: Parameters, of: Sequence[str], **about: Any) -> Iterator[La
     whole = suite_of(parameters)
     usual = whole.by_default().names
     if any(task in usual for task in of):
-        yield tasklab.Lab(parameters, progress=False, trains=False, **about)
+        yield tasklab.Lab(parameters, progress=False, use="evaluate", **about)
     if usual != whole.names:
-        yield tasklab.Lab(parameters, progress=False, trains=False, **{"tasks": "all"} | about)
+        yield tasklab.Lab(parameters, progress=False, use="evaluate", **{"tasks": "all"} | about)
 
 
 def is_named(name: str) -> bool:

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import tasklab
-from tasklab import exchange, experiments, machine, models
+from tasklab import bench, exchange, machine, models
+from tasklab.bench.parameters import Parameters
 from tasklab.cli import runs
 from tasklab.cli.parsing import Given
 from tasklab.cli.runs import checked, suite_of
 from tasklab.errors import TasklabError, path, shown
 from tasklab.exchange import places
 from tasklab.exchange import sources as located
-from tasklab.experiments.parameters import Parameters
 from tasklab.models.zoo import closed, spec
 from tasklab.progress import LATER, bar, begin, tell
 from tasklab.storage.store import Store
@@ -25,9 +25,9 @@ from tasklab.tasks.suites import Task
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from tasklab.bench import Lab
     from tasklab.exchange.merged import Source
     from tasklab.exchange.places import Target
-    from tasklab.experiments import Lab
     from tasklab.taskvector import TaskVector
 
 ROOM = ".merge"  # begins the names of working folders beside what is written
@@ -82,8 +82,7 @@ def tell_memory(
 
     `method` is how the vectors were fine-tuned.
     """
-    contest = experiments.contest
-    needed = contest.Bench(contest.Given.of(lab, vectors, method)).memory(merges)
+    needed = bench.Bench(bench.Given.of(lab, vectors, method)).memory(merges)
     if needed > machine.GIB:
         tell(f"solving for a merge takes about {machine.gib(needed)} of memory.")
 
@@ -164,13 +163,13 @@ def lab_of(
     if closed(given.get("model") or "mini") and not given.get("head"):
         given = {**given, "head": "probe"}
     parameters = Parameters(**given)
-    about: dict[str, Any] = {"trains": False, "images_of": tasks, "base": base}
+    about: dict[str, Any] = {"use": "evaluate", "images_of": tasks, "base": base}
     if own:
-        lab = experiments.Lab(parameters, own=[own[task] for task in tasks or own], **about)
+        lab = bench.Lab(parameters, own=[own[task] for task in tasks or own], **about)
     else:
         control = suite_of(parameters).control.name
         chosen = [task for task in tasks or () if task != control] or None
-        lab = experiments.Lab(parameters, tasks=chosen, **about)
+        lab = bench.Lab(parameters, tasks=chosen, **about)
     if sources:
         merged = exchange.merged
         merged.check_start(lab.clip.encoder, merged.together(sources), base)

@@ -25,10 +25,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
+from tasklab.bench import Lab, preflight
+from tasklab.bench.parameters import Parameters, with_parameters
 from tasklab.cluster import names, ray_cluster
 from tasklab.errors import TasklabError, path, texts, unknown, whole
-from tasklab.experiments import Lab
-from tasklab.experiments.parameters import Parameters, with_parameters
 from tasklab.progress import bar
 from tasklab.storage.store import Store
 from tasklab.tasks.suites import suite
@@ -157,7 +157,9 @@ def laid_out(grid: Grid, *, away: bool) -> list[Job]:
         if not tasks:
             continue
         try:
-            lab = Lab(parameters, progress=False, tasks=needed, trains=not away, computes=False)
+            lab = Lab(parameters, progress=False, tasks=needed, use="plan")
+            if not away:
+                preflight.complete(parameters, preflight.images_of(parameters, lab.suite))
         except TasklabError as error:
             problems += str(error).splitlines()
             continue

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from tasklab.bench.parameters import Parameters
 from tasklab.errors import TasklabError, unknown
-from tasklab.experiments.parameters import Parameters
 from tasklab.tasks.suites import suite
 from tasklab.tuning.methods import EDITS
 

@@ -11,12 +11,12 @@ from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any, cast
 
-from tasklab.chapters import CHAPTERS, has_attention
+from tasklab.bench.parameters import Parameters, folder
+from tasklab.chapters import CHAPTERS
 from tasklab.doctor.inventory import THERE, decoded_sides, find_data, find_weights, input_side
 from tasklab.errors import TasklabError
 from tasklab.exchange import catalogue, published
-from tasklab.experiments.parameters import Parameters, folder
-from tasklab.models.zoo import spec
+from tasklab.models.zoo import has_attention, spec
 from tasklab.storage import fetching, folders
 from tasklab.storage.store import Store
 from tasklab.tasks.images import finding

@@ -18,13 +18,13 @@ from typing import Any
 from huggingface_hub import constants
 
 from tasklab import machine
-from tasklab.chapters import CHAPTERS, has_attention
+from tasklab.chapters import CHAPTERS
 from tasklab.doctor import inventory, speed
 from tasklab.doctor.inventory import READY, THERE, Data, Weights
 from tasklab.doctor.speed import Speed
 from tasklab.errors import TasklabError
 from tasklab.machine import GIB, Device, Disk, Memory, gib
-from tasklab.models.zoo import REGISTRY, family, text_suite
+from tasklab.models.zoo import REGISTRY, family, has_attention, text_suite
 from tasklab.storage import fetching, folders
 from tasklab.tasks.suites import paper_data_sets
 

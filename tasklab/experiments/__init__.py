@@ -18,7 +18,7 @@ import lazy_loader
 
 from tasklab.errors import advising
 
-_MODULES = ("contest", "labels", "runner")
+_MODULES = ("runner",)
 _MORE = {  # public names that are no experiments
     "budgets": ["chosen_rate"],
     "closed_vocabulary": ["across", "scheme_models", "schemes"],
@@ -26,9 +26,8 @@ _MORE = {  # public names that are no experiments
     "curvature": ["foretold"],
     "disentanglement": ["pairs"],
     "editing": ["train"],
-    "lab": ["LINEAR", "Lab"],
+    "kit": ["LINEAR", "Lab"],
     "merging": ["LEADING"],
-    "scale": ["FULL", "QUICK", "REHEARSAL", "Scale"],
     "scratch": ["conditions", "varied"],
 }
 

@@ -1,5 +1,3 @@
-from . import contest as contest
-from . import labels as labels
 from . import runner as runner
 from .budgets import budgets as budgets
 from .budgets import chosen_rate as chosen_rate
@@ -34,8 +32,8 @@ from .editing import single as single
 from .editing import train as train
 from .joint import joint as joint
 from .kernels import localization as localization
-from .lab import LINEAR as LINEAR
-from .lab import Lab as Lab
+from .kit import LINEAR as LINEAR
+from .kit import Lab as Lab
 from .layers import alignment as alignment
 from .layers import cosines as cosines
 from .layers import gradients as gradients
@@ -47,10 +45,6 @@ from .merged import merging_cost as merging_cost
 from .merging import LEADING as LEADING
 from .merging import merging as merging
 from .penalty_strengths import penalty_strengths as penalty_strengths
-from .scale import FULL as FULL
-from .scale import QUICK as QUICK
-from .scale import REHEARSAL as REHEARSAL
-from .scale import Scale as Scale
 from .scratch import conditions as conditions
 from .scratch import emergence as emergence
 from .scratch import scratch_linearity as scratch_linearity

@@ -19,13 +19,12 @@ import pandas as pd
 
 from tasklab.analyses import editing, evaluation
 from tasklab.analyses.finite import as_coefficients, check_grid
-from tasklab.chapters import SCHEMES, SORTS
 from tasklab.errors import TasklabError, choose, texts
 from tasklab.experiments.editing import alone as of_each_alone
 from tasklab.experiments.editing import shares
 from tasklab.experiments.kit import Lab, Rows, combine, experiment, tidy
 from tasklab.experiments.runner import Trial, kept, known_methods, run
-from tasklab.models.zoo import family
+from tasklab.models.zoo import SCHEMES, SORTS, family
 from tasklab.records.images import unpacked
 from tasklab.taskvector import TaskVector
 from tasklab.tuning import probes

@@ -13,9 +13,9 @@ from tasklab.analyses import disentanglement as disentangle
 from tasklab.analyses.finite import check_grid
 from tasklab.errors import TasklabError, texts, whole
 from tasklab.experiments.kit import Claim, Lab, Rows, Sides, Trial, experiment, run, several, where
-from tasklab.experiments.lab import pairs_of
 from tasklab.experiments.runner import affine_methods
 from tasklab.records.images import box_means
+from tasklab.tasks.suites import pairs_of
 
 BOX = (0.0, 0.25, 0.5, 0.75, 1.0)  # coefficients of both vectors in the search box of addition
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pandas as pd
 
+from tasklab.bench.published_vectors import leave_out
 from tasklab.errors import TasklabError
 from tasklab.experiments.kit import Lab, Rows, Run, experiment, several, usual_runs
-from tasklab.experiments.published_vectors import leave_out
 from tasklab.experiments.runner import Trial, known_methods, run
 from tasklab.records.table import COLUMNS, Records
 from tasklab.tuning import multitask

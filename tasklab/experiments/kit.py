@@ -2,9 +2,11 @@
 
 # ruff: noqa: F401
 
-from tasklab.experiments.lab import LINEAR, Lab, several
+from tasklab.bench.lab import Lab
 from tasklab.experiments.registry import Run, experiment, trained, usual_runs
 from tasklab.experiments.runner import Trial, grid, kept, known_methods, records, run, stored
 from tasklab.records.claims import Claim, Sides, by_seed
 from tasklab.records.schema import LEADING_MERGES, Rows
 from tasklab.records.table import combine, filled, tidy, where
+from tasklab.tasks.suites import several
+from tasklab.tuning.methods import LINEAR

@@ -12,8 +12,8 @@ from torch import Tensor
 from tasklab.analyses import gradients as task_gradients
 from tasklab.analyses import layers, tangent_gap
 from tasklab.analyses.projections import second_moments
-from tasklab.chapters import has_attention
 from tasklab.experiments.kit import Claim, Lab, Rows, Sides, Trial, experiment, run
+from tasklab.models.zoo import has_attention
 from tasklab.tasks import drawn
 from tasklab.taskvector import TaskVector
 

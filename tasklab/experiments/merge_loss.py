@@ -10,41 +10,20 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from tasklab.analyses.merging import best
 from tasklab.analyses.merging.best import METRICS
+from tasklab.bench.merges import MERGES, Bench, Unlabelled, unlabelled
+from tasklab.bench.minima import DISTILLED, MINIMA, solved
 from tasklab.experiments.kit import Lab, Rows, Trial, experiment, kept, tidy
-from tasklab.experiments.merging import MERGES, Bench, benches, known_merges, merging_of
-from tasklab.experiments.minima import DISTILLED, MINIMA, solved
-from tasklab.taskvector import TaskVector
+from tasklab.experiments.merging import benches, known_merges, merging_of
 
 LABELS = "labels"  # a choice by accuracy on validation images, beside `METRICS`
 TRAINED = "training"  # no choice: the coefficient 1
-
-
-class Unlabelled(NamedTuple):
-    """A merge as E chooses it."""
-
-    vector: TaskVector  #: Before its coefficient
-    option: float | None
-    alpha: float  #: The coefficient of least E
-    loss: float  #: E(alpha vector) / E(0)
-
-
-def unlabelled(bench: Bench, name: str, by: Sequence[str]) -> list[Unlabelled]:
-    """Return a merge with the option and the coefficient of least E, for each metric of `by`."""
-    statistics, found = bench.statistics(name), dict[str, Unlabelled]()
-    for option in bench.options(name):
-        vector = bench.merged(name, option, statistics)
-        for metric in by:
-            alpha, loss = bench.place(vector, bench.metrics(metric))
-            if metric not in found or loss < found[metric].loss:
-                found[metric] = Unlabelled(vector, option, alpha, loss)
-    return [found[metric] for metric in by]
 
 
 @experiment(

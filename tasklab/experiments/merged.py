@@ -17,19 +17,11 @@ import pandas as pd
 
 from tasklab.analyses import agreement, meters
 from tasklab.analyses.merging import METHODS, best
+from tasklab.bench.merges import LOSS, MERGES, SPAN, Bench, options
 from tasklab.errors import texts
 from tasklab.experiments.editing import shares
 from tasklab.experiments.kit import Lab, Rows, Trial, experiment, kept, stored, tidy
-from tasklab.experiments.merging import (
-    LOSS,
-    MERGES,
-    SPAN,
-    Bench,
-    benches,
-    known_merges,
-    merging_of,
-    options,
-)
+from tasklab.experiments.merging import benches, known_merges, merging_of
 from tasklab.experiments.runner import machine_key, order_of
 from tasklab.placement import device_of
 from tasklab.taskvector import TaskVector

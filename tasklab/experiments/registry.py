@@ -28,7 +28,7 @@ from tasklab.tuning.methods import POSTHOC
 if TYPE_CHECKING:
     import pandas as pd
 
-    from tasklab.experiments.lab import Lab
+    from tasklab.bench.lab import Lab
     from tasklab.experiments.small_networks import Setting
     from tasklab.tuning.recipe import FineTune
 

@@ -7,7 +7,6 @@ and seeds (and groups of tasks), looks each trial up in the store, and makes one
 from __future__ import annotations
 
 import dataclasses
-import functools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -17,54 +16,29 @@ import pandas as pd
 import torch
 
 from tasklab.analyses import evaluation
+from tasklab.bench.lab import Lab
+from tasklab.bench.trial import Trial as Vectors
 from tasklab.errors import TasklabError, choose, texts
-from tasklab.experiments.lab import LINEAR, Lab
 from tasklab.experiments.versions import version
 from tasklab.isolation import isolated
-from tasklab.placement import placed
 from tasklab.progress import track
 from tasklab.records.images import packed
 from tasklab.records.table import filled, provenance, tidy
 from tasklab.storage.store import free_first
 from tasklab.tasks import drawn
 from tasklab.tasks.suites import SUITES, suite
-from tasklab.taskvector import TaskVector
 from tasklab.tuning import memory
 from tasklab.tuning.finetune import DivergedError
-from tasklab.tuning.methods import EDITS
+from tasklab.tuning.methods import EDITS, LINEAR
 
 KIND = "records"  # of artifact
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class Trial:
-    """One method with one seed, on some of a lab's tasks."""
+class Trial(Vectors):
+    """One method with one seed, on some of a lab's tasks, and the records of an experiment."""
 
-    lab: Lab
     experiment: str
-    method: str  #: One of `EDITS`, or `"pretrained"`
-    seed: int
-    tasks: Sequence[str] = ()  #: Whose vectors are used; none stand for all of the lab's
-
-    @property
-    def linear(self) -> bool:
-        """Whether the edited model is the linearized one."""
-        return self.method in LINEAR
-
-    @functools.cached_property
-    def vectors(self) -> dict[str, TaskVector]:
-        """The task vectors, fine-tuned if they are not in the store."""
-        return self.lab.vectors(self.method, self.seed, self.tasks)
-
-    @property
-    def vectors_on_device(self) -> dict[str, TaskVector]:
-        """The task vectors, where the model is."""
-        return placed(self.vectors, self.lab.clip.encoder.device)
-
-    @functools.cached_property
-    def evaluator(self) -> evaluation.Evaluator:
-        """The model with the heads that belong to the method's vectors."""
-        return self.lab.evaluator_of(self.method, self.seed, self.tasks)
 
     @property
     def group(self) -> dict[str, Any]:
@@ -105,32 +79,6 @@ class Trial:
         """Return the record of the step at which a run was stopped."""
         named = {"metric": "diverged_at", "split": "validation", "value": float(error.step)}
         return self.row(task=task, **named, **more)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class Given(Trial):
-    """A trial of vectors that are brought along."""
-
-    given: Mapping[str, TaskVector]  #: The vectors, by their tasks
-
-    @classmethod
-    def of(cls, lab: Lab, vectors: Mapping[str, TaskVector], method: str) -> Given:
-        """Return the trial of some vectors by their tasks; none stand for all tasks of the lab."""
-        tasks = tuple(vectors) or lab.suite.names
-        about: dict[str, Any] = {"experiment": "given", "method": method, "seed": lab.seeds[0]}
-        return cls(lab=lab, **about, tasks=tasks, given=vectors)
-
-    @functools.cached_property
-    def vectors(self) -> dict[str, TaskVector]:
-        """The vectors."""
-        return dict(self.given)
-
-    @functools.cached_property
-    def evaluator(self) -> evaluation.Evaluator:
-        """The model with zero-shot heads, or where it has no text tower with probes."""
-        if self.lab.parameters.vocabulary == "closed":
-            return self.lab.evaluator_of(self.method, self.seed, self.tasks)
-        return self.lab.evaluator
 
 
 Measure = Callable[[Trial], list[dict]]

@@ -18,7 +18,7 @@ from tasklab.tasks.drawn import Images
 from tasklab.tuning import scratch
 
 if TYPE_CHECKING:
-    from tasklab.experiments.lab import Lab
+    from tasklab.bench.lab import Lab
 
 
 @dataclasses.dataclass(frozen=True)

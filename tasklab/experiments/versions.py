@@ -29,6 +29,7 @@ from tasklab.storage.code import bare, code_of, file_of
 
 LOCK = Path(__file__).with_name("versions.json")
 _ROOM = __name__.rpartition(".")[0]
+_BENCHES = ("tasklab.bench.merges",)  # of the library, and measures
 
 
 def version(function: Callable) -> dict[str, str]:
@@ -60,7 +61,7 @@ def code(home: str) -> str:
 
 def _measures(name: str) -> bool:
     """Return whether a module measures; the others of this room only run what does."""
-    if name.startswith("tasklab.analyses."):
+    if name.startswith("tasklab.analyses.") or name in _BENCHES:
         return True
     file = file_of(name) if name.startswith(f"{_ROOM}.") else None
     return file is not None and "\n@experiment(" in file.read_text("utf-8")

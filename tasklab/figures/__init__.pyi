@@ -4,6 +4,7 @@ from .budgets import learning_rate as learning_rate
 from .budgets import rate_effects as rate_effects
 from .budgets import rate_search as rate_search
 from .by_experiment import contact_sheet as contact_sheet
+from .by_experiment import plot as plot
 from .closed_vocabulary import lambda_curves as lambda_curves
 from .closed_vocabulary import linearity_against_addition as linearity_against_addition
 from .closed_vocabulary import regimes as regimes

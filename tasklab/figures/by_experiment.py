@@ -12,9 +12,38 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from tasklab.errors import TasklabError
+from tasklab.bench.answers import Evaluation
+from tasklab.errors import TasklabError, texts
 from tasklab.figures.style import COLOURS, WIDTH, NothingToDrawError, book_figure
+from tasklab.isolation import isolated
 from tasklab.records.schema import EXPERIMENTS
+
+
+def plot(what: Any, lab: Any = None, **options: Any) -> Figure:
+    """Plot what an experiment or `lab.evaluate` returned, or a vector along its coefficient.
+
+    Args:
+        what: Records of an experiment (each has its figure), an evaluation, or a `TaskVector`.
+        lab: Of a vector: on its validation images accuracies are plotted.
+        **options: Of the figure; of a vector `tasks` and `alphas`, by default from 0 to 1.5.
+    """
+    if isinstance(what, Evaluation):
+        return evaluation(what.table(), edited=what.edited)
+    if lab is not None:
+        return along(_curves(what, lab, **options))
+    return draw(what, **options)
+
+
+@isolated
+def _curves(
+    vector: Any,
+    lab: Any,
+    tasks: Sequence[str] | str | None = None,
+    alphas: Sequence[float] = (0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5),
+) -> dict[str, tuple[Sequence[float], Sequence[float]]]:
+    names = lab.tasks if tasks is None else texts("tasks", tasks, lab.tasks)
+    each = (lab.evaluator.evaluate(vector, task, "val", alphas) for task in names)
+    return {task: (alphas, values) for task, values in zip(names, each, strict=True)}
 
 
 def draw(df: pd.DataFrame, **options: Any) -> Figure:
@@ -22,7 +51,7 @@ def draw(df: pd.DataFrame, **options: Any) -> Figure:
     if not isinstance(df, pd.DataFrame) or "experiment" not in df:
         raise TasklabError(
             "a plot is made of records of an experiment, an evaluation or a vector: "
-            "lab.plot(lab.evaluate(a + b)), lab.plot(a)."
+            "figures.plot(lab.evaluate(a + b)), figures.plot(a, lab)."
         )
     there = df["experiment"].value_counts().index  # the most rows first
     drawn = [EXPERIMENTS[name].figure for name in there if name in EXPERIMENTS]

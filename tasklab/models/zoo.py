@@ -250,6 +250,13 @@ FAMILIES = tuple(
     for shipped in (True, False)
 )
 
+# Pre-training schemes of the closed-vocabulary paper, by role: one of each sort (figure 1), and all
+# that its table 2 has.
+SORTS = ("sup_few", "mae", "dino", "clip_more")
+SCHEMES = (
+    "sup_few", "sup_many", "mae", "dino", "clip_less", "clip_more", "sup_large", "clip_large",
+)  # fmt: skip
+
 
 def spec(name: str) -> Spec:
     """Return the entry of a name in `REGISTRY`, or of a library's, `"timm/resnet50.a1_in1k"`."""
@@ -266,6 +273,11 @@ def spec(name: str) -> Spec:
 def shipped(model: str) -> bool:
     """Return whether a model's weights are in the package."""
     return model in REGISTRY and REGISTRY[model].shipped
+
+
+def has_attention(model: str) -> bool:
+    """Return whether a model of the registry has attention; others are looked at when loaded."""
+    return model not in REGISTRY or "stages" not in REGISTRY[model].block
 
 
 GROUPS = ("published", "shipped", "for comparisons")

@@ -27,8 +27,8 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
-from tasklab.analyses.statistics import packed as packed  # what `unpacked` reads
-from tasklab.errors import TasklabError
+from tasklab.analyses.shares import packed as packed
+from tasklab.analyses.shares import unpacked as unpacked
 from tasklab.records.schema import ACCURACIES, COLUMNS
 from tasklab.records.table import tidy
 
@@ -37,21 +37,6 @@ DISAGREEMENTS = ("xi_classifier", "xi_classifier_box", "xi_pair")  # a sum of tw
 _OVERLAPPING = "all"  # a label of `sets_of`
 _MEANS = "="  # how a text of numbers begins: no text of bits does
 _QUARTILES = 1.349  # distance of a normal distribution's quartiles in standard deviations
-
-
-def unpacked(text: str, n: int) -> np.ndarray:
-    """Return which of n images were answered.
-
-    >>> unpacked("oA==", 3).tolist()
-    [True, False, True]
-    """
-    try:
-        bits = np.frombuffer(base64.b64decode(text, validate=True), np.uint8)
-    except ValueError:
-        bits = np.empty(0, np.uint8)
-    if len(bits) != (n + 7) // 8:
-        raise TasklabError(f"a record's hits are not those of {n} images.")
-    return np.unpackbits(bits, count=n).astype(bool)
 
 
 def averaged(texts: Sequence[str], n: int) -> str:

@@ -30,6 +30,7 @@ METHODS = ("pretrained", *EDITS, "probe")
 # Merges beside the sum whose losses are crossed with all metrics: masks, singular directions, two
 # quadratic distances (with images and without), and the best on the span.
 LEADING_MERGES = ("ties", "tsv_m", "regmean", "wudi_exact", "best_span")
+LEADING = ("arithmetic", *LEADING_MERGES)  # one of each sort, where there is no time for all
 MEASURED = (  # columns that do not say which run a row is of
     "value", "n", "hits", "low", "middle", "high", "trials", "option", "size", "curvature",
     "distance", "bound", "second_order",

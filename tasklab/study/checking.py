@@ -19,11 +19,11 @@ from typing import Any
 import pandas as pd
 import torch
 
+from tasklab.bench.parameters import Parameters
 from tasklab.chapters import CHAPTERS, Work
 from tasklab.chapters import chapter as chapter_of
 from tasklab.errors import TasklabError
 from tasklab.experiments import Lab
-from tasklab.experiments.parameters import Parameters
 from tasklab.experiments.registry import find
 from tasklab.records import table as records
 from tasklab.records.schema import MEASURED, NETWORKS
@@ -61,7 +61,7 @@ class Row:
 
     def steps(self, parameters: Parameters) -> int:
         """Return how many steps of fine-tuning are not in the store."""
-        lab, ((name, options),) = self.lab(parameters, computes=False), self.work.names.items()
+        lab, ((name, options),) = self.lab(parameters, use="plan"), self.work.names.items()
         runs = find(name).runs(lab, list(self.work.methods), **options)
         return sum(run.recipe.steps for run in runs if not run.kept)
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pandas as pd
 
-from tasklab.experiments.lab import Lab
-from tasklab.experiments.outlook import runs_of
-from tasklab.experiments.parameters import Parameters
+from tasklab.bench.lab import Lab
+from tasklab.bench.parameters import Parameters
+from tasklab.chapters.outlook import runs_of
 from tasklab.experiments.registry import Run
 from tasklab.study import recording
 

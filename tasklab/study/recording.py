@@ -18,11 +18,11 @@ from typing import Any, cast
 import pandas as pd
 import torch
 
+from tasklab.bench.parameters import Parameters
 from tasklab.chapters import Work
 from tasklab.chapters import chapter as chapter_of
 from tasklab.errors import TasklabError, whole
 from tasklab.experiments import Lab
-from tasklab.experiments.parameters import Parameters
 from tasklab.experiments.registry import find
 from tasklab.experiments.runner import KIND
 from tasklab.records import table as records

@@ -260,6 +260,13 @@ def gloss_task(name: str) -> Task:
     return Task(name=name, stand_in_for=name, control=name == wordnet.CONTROL, **terms)
 
 
+def several(suite: Suite) -> tuple[str, ...]:
+    """Return the names of a suite's tasks, or raise if there are no two to compare or merge."""
+    if len(suite.names) < 2:
+        raise TasklabError(f"this takes at least two tasks, not {', '.join(suite.names)} alone.")
+    return suite.names
+
+
 def pairs_of(suite: Suite) -> list[tuple[str, ...]]:
     """Return the pairs of tasks that stand in for the papers'.
 

@@ -6,8 +6,8 @@ import pandas as pd
 import pytest
 
 from tasklab import experiments
+from tasklab.bench.parameters import Parameters
 from tasklab.experiments.budgets import below
-from tasklab.experiments.parameters import Parameters
 from tasklab.records.table import tidy
 from tests.helpers import refuses
 

@@ -6,8 +6,8 @@ import pandas as pd
 import pytest
 
 from tasklab.__main__ import main
+from tasklab.bench.parameters import Parameters
 from tasklab.chapters import CHAPTERS, Work
-from tasklab.experiments.parameters import Parameters
 from tasklab.records import table as records
 from tasklab.study import checking, recording, results
 

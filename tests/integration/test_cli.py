@@ -14,8 +14,8 @@ from safetensors.torch import save_file
 
 import tasklab
 from tasklab.__main__ import main
+from tasklab.bench.parameters import Parameters
 from tasklab.cli import COMMANDS, names, parsing
-from tasklab.experiments.parameters import Parameters
 from tasklab.models import loading, zoo
 from tasklab.storage import termination
 from tasklab.study import recording, results

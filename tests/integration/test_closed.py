@@ -7,7 +7,7 @@ import pytest
 
 from tasklab import experiments, figures
 from tasklab.analyses import evaluation
-from tasklab.experiments.parameters import Parameters
+from tasklab.bench.parameters import Parameters
 from tasklab.models import heads
 from tasklab.records import table as records
 from tasklab.records.table import where as rows

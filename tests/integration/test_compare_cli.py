@@ -13,13 +13,13 @@ from tasklab.__main__ import main
 from tasklab.analyses.evaluation import Evaluator
 from tasklab.analyses.merging import minimum
 from tasklab.analyses.merging.best import tangents
+from tasklab.bench import contest as contests
+from tasklab.bench import minima
+from tasklab.bench.contest import Contest, Entry, Pair
+from tasklab.bench.lab import Lab
+from tasklab.bench.merges import Bench
 from tasklab.book import contest as report
 from tasklab.errors import TasklabError
-from tasklab.experiments import contest as contests
-from tasklab.experiments import minima
-from tasklab.experiments.contest import Contest, Entry, Pair
-from tasklab.experiments.lab import Lab
-from tasklab.experiments.merging import Bench
 from tasklab.models import loading
 from tasklab.study import results
 from tasklab.taskvector import TaskVector

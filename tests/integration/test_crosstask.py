@@ -9,8 +9,8 @@ import torch
 
 from tasklab import TaskVector, experiments
 from tasklab.analyses import cross_task
+from tasklab.bench.parameters import Parameters
 from tasklab.experiments import runner
-from tasklab.experiments.parameters import Parameters
 from tasklab.models import heads
 
 TASKS = ("Textures", "Scenes", "Signs")

@@ -51,7 +51,7 @@ def lab(stores, request):
     kind = "real" if "real" in request.node.name else "pretended"
 
     def make(device, root=stores):
-        names = Lab("mini_xs", progress=False, computes=False, device="cpu").suite.names[:2]
+        names = Lab("mini_xs", progress=False, use="plan", device="cpu").suite.names[:2]
         setting = {"steps": 2, "precision": "float32", "store_root": root / f"{kind}-{device}"}
         return Lab("mini_xs", progress=False, tasks=names, device=device, **setting)
 

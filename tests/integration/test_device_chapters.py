@@ -16,8 +16,8 @@ from IPython.utils.capture import capture_output
 from papermill.iorw import load_notebook_node
 
 from tasklab import placement
+from tasklab.bench.parameters import Parameters
 from tasklab.chapters import CHAPTERS
-from tasklab.experiments.parameters import Parameters
 from tasklab.figures import pictures
 
 FOLDER = Path(__file__).parents[2] / "notebooks"

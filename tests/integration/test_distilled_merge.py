@@ -9,8 +9,8 @@ import torch
 from tasklab import experiments
 from tasklab.__main__ import main
 from tasklab.analyses.merging import distilling
-from tasklab.experiments import minima
-from tasklab.experiments.lab import Lab
+from tasklab.bench import minima
+from tasklab.bench.lab import Lab
 from tasklab.taskvector import TaskVector
 from tests.helpers import refuses
 

@@ -4,10 +4,10 @@ import pandas as pd
 import pytest
 import torch
 
-from tasklab import experiments
+from tasklab import bench, experiments
 from tasklab.analyses import evaluation
+from tasklab.bench.parameters import Parameters
 from tasklab.chapters import CHAPTERS, Work
-from tasklab.experiments.parameters import Parameters
 from tasklab.records import images, judgement, schema
 from tasklab.records import table as records
 from tasklab.records.claims import BY_ID
@@ -122,7 +122,7 @@ def test_full_size_architecture_runs_the_same_code(tmp_path):
     """One task on ViT-B/32 with random weights: images resized, a step, an edited model."""
     parameters = Parameters(model="vitb32", init="random", steps=1, store_root=tmp_path)
     lab = experiments.Lab(parameters, progress=False)
-    lab.scale = experiments.Scale(counts={"val": 2, "test": 2}, alphas=(0.0, 1.0))
+    lab.scale = bench.Scale(counts={"val": 2, "test": 2}, alphas=(0.0, 1.0))
     lab.evaluator.counts = dict(lab.scale.counts)
     vector = lab.vectors("linearized", 0, ["Scenes"])["Scenes"]
     assert vector.norm() > 0

@@ -5,7 +5,7 @@ import pytest
 
 from tasklab import experiments, explore
 from tasklab.analyses.coefficients import affine_scores
-from tasklab.experiments.parameters import Parameters
+from tasklab.bench.parameters import Parameters
 from tasklab.explore import sliders
 from tasklab.explore.payload import percent
 from tasklab.taskvector import TaskVector

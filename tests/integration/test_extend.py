@@ -13,7 +13,7 @@ CHECKS = """
 import torch
 from tasklab.chapters import CHAPTERS
 from tasklab.cli import names
-from tasklab.experiments import outlook
+from tasklab.chapters import outlook
 from tasklab.models import zoo
 from tasklab.records.schema import unit
 

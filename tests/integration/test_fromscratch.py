@@ -6,8 +6,8 @@ import torch
 
 from tasklab import experiments, mini
 from tasklab.analyses import cross_task
+from tasklab.bench.parameters import Parameters
 from tasklab.experiments import small_networks
-from tasklab.experiments.parameters import Parameters
 from tasklab.tasks import small
 from tasklab.tasks.drawn import Images
 from tasklab.tuning import scratch

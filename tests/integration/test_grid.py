@@ -2,10 +2,10 @@
 
 import pytest
 
+from tasklab.bench.parameters import Parameters
 from tasklab.cluster import grid
 from tasklab.cluster.grid import Grid
 from tasklab.experiments import Lab
-from tasklab.experiments.parameters import Parameters
 from tasklab.tuning import finetune
 
 

@@ -15,9 +15,9 @@ from safetensors.torch import save_file
 from tasklab import checkpoints, machine
 from tasklab.__main__ import main
 from tasklab.analyses import merging
+from tasklab.bench import contest
+from tasklab.bench.lab import Lab
 from tasklab.exchange import exporting, merged, reading
-from tasklab.experiments import contest
-from tasklab.experiments.lab import Lab
 from tasklab.models import loading
 from tasklab.models.zoo import spec
 from tasklab.storage import fetching

@@ -7,7 +7,7 @@ import torch
 from huggingface_hub import constants
 
 from tasklab.__main__ import main
-from tasklab.experiments.lab import Lab
+from tasklab.bench.lab import Lab
 from tasklab.storage import atomic, fetching
 from tasklab.storage.tensors import save_checkpoint
 from tasklab.tasks.images import pixels

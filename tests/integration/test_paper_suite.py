@@ -13,9 +13,9 @@ from PIL import Image
 
 from tasklab import machine
 from tasklab.__main__ import main
+from tasklab.bench.parameters import Parameters
 from tasklab.errors import TasklabError
 from tasklab.experiments import Lab
-from tasklab.experiments.parameters import Parameters
 from tasklab.experiments.runner import Trial, kept
 from tasklab.tasks import own, suites
 from tasklab.tasks.images import pixels

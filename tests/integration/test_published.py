@@ -20,11 +20,12 @@ from safetensors.torch import save
 
 from tasklab import study
 from tasklab.__main__ import main
+from tasklab.bench import published_vectors
+from tasklab.bench.parameters import Parameters
 from tasklab.cli import paper_steps
 from tasklab.errors import LeftOutError
 from tasklab.exchange import importing, places, published, publishing
-from tasklab.experiments import Lab, published_vectors
-from tasklab.experiments.parameters import Parameters
+from tasklab.experiments import Lab
 from tasklab.storage import fetching
 from tasklab.storage.store import Store
 from tasklab.taskvector import TaskVector
@@ -81,7 +82,7 @@ def world(tmp_path_factory):
         hub.put("tasklab-tests/tiny", "open_clip_model.safetensors", save(weights))
         lab = Lab(
             "tiny", suite="paper", data_root=data, store_root=tmp / "lab", device="cpu",
-            progress=False, trains=False,
+            progress=False, use="evaluate",
         )  # fmt: skip
         vectors = {task: tuned(lab, task) for task in lab.suite.names}
         publish(hub, lab.clip.encoder.params, vectors, weights)

@@ -11,10 +11,10 @@ import pytest
 
 from tasklab import experiments, study
 from tasklab.analyses import merging
+from tasklab.bench.merges import MERGES
+from tasklab.bench.parameters import Parameters
 from tasklab.chapters import CHAPTERS
 from tasklab.chapters.chapter import HEADLINE
-from tasklab.experiments.merging import MERGES
-from tasklab.experiments.parameters import Parameters
 from tasklab.experiments.registry import find, usual_runs
 from tasklab.models import loading
 from tasklab.models.zoo import MINI_LR

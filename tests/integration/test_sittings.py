@@ -9,8 +9,8 @@ import torch
 
 from tasklab import TasklabError
 from tasklab.__main__ import main
+from tasklab.bench.parameters import Parameters
 from tasklab.chapters import CHAPTERS, Work
-from tasklab.experiments.parameters import Parameters
 from tasklab.records import table as records
 from tasklab.study import recording, sittings
 from tests.helpers import refuses

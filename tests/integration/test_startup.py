@@ -61,7 +61,7 @@ def test_merges_grids_and_labs_wait_for_what_they_compute_with_alone(tmp_path, m
     rooms = {name.split(".")[1] for name in merged if name.startswith("tasklab.")}
     assert "analyses" in rooms and not rooms & {"records", "figures", "experiments", "chapters"}
     assert "tasklab.models.loading" in planned and "torchvision" not in planned  # no model is built
-    assert "tasklab.experiments.lab" in opened
+    assert "tasklab.bench.lab" in opened
     assert not opened & {*TABLES, "open_clip", "timm", "transformers"}
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     (there,) = imported("from tasklab.__main__ import main; main(['doctor', '--json'])")

@@ -15,8 +15,8 @@ import pytest
 
 import tasklab
 from tasklab import chapters
+from tasklab.bench.parameters import Parameters
 from tasklab.book import captions
-from tasklab.experiments.parameters import Parameters
 from tests.helpers import refuses
 
 NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
@@ -137,7 +137,7 @@ def test_it_is_a_row_of_the_table_of_chapters(path):
     appendix = chapters.page_of(path.stem) == "more"
     title = f"{chapter.number}b. {chapter.label}: further results" if appendix else chapter.title
     assert nbformat.read(path, 4).cells[0].source.splitlines()[0] == f"# {title}"
-    assert f'Lab(Parameters.of(globals()), chapter="{path.stem}")' in _code(path)[1].source
+    assert f'chapters.open("{path.stem}", Parameters.of(globals()))' in _code(path)[1].source
     relatives = re.findall(r'lab\.relative\("(\w+)"\)', "\n".join(c.source for c in _code(path)))
     assert {*relatives} - {"random"} <= {*chapter.needs("full")}
 

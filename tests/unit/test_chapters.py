@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tasklab import chapters
+from tasklab import Lab, chapters
+from tasklab.bench.parameters import Parameters
 from tasklab.chapters import CHAPTERS, Work
-from tasklab.experiments.parameters import Parameters
 from tasklab.experiments.registry import find
 from tasklab.records.schema import EXPERIMENTS
 from tests.helpers import refuses
@@ -117,3 +117,24 @@ def test_the_third_world_is_recorded_with_its_model_by_the_protocol():
         name for works in parts.values() for work in works for name in work.names if work.seeds == 5
     }
     assert five >= {"single", "addition", "negation", "search_box", "cross_task"}
+
+
+def test_opening_counts_the_runs_before_any_is_made(tmp_path, capsys):
+    given = {"steps": 3, "store_root": tmp_path, "device": "cpu"}
+    lab = chapters.open("linear_layers", "mini_xs", **given)
+    told, tasks = capsys.readouterr().err, len(lab.tasks)
+    runs = 3 * tasks  # non-linear, linearized, attention
+    assert f"Fine-tuning: mini_xs {runs} runs, 0 of them in the store." in told
+    assert lab.chapter == "linear_layers" and not [*lab.store.configs("finetune")]
+    chapters.open("linear_layers_more", Parameters(model="mini_xs", live="example", **given))
+    assert "Nothing is fine-tuned here" in capsys.readouterr().err
+    Lab("mini_xs", **given)
+    assert "runs" not in capsys.readouterr().err
+
+
+def test_what_cannot_be_opened_is_one_sentence():
+    given = {"device": "cpu"}
+    refuses("unknown chapter 'ctk': did you mean 'ctl'", chapters.open, "ctk", "mini", **given)
+    refuses("attention, which", chapters.open, "linear_layers", "mini_convnext", **given)
+    refuses("did you mean 'steps'", chapters.open, "ctl", "mini", step=3, **given)
+    refuses("steps beside Parameters", chapters.open, "ctl", Parameters(**given), steps=3)

@@ -10,9 +10,9 @@ import pytest
 import torch.nn.functional as F
 
 from tasklab.analyses import editing, merging
+from tasklab.bench.merges import MERGES, REHEARSAL, Bench, options
 from tasklab.experiments import Lab, runner
 from tasklab.experiments import merging as experiment
-from tasklab.experiments.merging import MERGES, REHEARSAL, Bench, options
 from tasklab.tasks.suites import suite
 from tests.helpers import refuses
 

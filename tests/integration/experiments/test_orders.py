@@ -10,7 +10,8 @@ import torch
 
 from tasklab import experiments
 from tasklab.analyses import cost as analysis
-from tasklab.experiments import Lab, contest, merging, runner
+from tasklab.bench import contest
+from tasklab.experiments import Lab, merging, runner
 from tasklab.experiments.registry import REGISTRY, discover
 from tasklab.models import heads, loading
 from tasklab.storage.store import Store

@@ -6,8 +6,8 @@ import torch
 from tasklab import experiments
 from tasklab.analyses.evaluation import Evaluator
 from tasklab.analyses.pair_errors import pair_errors
+from tasklab.bench.merges import SPAN, Bench
 from tasklab.experiments import Lab, merging
-from tasklab.experiments.merging import SPAN, Bench
 from tasklab.experiments.runner import Trial
 from tasklab.taskvector import TaskVector
 from tasklab.tuning import finetune, probes

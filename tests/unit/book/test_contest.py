@@ -2,8 +2,8 @@
 
 import pytest
 
+from tasklab.bench.contest import Contest, Entry
 from tasklab.book import contest
-from tasklab.experiments.contest import Contest, Entry
 
 
 @pytest.mark.parametrize(

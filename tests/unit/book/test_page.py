@@ -6,8 +6,8 @@ import pandas as pd
 import pytest
 
 from tasklab import experiments, page
+from tasklab.bench.parameters import Parameters
 from tasklab.book import captions
-from tasklab.experiments.parameters import Parameters
 from tasklab.records import combine, tidy, verdicts
 from tasklab.records.statements import verdict_rows
 from tasklab.records.table import nothing

@@ -8,8 +8,8 @@ import papermill
 import pytest
 
 from tasklab import machine
+from tasklab.bench.parameters import Parameters
 from tasklab.book import execution, report, sources
-from tasklab.experiments.parameters import Parameters
 from tests.helpers import refuses
 
 

@@ -8,11 +8,11 @@ import pytest
 
 from tasklab import machine
 from tasklab.__main__ import main
+from tasklab.bench.parameters import Parameters
 from tasklab.cluster import grid, ray_cluster
 from tasklab.cluster.grid import Grid
 from tasklab.errors import TasklabError
 from tasklab.experiments import Lab
-from tasklab.experiments.parameters import Parameters
 from tasklab.models import loading
 from tasklab.tuning import finetune
 from tests.helpers import refuses

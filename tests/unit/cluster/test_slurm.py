@@ -12,9 +12,9 @@ import torch
 
 from tasklab import Lab, Store, machine
 from tasklab.__main__ import main
+from tasklab.bench.parameters import Parameters
 from tasklab.cluster import grid, slurm
 from tasklab.cluster.grid import Grid
-from tasklab.experiments.parameters import Parameters
 from tasklab.tuning import finetune
 from tests.helpers import refuses
 
@@ -90,7 +90,7 @@ def test_a_run_counts_as_kept_in_the_precision_of_any_card(small, precision):
 def _identity(job):
     lab = Lab(
         Parameters(**{**job.settings, "device": "cpu"}), progress=False, tasks=job.tasks,
-        computes=False, trains=False,
+        use="plan",
     )  # fmt: skip
     return lab.identity(job.task, job.method, job.seed)
 

@@ -6,8 +6,8 @@ import json
 import pytest
 
 from tasklab.__main__ import main
+from tasklab.bench.parameters import Parameters
 from tasklab.doctor import needs, readiness
-from tasklab.experiments.parameters import Parameters
 from tasklab.machine import gib
 from tasklab.models.zoo import spec
 from tasklab.tasks.suites import paper_data_sets

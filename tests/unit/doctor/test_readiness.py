@@ -20,12 +20,12 @@ from huggingface_hub import constants as hub
 
 import tasklab
 from tasklab import machine
+from tasklab.bench.parameters import Parameters
 from tasklab.chapters import CHAPTERS
 from tasklab.doctor import inventory, readiness, speed
 from tasklab.doctor.inventory import Weights, find_data, find_weights
 from tasklab.doctor.readiness import table
 from tasklab.errors import TasklabError
-from tasklab.experiments.parameters import Parameters
 from tasklab.machine import GIB, Disk, Memory
 from tasklab.models import weights, zoo
 from tasklab.models.zoo import REGISTRY, spec

@@ -14,11 +14,12 @@ import torch
 from safetensors.torch import load_file
 
 from tasklab.__main__ import main
+from tasklab.bench import lab
+from tasklab.bench.parameters import Parameters
 from tasklab.cli import checkpoints as commands
 from tasklab.errors import TasklabError
 from tasklab.exchange import exporting
-from tasklab.experiments import Lab, lab
-from tasklab.experiments.parameters import Parameters
+from tasklab.experiments import Lab
 from tasklab.storage import atomic
 from tasklab.taskvector import TaskVector
 from tasklab.tuning import finetune, tangent

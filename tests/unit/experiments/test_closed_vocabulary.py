@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.func import functional_call
 
-from tasklab.experiments.parameters import Parameters
+from tasklab.bench.parameters import Parameters
 from tasklab.models import heads, zoo
 from tasklab.tasks import drawn, suites
 from tasklab.tuning import finetune, probes

@@ -6,8 +6,8 @@ import pytest
 
 from tasklab import figures
 from tasklab.analyses.merging import METHODS
-from tasklab.experiments.merging import MERGES
-from tasklab.experiments.minima import MINIMA
+from tasklab.bench.merges import MERGES
+from tasklab.bench.minima import MINIMA
 from tasklab.figures import merging
 from tasklab.figures.style import NothingToDrawError
 from tasklab.records.claims import BY_ID

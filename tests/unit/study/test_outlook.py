@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from tasklab.__main__ import main
+from tasklab.bench.parameters import Parameters
 from tasklab.chapters import CHAPTERS, Work
 from tasklab.experiments import Lab
-from tasklab.experiments.parameters import Parameters
 from tasklab.study import outlook, recording
 
 SINGLE = {"single": {}}

@@ -5,9 +5,9 @@ import torch
 
 from pretraining.icons import clean, names, source
 from tasklab import mini
+from tasklab.bench.lab import Lab
 from tasklab.errors import LeftOutError
 from tasklab.experiments.editing import groups_of
-from tasklab.experiments.lab import Lab
 from tasklab.tasks import drawn, icons
 from tasklab.tasks.suites import pairs_of, suite
 from tests.helpers import refuses

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tasklab import machine
-from tasklab.experiments.parameters import Parameters
+from tasklab.bench.parameters import Parameters
 from tasklab.models import zoo
 from tasklab.tasks import suites
 from tasklab.tuning import methods

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from tasklab.analyses.merging import METHODS, search
-from tasklab.experiments.merging import FULL, QUICK
+from tasklab.bench.merges import FULL, QUICK
 from tasklab.taskvector import TaskVector
 from tests.helpers import refuses
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from tasklab.bench.lab import Lab
+from tasklab.bench.parameters import Parameters, folder
 from tasklab.exchange import importing
-from tasklab.experiments.lab import Lab
-from tasklab.experiments.parameters import Parameters, folder
 from tasklab.storage.store import Store
 from tasklab.tasks.images.loader import DecodedImages
 from tasklab.tasks.suites import suite
@@ -35,8 +35,8 @@ class Checks:
         if task not in self._tasks:
             return ""
         if self._lab is None:
-            about: dict[str, Any] = {"trains": False, "images_of": self._tasks, "progress": False}
-            self._lab = Lab(self._parameters, tasks=self._tasks, **about)
+            about: dict[str, Any] = {"use": "evaluate", "images_of": self._tasks}
+            self._lab = Lab(self._parameters, tasks=self._tasks, progress=False, **about)
         vector = importing.imported(store, record["model"], record["name"])
         found = self._lab.evaluate(vector, [task], "val")
         before, after = (100 * float(x[task].mean()) for x in (found.before, found.after))

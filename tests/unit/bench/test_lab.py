@@ -9,17 +9,16 @@ import torch
 from papermill.translators import translate_parameters
 
 from tasklab import Lab, Parameters, TasklabError, machine
-from tasklab.experiments.lab import pairs_of
-from tasklab.experiments.scale import LIGHT, REHEARSAL
+from tasklab.bench.scale import LIGHT, REHEARSAL
 from tasklab.models import loading
 from tasklab.models.zoo import FAMILIES
-from tasklab.tasks.suites import suite
+from tasklab.tasks.suites import pairs_of, suite
 from tests.helpers import refuses
 
 
 def test_its_parameters_and_refusals(monkeypatch):
     monkeypatch.setattr(machine, "memory", lambda: machine.Memory(total=2**40, available=2**20))
-    refuses("mini takes .+ on cpu", Lab, "mini", device="cpu", trains=False, progress=False)
+    refuses("mini takes .+ on cpu", Lab, "mini", device="cpu", use="evaluate", progress=False)
     taken = inspect.signature(Lab).parameters
     for field in dataclasses.fields(Parameters):
         assert taken[field.name].default == field.default
@@ -49,8 +48,7 @@ def test_it_takes_parameters_a_name_or_single_ones(tmp_path):
         ((5,), {}, "Parameters or the name of a model, not 5"),
         (("mini",), {"model": "mini_s"}, "two models, 'mini' and 'mini_s'"),
         ((Parameters(device="cpu"),), {"steps": 3}, "steps beside Parameters"),
-        (("mini",), {"chapter": "ctk"}, "unknown chapter 'ctk': did you mean 'ctl'"),
-        (("mini_convnext",), {"chapter": "linear_layers"}, "attention, which model"),
+        (("mini",), {"chapter": "ctl"}, "unknown parameter 'chapter'"),
         (("mini",), {"own": "folder"}, "own must be tasks"),
         (("mini",), {"tasks": 3}, "tasks must be a list of names, not 3"),
         (("mini",), {"tasks": "Textuers"}, "did you mean 'Textures'"),
@@ -101,7 +99,7 @@ def test_a_list_of_seeds_as_a_command_line_passes_it(text):
 
 
 def test_the_paper_suite_in_full_takes_the_papers_sizes(monkeypatch, tmp_path):
-    monkeypatch.setattr("tasklab.experiments.lab.complete", lambda *_, **__: None)
+    monkeypatch.setattr("tasklab.bench.preflight.complete", lambda *_, **__: None)
     shared = {"device": "cpu", "store_root": tmp_path, "model": "mini_xs", "suite": "paper"}
     scale = Lab(preset="full", progress=False, **shared).scale
     # tangent, appendix A: 2,048 points a data set in maps, 200 in kernels; whole splits
@@ -151,6 +149,6 @@ def test_a_processor_that_is_slower_in_bfloat16_is_not_given_it(monkeypatch, tmp
     monkeypatch.setattr(machine, "fast_in_bfloat16", lambda: False)
     slow = Parameters(model="mini_xs", precision="bfloat16", device="cpu", store_root=tmp_path)
     refuses("not clearly faster in bfloat16", Lab, slow, progress=False)
-    assert Lab(slow, progress=False, trains=False).parameters.precision == "bfloat16"
+    assert Lab(slow, progress=False, use="evaluate").parameters.precision == "bfloat16"
     monkeypatch.setattr(machine, "fast_in_bfloat16", lambda: True)
     assert Lab(slow, progress=False)

@@ -1,4 +1,4 @@
-"""What a study lacks: weights, images, memory, disk; all at once, before anything is loaded."""
+"""Check what a study lacks, before anything is loaded: weights, images, memory, disk."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from tasklab import machine
+from tasklab.bench.parameters import Parameters, folder
 from tasklab.errors import TasklabError
-from tasklab.experiments.parameters import Parameters
 from tasklab.models import loading
 from tasklab.models.zoo import family, spec
 from tasklab.storage import folders
 from tasklab.tasks.images.loader import DecodedImages
+from tasklab.tasks.suites import Suite
 from tasklab.tuning import footprint
 
 _EVALUATED = 3  # copies of theta in memory: theta_0, a vector, the edited model
@@ -22,21 +23,25 @@ def complete(
     pictures: DecodedImages,
     needs: Sequence[str] = (),
     *,
-    trains: bool = True,
-    images_of: Sequence[str] | None = None,
+    use: str = "train",
+    tasks: Sequence[str] | None = None,
     weights: bool = True,
-    computes: bool = True,
 ) -> None:
     """Raise one `TasklabError` that names everything that is missing, within seconds.
 
     Weights that could be fetched are not missing, and are not fetched before the images are there.
 
     Args:
+        parameters: Of the study.
+        pictures: Of its suite (`images_of`).
         needs: Roles of further models; those that the model's family does not have are left out.
-        trains: Whether there must be memory and disk for fine-tuning.
-        images_of: Only images of these tasks must be there; `None` for all.
+        use: `"train"` needs memory and disk for fine-tuning, `"evaluate"` memory for the model,
+            `"plan"` neither.
+        tasks: Only images of these must be there; `None` for all.
         weights: Whether the model's own weights must be there.
-        computes: Whether there must be memory for the model.
+
+    Raises:
+        TasklabError: With a line for everything that is missing.
     """
     roles = family(parameters.model)
     names = [parameters.model, *(roles[role] for role in needs if role in roles)]
@@ -51,16 +56,23 @@ def complete(
     wanted = dict.fromkeys(names if weights else names[1:])
     with ThreadPoolExecutor(len(names)) as pool:  # each may wait for the hub
         problems = [*filter(None, pool.map(problem, wanted))]
-    problems += pictures.missing() if images_of is None else lacking(pictures, images_of)
+    problems += pictures.missing() if tasks is None else lacking(pictures, tasks)
     slow = parameters.device == "cpu" and parameters.precision == "bfloat16"
-    if trains and slow and not machine.fast_in_bfloat16():
+    if use == "train" and slow and not machine.fast_in_bfloat16():
         problems.append(
             "this processor is not clearly faster in bfloat16 than in float32: leave out precision."
         )
-    if trains or computes:
-        problems += _too_small(parameters, dict.fromkeys(names), trains=trains)
+    if use != "plan":
+        problems += _too_small(parameters, dict.fromkeys(names), trains=use == "train")
     if problems:
         raise TasklabError("\n".join(problems))
+
+
+def images_of(parameters: Parameters, tasks: Suite, *, progress: bool = False) -> DecodedImages:
+    """Return the images of a suite, which nothing has looked for yet."""
+    return DecodedImages(
+        suite=tasks, root=folder("data_root", parameters.data_root), progress=progress
+    )
 
 
 def lacking(pictures: DecodedImages, tasks: Sequence[str]) -> list[str]:

@@ -21,7 +21,7 @@ from tasklab.tuning import rates
 from tasklab.tuning.recipe import FineTune
 
 if TYPE_CHECKING:
-    from tasklab.experiments.lab import Lab
+    from tasklab.bench.lab import Lab
 
 _FIELDS = {field.name for field in dataclasses.fields(FineTune)} - {"others", "probe"}
 _RANDOM = " (random)"  # after the name of a model
@@ -53,7 +53,8 @@ class Outlook:
 def describe(lab: Lab, chapter: str) -> str:
     """Return the sentence with which a chapter begins."""
     work = outlook(lab, chapter)
-    counts = {lab.parameters.model: work.own, **work.others, "small networks": work.networks}
+    counts, model = {**work.others, "small networks": work.networks}, lab.parameters.model
+    counts = {model: work.own + counts.pop(model, Count()), **counts}
     shown = [f"{name} {count}" for name, count in counts.items() if count.runs]
     if not shown:
         return "Nothing is fine-tuned here: results are recorded ones."

@@ -20,7 +20,7 @@ from tasklab.taskvector import TaskVector
 from tasklab.tuning import kronecker, tangent
 
 if TYPE_CHECKING:
-    from tasklab.experiments.merging import Bench
+    from tasklab.bench.merges import Bench
 
 CACHE_VERSION = 2  # part of every key: raise it when the same configuration gives other numbers
 KIND = "minimum"  # of artifact

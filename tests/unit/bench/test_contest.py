@@ -7,11 +7,10 @@ import torch
 from tasklab.analyses import shares
 from tasklab.analyses.evaluation import Evaluator
 from tasklab.analyses.merging.search import Choice
-from tasklab.experiments import contest as contests
-from tasklab.experiments.contest import Contest, Entry
-from tasklab.experiments.lab import Lab
-from tasklab.experiments.merge_loss import Unlabelled
-from tasklab.experiments.merging import Bench
+from tasklab.bench import contest as contests
+from tasklab.bench.contest import Contest, Entry
+from tasklab.bench.lab import Lab
+from tasklab.bench.merges import Bench, Unlabelled
 from tasklab.taskvector import TaskVector
 
 TASKS = ("Signs", "Textures")

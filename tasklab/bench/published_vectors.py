@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from tasklab.errors import LeftOutError, TasklabError
@@ -17,7 +16,7 @@ from tasklab.tuning.methods import POSTHOC
 from tasklab.tuning.recipe import FineTune
 
 if TYPE_CHECKING:
-    from tasklab.experiments.lab import Lab
+    from tasklab.bench.runs import Runs
 
 _told: set[tuple[int | None, str]] = set()  # by the number of the notebook's cell
 
@@ -26,12 +25,12 @@ _told: set[tuple[int | None, str]] = set()  # by the number of the notebook's ce
 class PublishedVectors:
     """The imported vectors of one source, for all tasks of a lab."""
 
-    lab: Lab
+    lab: Runs
     source: str
     names: Mapping[str, Mapping[str, str]]  #: In the store, by method and task
 
     @classmethod
-    def of(cls, lab: Lab) -> PublishedVectors | None:
+    def of(cls, lab: Runs) -> PublishedVectors | None:
         """Return the vectors that are imported for a lab; `None` if its parameters name no source.
 
         Of random weights there is none.
@@ -111,43 +110,6 @@ class PublishedVectors:
         return {part: about[part] for part in ("name", "sha256", "method", "task", "weights")}
 
 
-class FromPublished:  # a `Lab` is made of this
-    """The part of a `Lab` that leaves out what published vectors do without."""
-
-    published: PublishedVectors | None
-
-    @contextlib.contextmanager
-    def _or_left_out(self) -> Iterator[None]:
-        """Leave out another model that is not here, where vectors are published."""
-        try:
-            yield
-        except TasklabError as error:
-            if self.published is None or isinstance(error, LeftOutError):
-                raise
-            raise LeftOutError(str(error).partition("\n")[0]) from error
-
-    def needs_training(self, what: str) -> None:
-        """Raise a `LeftOutError` that names `what` trains, if this lab's vectors are published."""
-        if self.published is not None:
-            raise LeftOutError(f"needs training: {what}")
-
-    def able(self, methods: Sequence[str]) -> Sequence[str]:
-        """Return the methods that this lab can use; others are left out by name.
-
-        Raises:
-            LeftOutError: If it is able to use none of them.
-        """
-        if self.published is None:
-            return methods
-        kept = [one for one in methods if one == "pretrained" or self.published.has(one)]
-        missing = [one for one in methods if one not in kept]
-        if missing and not kept:
-            raise LeftOutError(self.published.lacks(missing))
-        if missing:
-            leave_out(self.published.lacks(missing))
-        return kept
-
-
 class NoTrainer(finetune.Trainer):
     """The trainer of a lab whose vectors are published."""
 
@@ -157,7 +119,7 @@ class NoTrainer(finetune.Trainer):
 
 
 def leave_out(text: str) -> None:
-    """Say once a cell, in its output, what is left out of it; elsewhere on stderr."""
+    """Show one note per cell about a part that is left out; outside of notebooks on stderr."""
     number = cell()
     if (number, text) in _told:
         return

@@ -1,4 +1,4 @@
-"""How much is measured: full, as the papers, quick, or a rehearsal of everything."""
+"""Scales of measurements: full, as in the papers, quick, or a rehearsal of everything."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from tasklab.analyses.evaluation import ALPHAS
 
 if TYPE_CHECKING:
-    from tasklab.experiments.parameters import Parameters
+    from tasklab.bench.parameters import Parameters
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +84,7 @@ REHEARSED_TASKS = 4  # of a full-size model: every experiment has pairs, groups 
 
 
 def scale_of(parameters: Parameters) -> Scale:
-    """Return how much is measured with these parameters."""
+    """Return the `Scale` of some parameters."""
     if parameters.rehearsal:
         return LIGHT if parameters.light else REHEARSAL
     if parameters.preset == "quick":

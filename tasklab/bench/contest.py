@@ -17,7 +17,7 @@ import operator
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,16 +25,16 @@ from tasklab.analyses import shares
 from tasklab.analyses.merging.registry import method as rule_of
 from tasklab.analyses.merging.search import Choice
 from tasklab.analyses.pair_errors import pair_errors
-from tasklab.analyses.shares import Answers, Copies, Estimate
-from tasklab.experiments.lab import Lab
-from tasklab.experiments.merge_loss import Unlabelled, unlabelled
-from tasklab.experiments.merging import Bench
-from tasklab.experiments.runner import Given, Trial
+from tasklab.analyses.shares import Answers, Copies, Estimate, packed, unpacked
+from tasklab.bench.merges import Bench, Unlabelled, unlabelled
+from tasklab.bench.trial import Given, Trial
 from tasklab.progress import bar
-from tasklab.records.images import packed, unpacked
 from tasklab.storage.journal import Journal
 from tasklab.tasks import drawn
 from tasklab.taskvector import TaskVector
+
+if TYPE_CHECKING:
+    from tasklab.bench.lab import Lab
 
 KIND = "contest"  # of artifact
 CACHE_VERSION = 2  # part of every key: raise it when the same configuration gives other results

@@ -1,35 +1,55 @@
-"""What a lab does with task vectors by hand: get, merge, evaluate and plot them."""
+"""A model with its tasks, whose vectors are made, merged and evaluated one at a time."""
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
-from tasklab import experiments
 from tasklab.analyses import merging
-from tasklab.errors import Advised, TasklabError, choose, shown, texts
+from tasklab.bench import contest
+from tasklab.bench.answers import Evaluation
+from tasklab.bench.merges import Bench
+from tasklab.bench.parameters import Parameters
+from tasklab.bench.runs import Runs
+from tasklab.bench.trial import Given
+from tasklab.errors import LeftOutError, TasklabError, choose, shown, texts, unknown
 from tasklab.exchange import importing, merged
-from tasklab.experiments.answers import Evaluation
 from tasklab.isolation import isolated
+from tasklab.models.zoo import FAMILIES, family, text_suite
 from tasklab.progress import track
+from tasklab.tasks.suites import OWN, Suite, Task, pairs_of, suite
 from tasklab.taskvector import TaskVector
 from tasklab.tuning.methods import LINEAR, of_sum
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
 
 SPLITS = ("test", "val", "train")
 
 
-class ByHand(Advised):  # `self` is a `Lab`, which is made of this
-    """The part of a `Lab` for edits one at a time."""
+class Lab(Runs):
+    """A model, tasks, a store, a trainer and an evaluator.
+
+    Args:
+        parameters: What to study, or the name of the model alone: `Lab("mini")`.
+        tasks: Only these tasks of the suite, one or several names, or `"all"` of them.
+        own: Tasks of your own (`tasklab.tasks.own`), in place of the suite's.
+        base: A checkpoint whose weights stand in for the model's published ones, which then need
+            not be on this machine; the text tower too, if it has one.
+        use: `"train"` checks memory and disk for fine-tuning, `"evaluate"` the memory of the model;
+            `"plan"` builds no shipped model, and only finds runs in the store.
+        images_of: The tasks whose images must be there, or the control task; `None` for all.
+        progress: Whether to show progress bars.
+        **given: Single parameters in place of `parameters`, as in `Lab(model="mini", steps=60)`.
+
+    Raises:
+        TasklabError: If weights or images are missing, or memory or disk do not suffice; it names
+            all of that, within seconds.
+    """
 
     _advice = MappingProxyType(
         {
@@ -50,24 +70,20 @@ class ByHand(Advised):  # `self` is a `Lab`, which is made of this
             "xi interference disentanglement": (
                 "tasklab.analyses.pair_errors.pair_errors(lab.evaluator, lab.vectors(), [1.0])"
             ),
+            "plot figure draw": "figures.plot(evaluation), figures.plot(vector, lab)",
             "head heads": 'lab.evaluator.head("TASK")',
             "data dataset load images": 'lab.evaluator.images("TASK", "test")',
         }
     )
 
     @property
-    def tasks(self: Any) -> tuple[str, ...]:
-        """Names of the tasks."""
-        return self.suite.names
-
-    @property
-    def device(self: Any) -> torch.device:
+    def device(self) -> torch.device:
         """Where the model is."""
         return self.clip.encoder.device
 
     @isolated
     def vector(
-        self: Any, task: str | Path, method: str = "nonlinear", seed: int | None = None
+        self, task: str | Path, method: str = "nonlinear", seed: int | None = None
     ) -> TaskVector:
         """Return a task vector, fine-tuned if it is not in the store, or read from a file.
 
@@ -84,7 +100,8 @@ class ByHand(Advised):  # `self` is a `Lab`, which is made of this
         if not there and task not in names:
             choose("task", task, self.suite.names)  # raises with the nearest name
         p = self.parameters
-        found = merged.find(str(task), self.store, p.model, init=p.init, base=self.base)
+        about: dict[str, Any] = {"init": p.init, "base": self.base and str(self.base)}
+        found = merged.find(str(task), self.store, p.model, **about)
         weights = self.clip.encoder.weights_hash
         if found.weights not in (None, weights):
             raise TasklabError(
@@ -99,7 +116,7 @@ class ByHand(Advised):  # `self` is a `Lab`, which is made of this
 
     @isolated
     def evaluate(
-        self: Any,
+        self,
         vector: TaskVector | None = None,
         tasks: Sequence[str] | str | None = None,
         split: str = "test",
@@ -140,13 +157,14 @@ class ByHand(Advised):  # `self` is a `Lab`, which is made of this
         if self.parameters.vocabulary == "closed":  # whose probes the control task has not
             seen = tuple(task for task in seen if task != control)
             evaluator = self.evaluator_of(method, tasks=seen)
-        edited, about = bool(vector) and alpha != 0, {"unit": "task", "on": self.progress}
-        listed = track(seen, len(seen), "evaluating the pre-trained model", **about)
+        edited = bool(vector) and alpha != 0
+        evaluating = functools.partial(track, seen, len(seen), unit="task", on=self.progress)
+        listed = evaluating("evaluating the pre-trained model")
         before = {task: evaluator.start(task, split).right for task in listed}
         after = before
         if edited:
             edit = functools.partial(evaluator.answers, vector, alpha=alpha, linear=linear)
-            listed = track(seen, len(seen), "evaluating the edited model", **about)
+            listed = evaluating("evaluating the edited model")
             after = {task: edit(task, split) for task in listed}
         kind = "linearized, " if linear else ""
         title = f"{self.parameters.model}, {kind}{split} images"
@@ -155,7 +173,7 @@ class ByHand(Advised):  # `self` is a `Lab`, which is made of this
 
     @isolated
     def merge(
-        self: Any,
+        self,
         name: str = "arithmetic",
         vectors: Mapping[str, TaskVector] | Sequence[TaskVector] | None = None,
         *,
@@ -172,7 +190,7 @@ class ByHand(Advised):  # `self` is a `Lab`, which is made of this
                 are the recommended ones (`merging.METHODS[name].recommended`).
             **options: Of the method, in place of the recommended ones.
         """
-        registry, contest = merging.registry, experiments.contest
+        registry = merging.registry
         if not isinstance(name, str) or isinstance(vectors, TaskVector):
             raise TasklabError('first the method, then vectors: lab.merge("ties", [a, b]).')
         name = registry.named(name)
@@ -189,7 +207,7 @@ class ByHand(Advised):  # `self` is a `Lab`, which is made of this
                 raise TasklabError(f"a merge takes TaskVectors, not {shown(one)}.")
         methods = {vector.method for vector in named.values()} - {""}
         method = of_sum("+".join(sorted(methods)))
-        bench = contest.Bench(contest.Given.of(self, named, method))
+        bench = Bench(Given.of(self, named, method))
         if search:
             if options:
                 raise TasklabError(f"search=True chooses {', '.join(options)}: leave one out.")
@@ -197,31 +215,81 @@ class ByHand(Advised):  # `self` is a `Lab`, which is made of this
         options = registry.method(name).usual(len(named), options) | options
         return merging.merge(name, bench.vectors, **bench.statistics(name), **options)
 
-    @isolated
-    def plot(
-        self: Any, what: TaskVector | Evaluation | pd.DataFrame | None = None, **options: Any
-    ) -> Figure:
-        """Return a figure of what an experiment returned, or of a vector along its coefficient.
+    @property
+    def family(self) -> dict[str, str]:
+        """The models that this one is compared with, by role; in a light rehearsal shipped ones.
+
+        What they show is the same code, and a ViT-L/14 needs gigabytes for a step.
+        """
+        roles, own = family(self.parameters.model), self.parameters.model
+        if not self.light:
+            return roles
+        return {role: own if name == own else FAMILIES[0][role] for role, name in roles.items()}
+
+    def sibling(self, *, tasks: Sequence[str] | str | None = None, **changes: Any) -> Lab:
+        """Return a lab of another model or initialisation, with the same preset and store.
 
         Args:
-            what: Records of an experiment (each has its figure), what `evaluate` returned, or a
-                vector, whose accuracies on validation images are drawn for coefficients from 0.
-            **options: Of the figure.
+            tasks: Only these tasks of its suite.
+            **changes: Of the parameters, e.g. `model="mini_s"`.
         """
-        from tasklab.figures import by_experiment  # start-up: matplotlib
+        for name in changes:
+            choose("parameter", name, Parameters.names())
+        parameters, own = self.changed(changes)
+        with self._or_left_out():
+            return Lab(parameters, progress=self.progress, tasks=tasks, own=own)
 
-        if isinstance(what, Evaluation):
-            return by_experiment.evaluation(what.table(), edited=what.edited)
-        if isinstance(what, TaskVector):
-            return by_experiment.along(self._along(what, **options))
-        return by_experiment.draw(what, **options)
+    def changed(self, changes: Mapping[str, Any]) -> tuple[Parameters, tuple[Task, ...]]:
+        """Return the parameters and own tasks of a sibling, without loading it."""
+        own = self.own
+        texts = self.parameters.suite in ("mini_text", "wordnet")
+        if text_suite(changes.get("model", "")):
+            changes, own = {"suite": None, **changes}, ()
+        elif "model" in changes and (texts or self.parameters.suite == "mini"):
+            changes = {"suite": None, **changes}
+        return dataclasses.replace(self.parameters, **changes), own
 
-    def _along(
-        self: Any,
-        vector: TaskVector,
-        tasks: Sequence[str] | str | None = None,
-        alphas: Sequence[float] = (0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5),
-    ) -> dict[str, tuple[Sequence[float], Sequence[float]]]:
-        names = self.suite.names if tasks is None else texts("tasks", tasks, self.suite.names)
-        each = (self.evaluator.evaluate(vector, task, "val", alphas) for task in names)
-        return {task: (alphas, values) for task, values in zip(names, each, strict=True)}
+    def relative(self, role: str) -> Lab:
+        """Return a lab of a model that this one is compared with.
+
+        Except in the preset `full`, it has only the first pair of tasks that maps are drawn of.
+
+        Args:
+            role: One of `zoo.family`, or `"random"` for this model with random weights.
+        """
+        parameters, there = self.relative_terms(role)
+        own = self.own if parameters.suite == OWN else ()
+        with self._or_left_out():
+            return Lab(parameters, progress=self.progress, tasks=there.names, own=own)
+
+    def relative_terms(self, role: str) -> tuple[Parameters, Suite]:
+        """Return the parameters and the tasks of a relative, without loading it.
+
+        Raises:
+            LeftOutError: If the model has no such relative, as those of the second world.
+        """
+        roles = self.family
+        if role not in ("random", *roles):
+            if role in FAMILIES[0]:
+                name = self.parameters.model
+                raise LeftOutError(f"{name} has no relative of the role {role!r}")
+            raise unknown("role", role, ("random", *roles))
+        if self.light:  # a comparison of the model with itself is its own experiments once more
+            roles = FAMILIES[0]
+        changes = {"init": "random"} if role == "random" else {"model": roles[role]}
+        parameters, own = self.changed(changes)
+        assert parameters.suite, "it is settled"
+        there = Suite.from_tasks(*own) if own else suite(parameters.suite).by_default()
+        if self.parameters.preset != "full" or self.rehearsal:
+            there = dataclasses.replace(there, tasks=tuple(there[n] for n in pairs_of(there)[0]))
+        return parameters, there
+
+    @contextlib.contextmanager
+    def _or_left_out(self) -> Iterator[None]:
+        """Turn a missing model into a part that is left out, where vectors are published."""
+        try:
+            yield
+        except TasklabError as error:
+            if self.published is None or isinstance(error, LeftOutError):
+                raise
+            raise LeftOutError(str(error).partition("\n")[0]) from error

@@ -8,15 +8,16 @@ import pytest
 import torch
 from matplotlib.figure import Figure
 
-from tasklab import experiments
+from tasklab import experiments, figures
 from tasklab.__main__ import main
 from tasklab.analyses import merging, shares
 from tasklab.analyses.evaluation import Evaluator
+from tasklab.bench.answers import Evaluation
+from tasklab.bench.lab import Lab
+from tasklab.bench.merges import Bench
+from tasklab.bench.trial import Given
 from tasklab.errors import TasklabError
-from tasklab.experiments.answers import Evaluation
-from tasklab.experiments.lab import Lab
-from tasklab.experiments.merging import Bench
-from tasklab.experiments.runner import Given, Trial
+from tasklab.experiments.runner import Trial
 from tasklab.tasks.drawn import DrawnImages, Images
 from tasklab.taskvector import Base, TaskVector
 from tests.helpers import refuses
@@ -181,10 +182,10 @@ def test_files_of_every_command_load(lab, tmp_path, monkeypatch, capsys):
 
 
 def test_plots_reprs_and_refusals(lab):
-    assert isinstance(lab.plot(drawn(lab, 0), alphas=[0, 1]), Figure)
-    assert isinstance(lab.plot(lab.evaluate(drawn(lab, 0))), Figure)
-    assert isinstance(lab.plot(experiments.single(lab, ["nonlinear"])), Figure)
-    refuses("records of x", lab.plot, pd.DataFrame({"experiment": ["x"]}))
+    assert isinstance(figures.plot(drawn(lab, 0), lab, alphas=[0, 1]), Figure)
+    assert isinstance(figures.plot(lab.evaluate(drawn(lab, 0))), Figure)
+    assert isinstance(figures.plot(experiments.single(lab, ["nonlinear"])), Figure)
+    refuses("records of x", figures.plot, pd.DataFrame({"experiment": ["x"]}))
     for thing in (lab.suite, lab.clip, lab.clip.encoder, lab.evaluator):
         assert "\n" not in repr(thing) and len(repr(thing)) < 200, repr(thing)
     assert isinstance(lab.evaluator, Evaluator)
@@ -209,7 +210,7 @@ def test_plots_reprs_and_refusals(lab):
         (lambda lab, a: lab.evaluate(a, split="validation"), "did you mean 'val'"),
         (lambda lab, a: a.apply(lab.clip), "vector.apply(lab.clip.encoder.params)"),
         (lambda lab, a: merging.merge([a, a], "ties"), 'merge("ties", [a, b])'),
-        (lambda lab, a: lab.plot(), "lab.plot(a)"),
+        (lambda lab, a: figures.plot(a), "figures.plot(a, lab)"),
         (lambda lab, a: Lab("mini_xs", task="Signs"), "did you mean 'tasks'"),
         (lambda lab, a: lab.train("Signs"), 'lab.vector("TASK")'),
         (lambda lab, a: lab.forget("Signs"), "lab.evaluate(-0.5"),
@@ -225,7 +226,8 @@ def test_plots_reprs_and_refusals(lab):
         (lambda lab, a: lab.tune("Signs").accuracy, "lab.evaluate(run.vector)"),
         (lambda lab, a: lab.evaluate().to_dataframe(), "evaluation.table()"),
         (lambda lab, a: lab.evaluate().to_csv(), "evaluation.table().to_csv(path)"),
-        (lambda lab, a: lab.evaluate().plot(), "lab.plot(evaluation)"),
+        (lambda lab, a: lab.plot(a), "figures.plot(vector, lab)"),
+        (lambda lab, a: lab.evaluate().plot(), "figures.plot(evaluation)"),
         (lambda lab, a: a.cpu(), 'vector.to("cpu")'),
         (lambda lab, a: a.numel(), "dict(vector)"),
         (lambda lab, a: TaskVector.load(__file__), "Lab(model).vector(path)"),

@@ -1,0 +1,16 @@
+"""A model on a bench with its tasks and its store: what a user edits, merges and compares with.
+
+    from tasklab import Lab
+
+    lab = Lab("mini")
+    lab.evaluate(lab.merge("ties", search=True))
+
+`Lab` has a model, tasks, a store, a trainer and an evaluator. `Bench` merges some task vectors on
+it in every way, and `contest` compares these merges.
+"""
+
+import lazy_loader
+
+from tasklab.errors import advising
+
+__getattr__, __dir__, __all__ = advising(__name__, lazy_loader.attach_stub(__name__, __file__))

@@ -1,0 +1,11 @@
+from . import contest as contest
+from . import labels as labels
+from .answers import Evaluation as Evaluation
+from .lab import Lab as Lab
+from .merges import Bench as Bench
+from .parameters import Parameters as Parameters
+from .scale import FULL as FULL
+from .scale import QUICK as QUICK
+from .scale import REHEARSAL as REHEARSAL
+from .scale import Scale as Scale
+from .trial import Given as Given

@@ -1,0 +1,77 @@
+"""Task vectors of one method and seed on some of a lab's tasks, with the heads that fit them."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from tasklab.placement import placed
+from tasklab.tuning.methods import LINEAR
+
+if TYPE_CHECKING:
+    from tasklab.analyses.evaluation import Evaluator
+    from tasklab.bench.lab import Lab
+    from tasklab.taskvector import TaskVector
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Trial:
+    """One method with one seed, on some of a lab's tasks."""
+
+    lab: Lab
+    method: str  #: One of `EDITS`, or `"pretrained"`
+    seed: int
+    tasks: Sequence[str] = ()  #: Whose vectors are used; none stand for all of the lab's
+
+    @property
+    def linear(self) -> bool:
+        """Whether the edited model is the linearized one."""
+        return self.method in LINEAR
+
+    @functools.cached_property
+    def vectors(self) -> dict[str, TaskVector]:
+        """The task vectors, fine-tuned if they are not in the store."""
+        return self.lab.vectors(self.method, self.seed, self.tasks)
+
+    @property
+    def vectors_on_device(self) -> dict[str, TaskVector]:
+        """The task vectors, where the model is."""
+        return placed(self.vectors, self.lab.clip.encoder.device)
+
+    @functools.cached_property
+    def evaluator(self) -> Evaluator:
+        """The model with the heads that belong to the method's vectors."""
+        return self.lab.evaluator_of(self.method, self.seed, self.tasks)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Given(Trial):
+    """A trial of vectors that are brought along."""
+
+    given: Mapping[str, TaskVector]  #: The vectors, by their tasks
+
+    @classmethod
+    def of(cls, lab: Lab, vectors: Mapping[str, TaskVector], method: str) -> Given:
+        """Return the trial of some vectors by their tasks; none stand for all tasks of the lab.
+
+        Args:
+            lab: Whose model they edit.
+            vectors: Task vectors by the names of their tasks.
+            method: How they were fine-tuned: a linear method's are edited in the tangent model.
+        """
+        tasks = tuple(vectors) or lab.suite.names
+        return cls(lab=lab, method=method, seed=lab.seeds[0], tasks=tasks, given=vectors)
+
+    @functools.cached_property
+    def vectors(self) -> dict[str, TaskVector]:
+        """The vectors."""
+        return dict(self.given)
+
+    @functools.cached_property
+    def evaluator(self) -> Evaluator:
+        """The model with zero-shot heads, or where it has no text tower with probes."""
+        if self.lab.parameters.vocabulary == "closed":
+            return self.lab.evaluator_of(self.method, self.seed, self.tasks)
+        return self.lab.evaluator
