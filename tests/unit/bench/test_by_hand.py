@@ -133,7 +133,7 @@ def test_a_figure_has_intervals_of_the_gain_or_of_the_accuracy(lab):
     before, after = {"a": np.arange(20) < 5}, {"a": np.arange(20) < 17}
     edited = Evaluation(title="m", before=before, after=after)
     for found, start in ((edited, 25), (Evaluation(title="m", before=after, after=after), 0)):
-        (axes,) = lab.plot(found).axes
+        (axes,) = figures.plot(found).axes
         drawn = {tuple(line.get_xdata()) for line in axes.lines if len(line.get_xdata()) == 2}
         row = found["a"]
         ends = np.clip([start + row["low"], start + row["high"]], 0, 100)
