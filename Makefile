@@ -65,7 +65,7 @@ lint: $(STAMP)
 	$(BIN)/mypy
 
 stubs: $(BIN)/python
-	$(BIN)/python -c "import tasklab.experiments as e; open(e.__file__ + 'i', 'w').write(e._stub())"
+	$(BIN)/python -c "import tasklab.evidence.experiments as e; open(e.__file__ + 'i', 'w').write(e._stub())"
 
 same: $(BIN)/python
 	$(BIN)/python -m tests.locks same

@@ -37,7 +37,7 @@ import torch
 from compared import QUICK, SIZES, Bench, Figure, Size, merging
 
 from tasklab import machine
-from tasklab.records.table import provenance
+from tasklab.evidence.records.table import provenance
 
 TOLD = {time.process_time: "time of the process", time.perf_counter: "time on the clock"}
 

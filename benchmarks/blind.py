@@ -13,7 +13,7 @@ mean effect over the default tasks of the new world at five seeds. Size and leng
 extrapolated: a model outside of the recorded range gets the nearest recorded values.
 
     python benchmarks/blind.py            # print them, and the check by leaving models out
-    python benchmarks/blind.py --seal     # write tasklab/study/blind.csv, once
+    python benchmarks/blind.py --seal     # write tasklab/evidence/study/blind.csv, once
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ import numpy as np
 import pandas as pd
 from scipy import optimize, stats
 
-from tasklab import study
-from tasklab.study import blind, results
+from tasklab.evidence import study
+from tasklab.evidence.study import blind, results
 
 SEALED = Path(study.__file__).with_name("blind.csv")
 PARTS = {

@@ -36,8 +36,8 @@ import torch
 
 from tasklab import Lab, machine
 from tasklab.analyses import merging
+from tasklab.evidence.records.table import provenance
 from tasklab.models import loading
-from tasklab.records.table import provenance
 from tasklab.storage import writing
 from tasklab.tuning import compiled, dual, multitask
 

@@ -37,7 +37,7 @@ from papermill.iorw import load_notebook_node
 from papermill.parameterize import parameterize_notebook
 
 from tasklab.book import execution, sources
-from tasklab.records.table import provenance
+from tasklab.evidence.records.table import provenance
 from tasklab.storage.store import Store
 from tasklab.tuning import compiled
 

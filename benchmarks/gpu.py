@@ -43,11 +43,11 @@ import torch
 import torch.nn.functional as F
 
 from tasklab import machine
+from tasklab.evidence.records.table import provenance
 from tasklab.models import loading
 from tasklab.models.heads import Head
 from tasklab.models.loading import Clip
 from tasklab.models.zoo import REGISTRY
-from tasklab.records.table import provenance
 from tasklab.tasks.drawn import Images
 from tasklab.tasks.suites import Suite, suite
 from tasklab.tuning import compiled, finetune

@@ -37,9 +37,9 @@ from torchvision.transforms import InterpolationMode
 from torchvision.transforms.functional import resized_crop
 
 from tasklab import Lab, Parameters
+from tasklab.evidence.records.table import provenance
 from tasklab.models import loading, zoo
 from tasklab.models.encoder import Encoder
-from tasklab.records.table import provenance
 from tasklab.tasks import drawn as datasets
 from tasklab.tasks import own
 from tasklab.tasks.images import augment

@@ -17,9 +17,9 @@ import pandas as pd
 from scipy.special import chdtri, ndtr, ndtri, stdtrit
 
 from tasklab.errors import choose
-from tasklab.records import images, intervals, targets
-from tasklab.records.intervals import LEVEL, Interval, Source
-from tasklab.records.judgement import judged
+from tasklab.evidence.records import images, intervals, targets
+from tasklab.evidence.records.intervals import LEVEL, Interval, Source
+from tasklab.evidence.records.judgement import judged
 
 
 @dataclass(frozen=True, kw_only=True)

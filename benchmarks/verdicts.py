@@ -19,9 +19,9 @@ import numpy as np
 import simulation
 from simulation import Crossed, World
 
-from tasklab import study
-from tasklab.records import targets
-from tasklab.records.table import provenance
+from tasklab.evidence import study
+from tasklab.evidence.records import targets
+from tasklab.evidence.records.table import provenance
 from tasklab.tasks import icons
 
 LIKENESS = {"alike": {"ease": 0.75, "own": 0.1}, "unlike": {"ease": 0.4, "own": 0.3}}

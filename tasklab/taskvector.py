@@ -18,12 +18,11 @@ import safetensors
 import torch
 from torch import Tensor
 
-from tasklab import seals
 from tasklab.errors import Advised, TasklabError, shown
 from tasklab.errors import path as checked_path
-from tasklab.placement import device_of
-from tasklab.storage import checksums
+from tasklab.storage import checksums, seals
 from tasklab.storage.atomic import check_suffix
+from tasklab.storage.placement import device_of
 from tasklab.storage.tensors import Lazy, OnDisk, load_checkpoint, read_tensors, save_checkpoint
 from tasklab.sums import (
     check_apart,

@@ -20,10 +20,10 @@ import torch
 from torch import Tensor
 
 from tasklab.errors import TasklabError
-from tasklab.experiments import Lab
-from tasklab.experiments.registry import REGISTRY, discover
-from tasklab.records.table import provenance
-from tasklab.study import checking
+from tasklab.evidence.experiments import Lab
+from tasklab.evidence.experiments.registry import REGISTRY, discover
+from tasklab.evidence.records.table import provenance
+from tasklab.evidence.study import checking
 from tasklab.tuning import finetune, methods, runs
 
 FILE = Path(__file__).with_suffix(".json")

@@ -12,10 +12,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from tasklab import experiments
 from tasklab.errors import TasklabError
-from tasklab.experiments import versions
-from tasklab.experiments.registry import discover
+from tasklab.evidence import experiments
+from tasklab.evidence.experiments import versions
+from tasklab.evidence.experiments.registry import discover
 from tasklab.storage import shipped
 
 STUB = Path(experiments.__file__).with_suffix(".pyi")

@@ -7,7 +7,7 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.text import Text
 
-from tasklab.figures.style import WIDTH
+from tasklab.evidence.figures.style import WIDTH
 
 
 def shown(figure):

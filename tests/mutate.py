@@ -21,6 +21,7 @@ import json
 import multiprocessing
 import os
 import random
+import re
 import sys
 import tempfile
 import threading
@@ -262,7 +263,9 @@ def main(words: Sequence[str] | None = None) -> int:
     """Run the command; return the number of faults that survive."""
     parser = argparse.ArgumentParser(prog="python -m tests.mutate", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("room", help="a folder or file of tasklab, e.g. analyses/merging")
+    parser.add_argument(
+        "room", help="a folder or file of tasklab, e.g. analyses/merging, evidence/records"
+    )
     parser.add_argument("--tests", nargs="*", help="by default tests/unit/ROOM, and its doctests")
     parser.add_argument("--count", type=int, default=100, help="faults that are planted")
     parser.add_argument("--seed", type=int, default=0, help="of the sample of faults")
@@ -270,7 +273,8 @@ def main(words: Sequence[str] | None = None) -> int:
     asked = parser.parse_args(words)
     place = ROOT / "tasklab" / asked.room
     files = sorted(place.rglob("*.py")) if place.is_dir() else [place]
-    usual = ROOT / "tests/unit" / (asked.room if place.is_dir() else Path(asked.room).parent)
+    room = Path(re.sub(r"^(evidence|book|cli)/(?=\w+(/|$))", "", asked.room))
+    usual = ROOT / "tests/unit" / (room if place.is_dir() else room.parent)
     tests = asked.tests or [str(usual), str(place)]
     for name in WARM:
         importlib.import_module(name)

@@ -2,10 +2,10 @@
 
 import pandas as pd
 
-from tasklab.records.claims import BY_ID, Claim
-from tasklab.records.intervals import Interval
-from tasklab.records.judgement import Verdict
-from tasklab.records.table import tidy
+from tasklab.evidence.records.claims import BY_ID, Claim
+from tasklab.evidence.records.intervals import Interval
+from tasklab.evidence.records.judgement import Verdict
+from tasklab.evidence.records.table import tidy
 
 TASKS = ("Signs", "Places")
 CLAIM = Claim(id="t", entry="t", paper="tangent", table="1", statement="more",

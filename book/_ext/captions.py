@@ -21,7 +21,7 @@ from sphinx.transforms import SphinxTransform
 from sphinx.util import logging
 
 from tasklab.book.captions import FIGURE, NOT_YET
-from tasklab.figures.pictures import PHOTOGRAPHS
+from tasklab.evidence.figures.pictures import PHOTOGRAPHS
 
 LOGGER = logging.getLogger(__name__)
 MARK = re.compile(r"<!-- (caption|awaited) ([\w-]+) -->")
@@ -66,7 +66,7 @@ def _counted_by_page(app: Sphinx, env: BuildEnvironment) -> list[str]:
 class Pictures(SphinxTransform):
     """Describe pictures of figures, and take those in HTML from their files.
 
-    The description is in the picture (`tasklab.figures.pictures`).
+    The description is in the picture (`tasklab.evidence.figures.pictures`).
     """
 
     default_priority = 290

@@ -1,6 +1,6 @@
 """Sphinx extension: a gallery of figure functions, with pictures from the chapters.
 
-    ```{gallery} tasklab.figures
+    ```{gallery} tasklab.evidence.figures
     ```
 
 shows the first figure of each function that a chapter calls; its name leads there.

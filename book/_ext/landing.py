@@ -21,7 +21,7 @@ from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
-from tasklab import explore
+from tasklab.book import explore
 
 EDITOR = 'class="tasklab-editor"'
 TABLE = '<div class="tl-table">'  # of an editor

@@ -48,8 +48,8 @@ from tasklab.isolation import isolated
 from tasklab.models.heads import Head
 from tasklab.models.loading import Clip, Encoder, math_attention
 from tasklab.models.training import passes
-from tasklab.placement import laid_out
 from tasklab.storage import atomic
+from tasklab.storage.placement import laid_out
 from tasklab.storage.tensors import write_tensors
 from tasklab.tuning import tangent
 from tasklab.tuning.methods import trainable

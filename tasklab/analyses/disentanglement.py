@@ -48,8 +48,8 @@ from tasklab.errors import TasklabError, whole
 from tasklab.isolation import isolated
 from tasklab.models import inference
 from tasklab.models.encoder import Encoder
-from tasklab.placement import placed
 from tasklab.progress import track
+from tasklab.storage.placement import placed
 
 
 def grid(reach: float, points: int) -> tuple[float, ...]:

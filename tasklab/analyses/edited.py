@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 import torch
 from torch import Tensor
 
-from tasklab import seals
 from tasklab.analyses.finite import as_coefficient
-from tasklab.placement import device_of, fits, latest
+from tasklab.storage import seals
+from tasklab.storage.placement import device_of, fits, latest
 from tasklab.sums import add_into, check_fits
 from tasklab.taskvector import TaskVector
 

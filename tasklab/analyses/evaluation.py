@@ -19,7 +19,6 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from tasklab import seals
 from tasklab.analyses.edited import line
 from tasklab.analyses.finite import as_coefficient, as_coefficients, check_grid, finite, finite_rows
 from tasklab.errors import TasklabError, texts, whole
@@ -27,7 +26,8 @@ from tasklab.isolation import isolated
 from tasklab.models import heads, inference
 from tasklab.models.encoder import Encoder
 from tasklab.models.loading import Clip
-from tasklab.placement import placed, resident
+from tasklab.storage import seals
+from tasklab.storage.placement import placed, resident
 from tasklab.storage.store import Store
 from tasklab.tasks import drawn
 from tasklab.tasks.drawn import Images

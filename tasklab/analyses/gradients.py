@@ -20,7 +20,7 @@ from tasklab.analyses.finite import finite
 from tasklab.isolation import isolated
 from tasklab.models.encoder import Encoder
 from tasklab.models.heads import Head
-from tasklab.placement import placed
+from tasklab.storage.placement import placed
 from tasklab.taskvector import TaskVector
 from tasklab.tuning import steps
 

@@ -34,7 +34,7 @@ from tasklab.analyses.finite import as_coefficient, check_vectors, finite
 from tasklab.analyses.projections import PROJECTIONS, Moments, Piece, all_pieces, is_root, pieces
 from tasklab.errors import TasklabError
 from tasklab.isolation import isolated
-from tasklab.placement import placed
+from tasklab.storage.placement import placed
 from tasklab.taskvector import TaskVector
 
 ALL = "all"  # in the column `projection`: all parameters, also biases and normalisation

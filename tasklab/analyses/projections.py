@@ -33,7 +33,7 @@ from tasklab.analyses.finite import finite
 from tasklab.errors import TasklabError, choose
 from tasklab.isolation import isolated
 from tasklab.models.loading import Encoder, math_attention
-from tasklab.placement import placed
+from tasklab.storage.placement import placed
 from tasklab.tuning import memory
 from tasklab.tuning.methods import BLOCK, PARTS
 

@@ -146,7 +146,7 @@ def add_tasks(kernel: Float[ndarray, "N N"]) -> Sum:
 
 
 def table(points: int = 200, count: int = 4) -> pd.DataFrame:
-    """Compute the example of `tasklab.figures.ring`, for both kernels.
+    """Compute the example of `tasklab.evidence.figures.ring`, for both kernels.
 
     Returns:
         Columns `kernel` (of `KERNELS`), `metric`, `subset`, `x`, `value`. By metric:

@@ -22,7 +22,7 @@ from tasklab.analyses.merging.best import span_of_loss
 from tasklab.analyses.merging.registry import method
 from tasklab.bench.minima import CACHE_VERSION, MINIMA, effort, memory, solved
 from tasklab.bench.trial import Given, Trial
-from tasklab.placement import device_of, placed
+from tasklab.storage.placement import device_of, placed
 from tasklab.tasks import drawn
 from tasklab.taskvector import TaskVector
 from tasklab.tuning.tangent import TangentFeatures

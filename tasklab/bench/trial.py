@@ -7,7 +7,7 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from tasklab.placement import placed
+from tasklab.storage.placement import placed
 from tasklab.tuning.methods import LINEAR
 
 if TYPE_CHECKING:

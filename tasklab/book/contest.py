@@ -12,10 +12,10 @@ from matplotlib.ticker import MaxNLocator
 from tasklab.analyses.merging import registry
 from tasklab.analyses.shares import Estimate
 from tasklab.bench.contest import Contest, Entry
+from tasklab.evidence.records.table import where
+from tasklab.evidence.study import results
 from tasklab.progress import shared
-from tasklab.records.table import where
-from tasklab.study import results
-from tasklab.templates import filled
+from tasklab.storage.templates import filled
 
 _EXPECTED = ("merging", "mini")  # the recorded chapter and model that a row is compared with
 

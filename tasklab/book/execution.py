@@ -17,8 +17,8 @@ from tasklab.book import summary
 from tasklab.book.captions import KEY
 from tasklab.book.sources import checksum, fingerprint, measured, read
 from tasklab.errors import TasklabError, first_line
-from tasklab.records.statements import SITE
-from tasklab.records.table import provenance
+from tasklab.evidence.records.statements import SITE
+from tasklab.evidence.records.table import provenance
 
 if TYPE_CHECKING:
     from nbformat import NotebookNode

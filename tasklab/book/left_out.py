@@ -12,8 +12,8 @@ from typing import Any
 
 from tasklab.bench.published_vectors import leave_out
 from tasklab.errors import LeftOutError
-from tasklab.experiments.registry import REGISTRY
-from tasklab.figures.style import NothingToDrawError
+from tasklab.evidence.experiments.registry import REGISTRY
+from tasklab.evidence.figures.style import NothingToDrawError
 
 _SKIPPED = (LeftOutError, NothingToDrawError)  # of a figure whose methods are all left out
 

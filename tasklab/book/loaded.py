@@ -7,8 +7,10 @@ import ipykernel.kernelapp as _  # noqa: F401
 import matplotlib_inline.backend_inline as __  # noqa: F401
 
 import tasklab
-from tasklab import analyses, experiments, explore, figures, records, study
-from tasklab.study.judged import package
+from tasklab import analyses
+from tasklab.book import explore
+from tasklab.evidence import experiments, figures, records, study
+from tasklab.evidence.study.judged import package
 
 for room in (tasklab, analyses, analyses.merging, experiments, explore, figures, records, study):
     for name in room.__all__:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from tasklab.book.sources import checksum, fingerprint, measured, read
 from tasklab.errors import TasklabError
-from tasklab.records.claims import CLAIMS
-from tasklab.records.statements import evidence_link
+from tasklab.evidence.records.claims import CLAIMS
+from tasklab.evidence.records.statements import evidence_link
 from tasklab.storage import atomic
 
 if TYPE_CHECKING:

@@ -26,16 +26,16 @@ from tasklab.book.words import counted as counted
 from tasklab.book.words import order as order
 from tasklab.book.words import so_far as so_far
 from tasklab.book.words import word as word
-from tasklab.chapters import CHAPTERS
-from tasklab.chapters import chapter as chapter_of
 from tasklab.errors import TasklabError, choose
-from tasklab.experiments.registry import REGISTRY, trained
-from tasklab.figures.tables import origin_table, table
-from tasklab.records.judgement import Verdict
-from tasklab.records.statements import anchor, how_many, on_site, verdict_rows
-from tasklab.records.table import is_awaited
-from tasklab.study import sections
-from tasklab.study.results import sittings_of
+from tasklab.evidence.chapters import CHAPTERS
+from tasklab.evidence.chapters import chapter as chapter_of
+from tasklab.evidence.experiments.registry import REGISTRY, trained
+from tasklab.evidence.figures.tables import origin_table, table
+from tasklab.evidence.records.judgement import Verdict
+from tasklab.evidence.records.statements import anchor, how_many, on_site, verdict_rows
+from tasklab.evidence.records.table import is_awaited
+from tasklab.evidence.study import sections
+from tasklab.evidence.study.results import sittings_of
 from tasklab.tuning.recipe import PAPER_STEPS
 
 _ROOT = Path(__file__).resolve().parents[2]
@@ -125,7 +125,7 @@ def results(
 
     Args:
         rows: Recorded results, of which those of the experiment and methods are returned.
-        run: One of `tasklab.experiments`, or a function of the lab that calls several.
+        run: One of `tasklab.evidence.experiments`, or a function of the lab that calls several.
         methods: The experiment's second argument; the pre-trained model's rows are kept as well.
     """
     given = () if methods is None else (methods,)
@@ -289,7 +289,9 @@ class opened:  # noqa: N801 (called as a function)
             if p.live == "all"
             else 'results: recorded runs; "Run it yourself" runs here, and all with live="all"'
         )
-        style = files("tasklab.figures").joinpath("jupyterlab.css").read_text(encoding="utf-8")
+        style = (
+            files("tasklab.evidence.figures").joinpath("jupyterlab.css").read_text("utf-8")
+        )
         text = f"{self.lab!r}\n{shown}"
         marked = f'<pre class="tasklab-opened">{html.escape(text)}</pre>'
         data = {"text/plain": text, "text/html": f"<style>{style}</style>{marked}"}

@@ -21,10 +21,10 @@ from tasklab.book import execution
 from tasklab.book.outputs import drop_stale, remember
 from tasklab.book.sources import chapters, checksum, computed, find_root, fingerprint, read
 from tasklab.errors import TasklabError
+from tasklab.evidence.study.workers import share
 from tasklab.models.zoo import small
 from tasklab.storage import atomic
 from tasklab.storage.store import Artifact, Store
-from tasklab.study.workers import share
 
 _STAMP = "tasklab.json"
 _THREADS = "OMP_NUM_THREADS"

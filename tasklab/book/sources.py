@@ -13,7 +13,7 @@ from tasklab.storage.code import code_of, modules
 if TYPE_CHECKING:
     from nbformat import NotebookNode
 
-_APART = ("__main__", "cli", "cluster", "doctor", "explore")  # that no chapter runs
+_APART = ("__main__", "cli")  # that no chapter runs
 _DATA = (".toml", ".html", ".csv", ".json", ".gz", ".xz", ".safetensors", ".txt", ".css", ".js")
 _CODE = (".py", *_DATA)
 _PAGES = (".ipynb", ".md", ".yml", ".bib", ".py", ".css", ".js", ".svg", ".cff", ".woff2")

@@ -14,9 +14,9 @@ from typing import Any
 import pandas as pd
 
 from tasklab.book.words import say
-from tasklab.chapters import MORE
-from tasklab.study import sections
-from tasklab.study.sections import Evidence
+from tasklab.evidence.chapters import MORE
+from tasklab.evidence.study import sections
+from tasklab.evidence.study.sections import Evidence
 
 RECORDED_OF = sections.FIRST  # the model of the records that chapters show
 AWAITED = "*The answer follows from the results below, once they are computed.*"

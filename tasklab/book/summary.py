@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from tasklab.book.captions import KEY
+from tasklab.evidence.study import sections
+from tasklab.evidence.study.sections import Evidence
 from tasklab.storage import atomic
-from tasklab.study import sections
-from tasklab.study.sections import Evidence
 
 FILE = "TASKLAB_SUMMARY"  # in the environment of a kernel: where the file is written
 _OUTPUT = "PAPERMILL_OUTPUT_PATH"  # that papermill injects, if asked: --inject-output-path

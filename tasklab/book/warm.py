@@ -21,8 +21,8 @@ from typing import Any, cast
 from jupyter_client.manager import AsyncKernelManager
 from jupyter_client.provisioning import LocalProvisioner
 
+from tasklab.evidence.study.workers import end_with_parent
 from tasklab.storage import atomic
-from tasklab.study.workers import end_with_parent
 
 _ROOM = ".tasklab-kernel"  # begins the names of their folders
 _LONGEST = 100  # characters: the name of a socket has at most 107

@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from tasklab.records.statements import on_site
+from tasklab.evidence.records.statements import on_site
 
 _WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 

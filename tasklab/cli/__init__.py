@@ -68,7 +68,7 @@ _BOOK = {
 _MACHINE = {
     "list": Command("names:list_", "Show the names that parameters can take.", "models"),
     "doctor": Command(
-        "doctor:doctor",
+        "doctoring:doctor",
         "Show what this machine has, and which chapters can run with which models.",
         "--data-root ~/data",
     ),

@@ -9,10 +9,11 @@ from typing import Annotated
 
 import tyro
 
-from tasklab import book, chapters, study
+from tasklab import book
 from tasklab.bench.parameters import Parameters
 from tasklab.cli.parsing import Given, settings
 from tasklab.errors import TasklabError, choose, path, whole
+from tasklab.evidence import chapters, study
 from tasklab.progress import begin
 from tasklab.storage.store import Store
 

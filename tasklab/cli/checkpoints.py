@@ -12,10 +12,10 @@ import tyro
 
 from tasklab import bench, exchange
 from tasklab.bench.parameters import Parameters
-from tasklab.chapters import chapter as chapter_of
 from tasklab.cli.parsing import Given, settings
 from tasklab.cli.runs import checked, labs, seeds_of, suite_of, what_is_stored
 from tasklab.errors import TasklabError, choose, path
+from tasklab.evidence.chapters import chapter as chapter_of
 from tasklab.exchange import places, sources
 from tasklab.isolation import isolated
 from tasklab.machine import gib

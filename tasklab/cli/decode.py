@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import tyro
 
-from tasklab import doctor
 from tasklab.bench.parameters import folder
+from tasklab.cli import doctor
 from tasklab.errors import TasklabError, whole
 from tasklab.models.zoo import spec
 from tasklab.progress import begin

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from tasklab import cluster
+from tasklab.cli import cluster
+from tasklab.cli.cluster import names
 from tasklab.cli.parsing import Given, settings
-from tasklab.cluster import names
 from tasklab.errors import TasklabError, texts, whole
 from tasklab.progress import begin
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tasklab.cluster.grid import Grid, Job
+    from tasklab.cli.cluster.grid import Grid, Job
 
 
 def grid(

@@ -9,8 +9,8 @@ import tyro
 
 import tasklab
 from tasklab.analyses.merging.registry import METHODS, SOLVED
-from tasklab.chapters import CHAPTERS
 from tasklab.errors import choose, path, texts
+from tasklab.evidence.chapters import CHAPTERS
 from tasklab.models.zoo import GROUPS, REGISTRY, choose_model, group, text_suite
 from tasklab.progress import begin, columns
 from tasklab.tasks.suites import SUITES, suite

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from tasklab import doctor
 from tasklab.bench.parameters import Parameters
+from tasklab.cli import doctor
 from tasklab.cli.chapters import check_book
 from tasklab.cli.parsing import Given, settings
 from tasklab.errors import TasklabError, path, whole
@@ -20,7 +20,7 @@ from tasklab.models.zoo import small
 from tasklab.progress import begin
 
 if TYPE_CHECKING:
-    from tasklab.doctor.needs import Need
+    from tasklab.cli.doctor.needs import Need
 
 SOURCE = "orthoreg"  # of the vectors, where it has the model
 

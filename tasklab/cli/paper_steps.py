@@ -12,16 +12,17 @@ from typing import Any
 import nbformat
 from huggingface_hub import constants
 
-from tasklab import chapters, machine
+from tasklab import machine
 from tasklab.bench.parameters import Parameters
 from tasklab.book import execution, report, summary
 from tasklab.book import sources as book
 from tasklab.cli.checkpoints import import_
+from tasklab.cli.cluster import grid
 from tasklab.cli.decode import decode
-from tasklab.cluster import grid
-from tasklab.doctor import needs, readiness
-from tasklab.doctor.needs import Need
+from tasklab.cli.doctor import needs, readiness
+from tasklab.cli.doctor.needs import Need
 from tasklab.errors import TasklabError, choose
+from tasklab.evidence import chapters
 from tasklab.exchange import catalogue
 from tasklab.models import loading
 from tasklab.models.zoo import spec

@@ -26,8 +26,8 @@ from tasklab.models.zoo import spec
 from tasklab.storage import atomic
 from tasklab.storage.checksums import file_sha256
 from tasklab.storage.store import Artifact, Store
+from tasklab.storage.templates import filled
 from tasklab.storage.tensors import canonical, explained, write_tensors
-from tasklab.templates import filled
 from tasklab.tuning.methods import LINEAR, POSTHOC
 from tasklab.tuning.recipe import REHEARSAL_STEPS
 

@@ -30,8 +30,8 @@ from tasklab.models.encoder import Encoder
 from tasklab.models.zoo import spec
 from tasklab.storage import atomic
 from tasklab.storage.checksums import file_sha256
+from tasklab.storage.templates import filled
 from tasklab.storage.tensors import canonical, explained, write_tensors
-from tasklab.templates import filled
 
 _WEIGHTS, _SETTINGS, _IMAGES = "model.safetensors", "config.json", "preprocessor_config.json"
 

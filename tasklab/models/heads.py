@@ -16,11 +16,11 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from tasklab import seals
 from tasklab.errors import TasklabError
 from tasklab.isolation import isolated
 from tasklab.models.loading import Clip, Encoder
-from tasklab.placement import placed
+from tasklab.storage import seals
+from tasklab.storage.placement import placed
 from tasklab.tasks.suites import Task
 
 _NEAR = 1e-6  # apart are rows of the same text, by rounding

@@ -12,8 +12,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from tasklab import isolation, seals
+from tasklab import isolation
 from tasklab.errors import TasklabError
+from tasklab.storage import seals
 
 
 class Origin:

@@ -14,11 +14,16 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]  # above the package
 
 
-def code_of(modules: Iterable[str], follow: Callable[[str], bool]) -> str:
+def code_of(
+    modules: Iterable[str],
+    follow: Callable[[str], bool],
+    known_as: Callable[[str], str] = str,
+) -> str:
     """Return a hash of modules' code and of the code that they import.
 
     Args:
         follow: Whether an imported module of this package counts, and what it imports.
+        known_as: A module's name -> its name in the hash, which stays when a module moves.
     """
     seen, waiting = set[str](), sorted(modules)
     while waiting:
@@ -26,7 +31,7 @@ def code_of(modules: Iterable[str], follow: Callable[[str], bool]) -> str:
         if name not in seen:
             seen.add(name)
             waiting += [one for one in _imported(name) if follow(one)]
-    lines = [f"{name} {_hash(name)}" for name in sorted(seen)]
+    lines = sorted(f"{known_as(name)} {_hash(name)}" for name in seen)
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
 
 

@@ -32,7 +32,7 @@ from tasklab.errors import TasklabError
 from tasklab.isolation import isolated
 from tasklab.models import heads
 from tasklab.models.loading import Clip
-from tasklab.placement import laid_out, release
+from tasklab.storage.placement import laid_out, release
 from tasklab.storage.store import Store
 from tasklab.tasks import drawn
 from tasklab.tasks.suites import Suite, suite

@@ -28,10 +28,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from tasklab import machine, placement
+from tasklab import machine
 from tasklab.errors import TasklabError, first_line, is_out_of_memory
 from tasklab.models import intercept
 from tasklab.models.encoder import Encoder, math_attention
+from tasklab.storage import placement
 
 _log = logging.getLogger(__name__)
 

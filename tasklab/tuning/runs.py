@@ -11,7 +11,7 @@ from torch import Tensor
 from tasklab.errors import Advised, TasklabError
 from tasklab.models.heads import Head
 from tasklab.models.loading import Clip
-from tasklab.placement import resident
+from tasklab.storage.placement import resident
 from tasklab.storage.store import Artifact
 from tasklab.taskvector import Base, TaskVector
 

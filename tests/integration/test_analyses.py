@@ -5,18 +5,19 @@ import pandas as pd
 import pytest
 import torch
 
-from tasklab import experiments, machine
+from tasklab import machine
 from tasklab.analyses import disentanglement, kernels, tangent_gap
 from tasklab.bench import preflight
 from tasklab.bench.parameters import Parameters
 from tasklab.bench.runs import tasks_of
-from tasklab.chapters import Work
-from tasklab.experiments import kernels as measured
+from tasklab.evidence import experiments
+from tasklab.evidence.chapters import Work
+from tasklab.evidence.experiments import kernels as measured
+from tasklab.evidence.records import claims, images, judgement
+from tasklab.evidence.records import table as records
+from tasklab.evidence.study import recording, results
 from tasklab.models import loading
 from tasklab.models.zoo import FAMILIES
-from tasklab.records import claims, images, judgement
-from tasklab.records import table as records
-from tasklab.study import recording, results
 from tasklab.tuning import finetune
 from tests.helpers import refuses
 

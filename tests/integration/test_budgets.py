@@ -5,10 +5,10 @@ import sys
 import pandas as pd
 import pytest
 
-from tasklab import experiments
 from tasklab.bench.parameters import Parameters
-from tasklab.experiments.budgets import below
-from tasklab.records.table import tidy
+from tasklab.evidence import experiments
+from tasklab.evidence.experiments.budgets import below
+from tasklab.evidence.records.table import tidy
 from tests.helpers import refuses
 
 
@@ -58,7 +58,7 @@ def test_the_search_goes_on_beyond_a_best_end(lab, monkeypatch):
         ]  # fmt: skip
         return tidy(rows)
 
-    monkeypatch.setattr(sys.modules["tasklab.experiments.budgets"], "_searched", searched)
+    monkeypatch.setattr(sys.modules["tasklab.evidence.experiments.budgets"], "_searched", searched)
     table = experiments.rate_search(lab, ["nonlinear"], (1e-4, 2e-4))
     assert sorted(table["lr"]) == pytest.approx([1e-4, 2e-4, 4e-4, 8e-4, 1.6e-3])
     assert experiments.chosen_rate(table, "nonlinear") == pytest.approx(8e-4)

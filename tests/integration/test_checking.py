@@ -7,9 +7,9 @@ import pytest
 
 from tasklab.__main__ import main
 from tasklab.bench.parameters import Parameters
-from tasklab.chapters import CHAPTERS, Work
-from tasklab.records import table as records
-from tasklab.study import checking, recording, results
+from tasklab.evidence.chapters import CHAPTERS, Work
+from tasklab.evidence.records import table as records
+from tasklab.evidence.study import checking, recording, results
 
 SMALL = {"model": "mini_xs", "steps": 2, "device": "cpu"}
 

@@ -16,9 +16,9 @@ import tasklab
 from tasklab.__main__ import main
 from tasklab.bench.parameters import Parameters
 from tasklab.cli import COMMANDS, names, parsing
+from tasklab.evidence.study import recording, results
 from tasklab.models import loading, zoo
 from tasklab.storage import termination
-from tasklab.study import recording, results
 from tasklab.tasks import suites
 from tasklab.tuning import methods
 from tests.helpers import mistaken

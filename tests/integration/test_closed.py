@@ -5,12 +5,12 @@ import dataclasses
 import numpy as np
 import pytest
 
-from tasklab import experiments, figures
 from tasklab.analyses import evaluation
 from tasklab.bench.parameters import Parameters
+from tasklab.evidence import experiments, figures
+from tasklab.evidence.records import table as records
+from tasklab.evidence.records.table import where as rows
 from tasklab.models import heads
-from tasklab.records import table as records
-from tasklab.records.table import where as rows
 from tasklab.taskvector import TaskVector
 from tasklab.tuning import finetune, probes
 from tests.helpers import refuses

@@ -20,8 +20,8 @@ from tasklab.bench.lab import Lab
 from tasklab.bench.merges import Bench
 from tasklab.book import contest as report
 from tasklab.errors import TasklabError
+from tasklab.evidence.study import results
 from tasklab.models import loading
-from tasklab.study import results
 from tasklab.taskvector import TaskVector
 from tests.helpers import mistaken
 from tests.vectors import noise

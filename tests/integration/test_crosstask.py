@@ -7,10 +7,11 @@ import pandas as pd
 import pytest
 import torch
 
-from tasklab import TaskVector, experiments
+from tasklab import TaskVector
 from tasklab.analyses import cross_task
 from tasklab.bench.parameters import Parameters
-from tasklab.experiments import runner
+from tasklab.evidence import experiments
+from tasklab.evidence.experiments import runner
 from tasklab.models import heads
 
 TASKS = ("Textures", "Scenes", "Signs")
@@ -131,7 +132,9 @@ def test_stitched_negation_starts_at_the_pretrained_model(lab):
 
 def test_many_images_are_stitched_in_parts(lab, monkeypatch):
     whole = experiments.stitched_negation(lab, ["nonlinear"], n_tasks=1, coefficients=(0.0, 1.0))
-    monkeypatch.setattr(sys.modules["tasklab.experiments.stitching"], "_PART", 3)  # of four images
+    monkeypatch.setattr(
+        sys.modules["tasklab.evidence.experiments.stitching"], "_PART", 3
+    )  # of four images
     monkeypatch.setattr(runner, "version", lambda measure: {"code": "in parts"})
     parts = experiments.stitched_negation(lab, ["nonlinear"], n_tasks=1, coefficients=(0.0, 1.0))
     assert set(whole["n"]) == {2 * lab.scale.images}

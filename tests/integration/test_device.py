@@ -12,9 +12,10 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from tasklab import Lab, experiments, placement
+from tasklab import Lab
 from tasklab.analyses import disentanglement, meters
-from tasklab.storage import writing
+from tasklab.evidence import experiments
+from tasklab.storage import placement, writing
 from tasklab.tuning import finetune, memory
 
 CARD = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")

@@ -15,10 +15,10 @@ from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
 from papermill.iorw import load_notebook_node
 
-from tasklab import placement
 from tasklab.bench.parameters import Parameters
-from tasklab.chapters import CHAPTERS
-from tasklab.figures import pictures
+from tasklab.evidence.chapters import CHAPTERS
+from tasklab.evidence.figures import pictures
+from tasklab.storage import placement
 
 FOLDER = Path(__file__).parents[2] / "notebooks"
 SETTING = {"model": "mini_xs", "steps": 1}

@@ -11,13 +11,16 @@ import numpy as np
 import pytest
 import torch
 
-from tasklab import Lab, checkpoints, experiments, explore, placement
+from tasklab import Lab, checkpoints
 from tasklab.__main__ import main
 from tasklab.analyses import curvature, layers, merging, projections
 from tasklab.analyses.edited import Edited
 from tasklab.analyses.merging import METHODS, best, minimum, pooled
 from tasklab.analyses.merging.best import span_of_loss
+from tasklab.book import explore
+from tasklab.evidence import experiments
 from tasklab.models import heads, loading
+from tasklab.storage import placement
 from tasklab.storage.store import Store
 from tasklab.tasks.drawn import DrawnImages, Images
 from tasklab.taskvector import TaskVector

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from tasklab import experiments
 from tasklab.__main__ import main
 from tasklab.analyses.merging import distilling
 from tasklab.bench import minima
 from tasklab.bench.lab import Lab
+from tasklab.evidence import experiments
 from tasklab.taskvector import TaskVector
 from tests.helpers import refuses
 

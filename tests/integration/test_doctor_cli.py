@@ -5,8 +5,8 @@ import json
 import pytest
 
 from tasklab.__main__ import main
-from tasklab.chapters import CHAPTERS
-from tasklab.doctor import inventory, readiness
+from tasklab.cli.doctor import inventory, readiness
+from tasklab.evidence.chapters import CHAPTERS
 from tasklab.models import weights
 
 

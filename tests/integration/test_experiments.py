@@ -4,14 +4,15 @@ import pandas as pd
 import pytest
 import torch
 
-from tasklab import bench, experiments
+from tasklab import bench
 from tasklab.analyses import evaluation
 from tasklab.bench.parameters import Parameters
-from tasklab.chapters import CHAPTERS, Work
-from tasklab.records import images, judgement, schema
-from tasklab.records import table as records
-from tasklab.records.claims import BY_ID
-from tasklab.study import recording
+from tasklab.evidence import experiments
+from tasklab.evidence.chapters import CHAPTERS, Work
+from tasklab.evidence.records import images, judgement, schema
+from tasklab.evidence.records import table as records
+from tasklab.evidence.records.claims import BY_ID
+from tasklab.evidence.study import recording
 from tasklab.tuning import finetune
 from tests.helpers import refuses
 

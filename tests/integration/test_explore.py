@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 
-from tasklab import experiments, explore
 from tasklab.analyses.coefficients import affine_scores
 from tasklab.bench.parameters import Parameters
-from tasklab.explore import sliders
-from tasklab.explore.payload import percent
+from tasklab.book import explore
+from tasklab.book.explore import sliders
+from tasklab.book.explore.payload import percent
+from tasklab.evidence import experiments
 from tasklab.taskvector import TaskVector
 from tests.helpers import refuses
 

@@ -11,11 +11,11 @@ from tasklab.storage import shipped
 LOCK = "from tasklab.storage import shipped; shipped.lock()\n"
 CHECKS = """
 import torch
-from tasklab.chapters import CHAPTERS
+from tasklab.evidence.chapters import CHAPTERS
 from tasklab.cli import names
-from tasklab.chapters import outlook
+from tasklab.evidence.chapters import outlook
 from tasklab.models import zoo
-from tasklab.records.schema import unit
+from tasklab.evidence.records.schema import unit
 
 assert spread["value"].between(0, 1).all() and set(spread["method"]) == {"nonlinear", "mlp"}
 assert len(spread) == 4 and unit("spread") == ""

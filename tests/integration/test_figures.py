@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 
 from tasklab.analyses import ring
-from tasklab.figures import curvature, kernels, layers
+from tasklab.evidence.figures import curvature, kernels, layers
 from tests.marks import readable
 from tests.unit.figures import test_curvature, test_disentanglement, test_editing, test_layers
 from tests.unit.figures.test_kernels import energies

@@ -4,10 +4,11 @@ import pandas as pd
 import pytest
 import torch
 
-from tasklab import experiments, mini
+from tasklab import mini
 from tasklab.analyses import cross_task
 from tasklab.bench.parameters import Parameters
-from tasklab.experiments import small_networks
+from tasklab.evidence import experiments
+from tasklab.evidence.experiments import small_networks
 from tasklab.tasks import small
 from tasklab.tasks.drawn import Images
 from tasklab.tuning import scratch

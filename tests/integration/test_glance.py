@@ -4,8 +4,8 @@ import pytest
 
 from tasklab.bench.parameters import Parameters
 from tasklab.book.page import SCALES, glance
-from tasklab.chapters import CHAPTERS
-from tasklab.doctor import needs, speed
+from tasklab.cli.doctor import needs, speed
+from tasklab.evidence.chapters import CHAPTERS
 from tasklab.progress import duration
 
 RUNS = {"tangent": 2, "linear_layers": 3, "ctl": 3, "closed_vocab": 2, "merging": 1}  # methods

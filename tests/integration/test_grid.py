@@ -3,9 +3,9 @@
 import pytest
 
 from tasklab.bench.parameters import Parameters
-from tasklab.cluster import grid
-from tasklab.cluster.grid import Grid
-from tasklab.experiments import Lab
+from tasklab.cli.cluster import grid
+from tasklab.cli.cluster.grid import Grid
+from tasklab.evidence.experiments import Lab
 from tasklab.tuning import finetune
 
 

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from tasklab.cluster import grid, ray_cluster
-from tasklab.cluster.grid import Grid
+from tasklab.cli.cluster import grid, ray_cluster
+from tasklab.cli.cluster.grid import Grid
 from tasklab.errors import TasklabError
 
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
@@ -95,7 +95,7 @@ def slowed(notes, stuck, patience=PATIENCE):
 
         import ray
 
-        from tasklab.cluster import grid
+        from tasklab.cli.cluster import grid
         from tasklab.tuning import finetune, session
 
         node = ray.get_runtime_context().get_node_id()
@@ -152,7 +152,7 @@ def test_a_node_that_does_not_share_the_folder_is_named(cluster, monkeypatch, tm
     def look(folder):  # on the second node, the same path is another disk
         import ray
 
-        from tasklab.cluster import shared_store
+        from tasklab.cli.cluster import shared_store
 
         here = ray.get_runtime_context().get_node_id()
         return shared_store.sees_store(folder / "elsewhere" if here == other else folder)

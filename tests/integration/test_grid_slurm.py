@@ -12,8 +12,8 @@ import time
 import pytest
 import torch
 
-from tasklab.cluster import grid, slurm
-from tasklab.cluster.grid import Grid
+from tasklab.cli.cluster import grid, slurm
+from tasklab.cli.cluster.grid import Grid
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "scontrol")
 PATIENCE = 400  # seconds: a busy machine needs long to import torch

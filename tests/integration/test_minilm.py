@@ -6,7 +6,8 @@ import pytest
 import torch
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
-from tasklab import Lab, TaskVector, experiments
+from tasklab import Lab, TaskVector
+from tasklab.evidence import experiments
 from tasklab.models import bert, heads, loading, sentences, zoo
 from tasklab.storage.store import read_tensors
 from tasklab.tasks import drawn

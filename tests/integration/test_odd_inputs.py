@@ -5,9 +5,10 @@ import re
 
 import pytest
 
-from tasklab import Lab, Parameters, experiments, suite
-from tasklab.cluster.grid import Grid
+from tasklab import Lab, Parameters, suite
+from tasklab.cli.cluster.grid import Grid
 from tasklab.errors import shown
+from tasklab.evidence import experiments
 from tests.helpers import mistaken, refuses
 
 LONG = "x" * 5000

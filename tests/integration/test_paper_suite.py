@@ -15,8 +15,8 @@ from tasklab import machine
 from tasklab.__main__ import main
 from tasklab.bench.parameters import Parameters
 from tasklab.errors import TasklabError
-from tasklab.experiments import Lab
-from tasklab.experiments.runner import Trial, kept
+from tasklab.evidence.experiments import Lab
+from tasklab.evidence.experiments.runner import Trial, kept
 from tasklab.tasks import own, suites
 from tasklab.tasks.images import pixels
 from tasklab.tasks.images.loader import DecodedImages

@@ -17,10 +17,10 @@ from IPython.core.formatters import DisplayFormatter
 from matplotlib.figure import Figure
 from PIL import Image
 
-from tasklab.figures import contact_sheet, pictures
-from tasklab.figures.marks import curves
-from tasklab.figures.style import book_figure
-from tasklab.records.statements import SITE
+from tasklab.evidence.figures import contact_sheet, pictures
+from tasklab.evidence.figures.marks import curves
+from tasklab.evidence.figures.style import book_figure
+from tasklab.evidence.records.statements import SITE
 
 LOOKS = {"a": ("the first of two groups", "#000000", "o"), "b": ("the second", "#D55E00", "s")}
 SVG = "{http://www.w3.org/2000/svg}"

@@ -18,14 +18,14 @@ import torch
 from IPython.core.interactiveshell import InteractiveShell
 from safetensors.torch import save
 
-from tasklab import study
 from tasklab.__main__ import main
 from tasklab.bench import published_vectors
 from tasklab.bench.parameters import Parameters
 from tasklab.cli import paper_steps
 from tasklab.errors import LeftOutError
+from tasklab.evidence import study
+from tasklab.evidence.experiments import Lab
 from tasklab.exchange import importing, places, published, publishing
-from tasklab.experiments import Lab
 from tasklab.storage import fetching
 from tasklab.storage.store import Store
 from tasklab.taskvector import TaskVector

@@ -9,21 +9,21 @@ import sys
 import pandas as pd
 import pytest
 
-from tasklab import experiments, study
 from tasklab.analyses import merging
 from tasklab.bench.merges import MERGES
 from tasklab.bench.parameters import Parameters
-from tasklab.chapters import CHAPTERS
-from tasklab.chapters.chapter import HEADLINE
-from tasklab.experiments.registry import find, usual_runs
+from tasklab.evidence import experiments, study
+from tasklab.evidence.chapters import CHAPTERS
+from tasklab.evidence.chapters.chapter import HEADLINE
+from tasklab.evidence.experiments.registry import find, usual_runs
+from tasklab.evidence.records import schema
+from tasklab.evidence.records.claims import SETTINGS
+from tasklab.evidence.records.statements import SITE
+from tasklab.evidence.records.table import tidy
+from tasklab.evidence.study import outlook, results, sittings
 from tasklab.models import loading
 from tasklab.models.zoo import MINI_LR
-from tasklab.records import schema
-from tasklab.records.claims import SETTINGS
-from tasklab.records.statements import SITE
-from tasklab.records.table import tidy
 from tasklab.storage.store import Store
-from tasklab.study import outlook, results, sittings
 from tasklab.tuning.recipe import recipe
 
 
@@ -217,7 +217,7 @@ def test_findings_lead_to_their_evidence_and_numbers_bear_their_titles(monkeypat
     found = study.findings(verdicts)
     assert len(found) == 3
     assert all(re.search(r'href="notebooks/\w+\.html#[\w-]+"', one.mark) for one in found)
-    n = sys.modules["tasklab.study.findings"]._numbers("mini")
+    n = sys.modules["tasklab.evidence.study.findings"]._numbers("mini")
     assert n["before"] + 10 < n["added"] < n["merged"] < n["read"] < n["alone"]
     assert n["random_added"] < n["random_alone"] / 2 and n["near"] < n["far"] / 5
     assert n["clip_nonlinear"] - n["clip_probe"] < 0.2 * n["clip_probe"]
@@ -240,6 +240,8 @@ def test_every_part_that_trains_at_several_rates_is_counted_as_it_is(tmp_path):
 def test_the_shipped_records_answer():
     found = study.answers()
     both = [
-        one for one in found if {*one.effects} == {*sys.modules["tasklab.study.answers"].WORLDS}
+        one
+        for one in found
+        if {*one.effects} == {*sys.modules["tasklab.evidence.study.answers"].WORLDS}
     ]
     assert len(found) >= 9 and len(both) >= 8

@@ -12,7 +12,7 @@ from scipy import stats
 
 from benchmarks import simulation
 from benchmarks.simulation import Crossed, World, covered, rates, wrong
-from tasklab.records import targets
+from tasklab.evidence.records import targets
 from tasklab.tasks import icons
 from tests.helpers import refuses
 

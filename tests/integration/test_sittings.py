@@ -10,9 +10,9 @@ import torch
 from tasklab import TasklabError
 from tasklab.__main__ import main
 from tasklab.bench.parameters import Parameters
-from tasklab.chapters import CHAPTERS, Work
-from tasklab.records import table as records
-from tasklab.study import recording, sittings
+from tasklab.evidence.chapters import CHAPTERS, Work
+from tasklab.evidence.records import table as records
+from tasklab.evidence.study import recording, sittings
 from tests.helpers import refuses
 
 SINGLE = {"single": {}}

@@ -47,7 +47,7 @@ def test_nothing_waits_for_networks_tables_or_torch():
     code = "import importlib, sys\n"
     for name in modules.split():
         code += f"importlib.import_module('tasklab.{name}'); assert 'torch' not in sys.modules\n"
-    assert "tasklab.figures" in imported(code)[0]
+    assert "tasklab.evidence.figures" in imported(code)[0]
 
 
 def test_merges_grids_and_labs_wait_for_what_they_compute_with_alone(tmp_path, monkeypatch):
@@ -65,5 +65,5 @@ def test_merges_grids_and_labs_wait_for_what_they_compute_with_alone(tmp_path, m
     assert not opened & {*TABLES, "open_clip", "timm", "transformers"}
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     (there,) = imported("from tasklab.__main__ import main; main(['doctor', '--json'])")
-    assert "tasklab.doctor.readiness" in there and not there & {"pandas", "matplotlib"}
+    assert "tasklab.cli.doctor.readiness" in there and not there & {"pandas", "matplotlib"}
     assert not there & {"open_clip", "timm", "transformers", "torchvision"}

@@ -7,8 +7,9 @@ import pytest
 import timm
 import torch
 
-from tasklab import Lab, Parameters, experiments
+from tasklab import Lab, Parameters
 from tasklab.__main__ import main
+from tasklab.evidence import experiments
 from tasklab.models import loading
 from tests.helpers import mistaken
 from tests.vectors import noise

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from tasklab.errors import TasklabError
-from tasklab.study import workers
+from tasklab.evidence.study import workers
 from tests.helpers import refuses
 
 SCRIPT = """
 import sys
 from tests_workers import nap
-from tasklab.study import workers
+from tasklab.evidence.study import workers
 if __name__ == "__main__":
     folder = sys.argv[1]
     workers.share(nap, [(folder, i) for i in range(3)], 2, title="naps", unit="nap")
@@ -48,7 +48,7 @@ def until(condition, seconds=60.0):
 def started(tmp_path):
     (tmp_path / "tests_workers.py").write_text(NAP)
     (tmp_path / "main.py").write_text(SCRIPT)
-    root = Path(workers.__file__).parents[2]
+    root = Path(workers.__file__).parents[3]
     path = os.pathsep.join([str(tmp_path), str(root)])
     environment = {**os.environ, "PYTHONPATH": path, "TQDM_DISABLE": "1"}
     process = subprocess.Popen(

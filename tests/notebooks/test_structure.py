@@ -14,9 +14,9 @@ import nbformat
 import pytest
 
 import tasklab
-from tasklab import chapters
 from tasklab.bench.parameters import Parameters
 from tasklab.book import captions
+from tasklab.evidence import chapters
 from tests.helpers import refuses
 
 NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))

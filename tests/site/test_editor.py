@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tasklab.explore import payload
-from tasklab.explore.payload import Curve, Payload, ShownTask
+from tasklab.book.explore import payload
+from tasklab.book.explore.payload import Curve, Payload, ShownTask
 
 
 def made(seed, images=100):

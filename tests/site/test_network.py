@@ -7,8 +7,9 @@ import pytest
 import torch
 from PIL import Image
 
-from tasklab import explore, models
-from tasklab.explore.packing import opening, parameters
+from tasklab import models
+from tasklab.book import explore
+from tasklab.book.explore.packing import opening, parameters
 from tasklab.models.heads import Head
 from tasklab.tuning import dual
 

@@ -8,11 +8,11 @@ import nbformat
 import pytest
 from bs4 import BeautifulSoup
 
-from tasklab import study
 from tasklab.book import sources
-from tasklab.chapters import CHAPTERS, MORE
-from tasklab.records.judgement import OUTCOMES
-from tasklab.records.statements import PLAIN
+from tasklab.evidence import study
+from tasklab.evidence.chapters import CHAPTERS, MORE
+from tasklab.evidence.records.judgement import OUTCOMES
+from tasklab.evidence.records.statements import PLAIN
 
 PAGES = sources.pages(Path(__file__).parents[2])
 DESKTOP, PHONE = 1280, 400

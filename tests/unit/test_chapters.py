@@ -9,14 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from tasklab import Lab, chapters
+from tasklab import Lab
 from tasklab.bench.parameters import Parameters
-from tasklab.chapters import CHAPTERS, Work
-from tasklab.experiments.registry import find
-from tasklab.records.schema import EXPERIMENTS
+from tasklab.evidence import chapters
+from tasklab.evidence.chapters import CHAPTERS, Work
+from tasklab.evidence.experiments.registry import find
+from tasklab.evidence.records.schema import EXPERIMENTS
 from tests.helpers import refuses
 
-ROOT = Path(chapters.__file__).parents[2]
+ROOT = Path(chapters.__file__).parents[3]
 
 
 @pytest.mark.parametrize("name", CHAPTERS)
@@ -61,8 +62,9 @@ def test_what_is_declared_in_part_is_one_sentence(change, told):
 
 
 def test_a_module_without_a_chapter_is_named(monkeypatch):
-    monkeypatch.setitem(sys.modules, "tasklab.chapters.rotation", types.ModuleType("rotation"))
-    refuses(r"chapters/rotation.py must declare CHAPTER", chapters._declared, "rotation")
+    name = f"{chapters.__name__}.rotation"
+    monkeypatch.setitem(sys.modules, name, types.ModuleType("rotation"))
+    refuses(r"chapters.rotation must declare CHAPTER", chapters._declared, "rotation")
 
 
 def test_a_notebook_runs_its_example_alone_beside_recorded_results():

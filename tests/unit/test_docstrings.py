@@ -64,6 +64,12 @@ def undocumented(path):
     return found
 
 
+STOREYS = ("evidence", "cli")  # folders of rooms; the library's are beside them
+ROOMS = {
+    file.parent.name: ".".join(file.parent.relative_to(PACKAGE).parts)
+    for file in (*PACKAGE.glob("*/__init__.py"), *PACKAGE.glob("*/*/__init__.py"))
+    if file.parent.name != "evidence" and file.parent.parent.name in ("tasklab", *STOREYS)
+}
 MODULES = [p for p in sorted(PACKAGE.rglob("*.py")) if not p.name.startswith("_")]
 
 
@@ -71,29 +77,28 @@ def test_names_are_explained_and_used():
     assert len(MODULES) > 200 and [one for path in MODULES for one in undocumented(path)] == []
     texts = " ".join(path.read_text("utf-8") for path in MODULES)
     assert len(NAMED) > 60 and NAMED <= {*re.findall(r"\b(\w+): ", texts)}
-    paths = [p for p in PACKAGE.rglob("*.py") if p.relative_to(PACKAGE).parts[0] not in EXEMPT]
+    paths = [p for p in PACKAGE.rglob("*.py") if not EXEMPT & {*p.relative_to(PACKAGE).parts}]
     assert len(paths) > 60 and [line for path in paths for line in vague(path)] == []
 
 
 def test_rooms_and_modules_have_pages():
     files = sources.pages(PACKAGE.parent)
-    rooms = {p.parent.name for p in PACKAGE.glob("*/__init__.py")} - {"cli"}
     pages = {Path(file).name for file in files if file.startswith("reference/")}
-    parts = {"merging": "analyses.merging"}  # what a room's page leaves to one of its own
-    assert pages == rooms | {"tasklab", *parts}
-    text = (BOOK / "reference" / "analyses.md").read_text("utf-8")
-    assert re.findall(r"^:without: tasklab\.(.+)$", text, re.M) == [*parts.values()]
+    # What a room's page leaves to one of its own.
+    parts = {"merging": "analyses.merging", "explore": "book.explore"}
+    assert pages == {*ROOMS} - {"cli"} | {"tasklab", *parts}
+    for name, part in parts.items():
+        text = (BOOK / "reference" / f"{part.split('.')[0]}.md").read_text("utf-8")
+        assert re.findall(r"^:without: tasklab\.(.+)$", text, re.M) == [part], name
     for name in pages:
         text = (BOOK / "reference" / f"{name}.md").read_text("utf-8")
-        assert (
-            f"```{{room}} tasklab{'' if name == 'tasklab' else '.' + parts.get(name, name)}" in text
-        )
+        place = {**ROOMS, **parts, "tasklab": ""}[name]
+        assert f"```{{room}} {f'tasklab.{place}'.rstrip('.')}" in text
         assert len(text.split("```{room}")[0].split()) > 20, name
     text = (BOOK / "architecture.md").read_text("utf-8")
-    rooms = {p.parent.name for p in PACKAGE.glob("*/__init__.py")}
-    assert {room for room in rooms if f"`{room}`" not in text} == set()
+    assert {room for room in ROOMS if f"`{room}`" not in text} == set()
     picture = re.sub(r"<[^>]*>", " ", text.split("<svg")[1].split("</svg>")[0])
-    assert rooms <= {*re.findall(r"\w+", picture)}
+    assert {*ROOMS} <= {*re.findall(r"\w+", picture)}
     text = (BOOK / "reference" / "tasklab.md").read_text("utf-8")
     there = {p.stem for p in PACKAGE.glob("[a-z]*.py")}
     assert set(re.findall(r"tasklab\.(\w+)", text.split("```{room}")[1])) == there

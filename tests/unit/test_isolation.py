@@ -17,7 +17,8 @@ import numpy as np
 import pytest
 import torch
 
-from tasklab import Lab, TaskVector, analyses, experiments, isolation, models
+from tasklab import Lab, TaskVector, analyses, isolation, models
+from tasklab.evidence import experiments
 from tasklab.isolation import differentiable, isolated
 from tasklab.models import heads, loading
 from tasklab.tasks import drawn

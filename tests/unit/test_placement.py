@@ -3,9 +3,10 @@
 import pytest
 import torch
 
-from tasklab import TaskVector, placement
+from tasklab import TaskVector
 from tasklab.analyses import merging
 from tasklab.analyses.merging import singular
+from tasklab.storage import placement
 
 OTHER = torch.device("meta")  # a device without numbers
 

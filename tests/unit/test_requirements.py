@@ -15,7 +15,7 @@ from packaging.utils import canonicalize_name
 
 import tasklab
 from tasklab import machine
-from tasklab.records import table
+from tasklab.evidence.records import table
 
 HEAVY = {"ray", "playwright", "pytest", "nbval", "mypy", "lightly", "ruff"}
 
@@ -74,7 +74,10 @@ def test_what_a_codecheck_would_reproduce_is_there(root):
     files = [one["file"] for one in listed]
     assert len(files) == len({*files}) and all(one["comment"] for one in listed)
     assert [name for name in files if not (root / name).is_file()] == []
-    shown = (*root.glob("notebooks/*.ipynb"), *root.glob("tasklab/study/recorded/*.csv.xz"))
+    shown = (
+        *root.glob("notebooks/*.ipynb"),
+        *root.glob("tasklab/evidence/study/recorded/*.csv.xz"),
+    )
     assert {path.relative_to(root).as_posix() for path in shown} - {*files} == set()
 
 

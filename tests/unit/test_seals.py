@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from tasklab import Lab, TaskVector, placement, seals
+from tasklab import Lab, TaskVector
 from tasklab.errors import TasklabError
 from tasklab.models import heads, loading
+from tasklab.storage import placement, seals
 
 WAYS = {
     "counted": lambda x: x.mul_(2),

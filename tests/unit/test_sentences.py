@@ -1,6 +1,6 @@
 """No sentence outside the chapters has a result that was typed: those become wrong unnoticed."""
 
-from tasklab import study
+from tasklab.evidence import study
 
 FIXED = {"protocol.md"}  # thresholds written down before any result, and the levels then reached
 

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 import tasklab
-from tasklab import analyses, experiments, figures, models, study
+from tasklab import analyses, models
+from tasklab.evidence import experiments, figures, study
 
 
 def test_the_names_are_those_that_exist():
@@ -44,5 +45,5 @@ def test_every_package_answers_wrong_guesses():
     paths = Path(tasklab.__file__).parent.rglob("__init__.py")
     lazy = [path for path in paths if "lazy_loader" in path.read_text("utf-8")]
     assert len(lazy) > 15 and all("= advising(" in path.read_text("utf-8") for path in lazy)
-    with pytest.raises(AttributeError, match="import tasklab.templates"):
-        _ = tasklab.__getattr__("templates")
+    with pytest.raises(AttributeError, match="import tasklab.progress"):
+        _ = tasklab.__getattr__("progress")

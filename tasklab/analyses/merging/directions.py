@@ -21,7 +21,7 @@ from tasklab.analyses.merging.pooled import GRAMS, PerTask, gram_of, matched
 from tasklab.analyses.merging.singular import orthogonal, orthogonalised
 from tasklab.analyses.merging.vectors import Vectors, by_matrix, is_matrix, listed, turned
 from tasklab.errors import TasklabError
-from tasklab.placement import placed
+from tasklab.storage.placement import placed
 from tasklab.taskvector import TaskVector
 from tasklab.tuning.methods import BLOCK, PARTS
 

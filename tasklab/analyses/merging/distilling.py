@@ -40,8 +40,8 @@ from tasklab.errors import seed as checked_seed
 from tasklab.isolation import isolated
 from tasklab.models import intercept
 from tasklab.models.encoder import Encoder, math_attention
-from tasklab.placement import placed
 from tasklab.progress import bar
+from tasklab.storage.placement import placed
 from tasklab.taskvector import TaskVector
 from tasklab.tuning import memory
 

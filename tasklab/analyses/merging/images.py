@@ -27,7 +27,7 @@ from tasklab.errors import seed as checked_seed
 from tasklab.isolation import isolated
 from tasklab.models.encoder import Encoder, math_attention
 from tasklab.models.heads import Head
-from tasklab.placement import placed
+from tasklab.storage.placement import placed
 from tasklab.sums import add_to
 from tasklab.taskvector import TaskVector
 from tasklab.tuning import memory

@@ -25,7 +25,7 @@ from tasklab.analyses.merging.sums import average
 from tasklab.analyses.merging.vectors import Vectors, listed
 from tasklab.errors import TasklabError, wholes
 from tasklab.isolation import isolated
-from tasklab.placement import placed
+from tasklab.storage.placement import placed
 from tasklab.taskvector import TaskVector
 from tasklab.tuning.kronecker import Factors
 

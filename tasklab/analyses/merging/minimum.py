@@ -34,8 +34,8 @@ from tasklab.analyses.merging.vectors import Vectors, by_tensor, listed
 from tasklab.errors import TasklabError, whole
 from tasklab.isolation import isolated
 from tasklab.models.encoder import Encoder
-from tasklab.placement import placed
 from tasklab.progress import bar
+from tasklab.storage.placement import placed
 from tasklab.sums import add_to
 from tasklab.taskvector import TaskVector
 from tasklab.tuning import memory, tangent

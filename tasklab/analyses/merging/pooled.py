@@ -25,7 +25,7 @@ from torch import Tensor
 
 from tasklab.analyses.merging.vectors import Vectors, is_matrix, listed, turned
 from tasklab.errors import TasklabError, abridged, shown
-from tasklab.placement import placed
+from tasklab.storage.placement import placed
 from tasklab.sums import add_to
 from tasklab.taskvector import TaskVector
 

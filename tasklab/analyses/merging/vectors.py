@@ -20,8 +20,8 @@ from torch import Size, Tensor
 
 from tasklab.analyses.finite import as_coefficient
 from tasklab.errors import TasklabError, abridged, shown
-from tasklab.placement import decomposes, placed
 from tasklab.progress import LATER, bar
+from tasklab.storage.placement import decomposes, placed
 from tasklab.storage.tensors import Lazy
 from tasklab.taskvector import TaskVector, shared_base
 

@@ -23,8 +23,8 @@ from torch import Tensor
 
 from tasklab import errors
 from tasklab.errors import TasklabError, unknown
-from tasklab.placement import resident
 from tasklab.storage import folders
+from tasklab.storage.placement import resident
 from tasklab.tasks import drawn
 from tasklab.tasks.drawn import Device, Images, Order
 from tasklab.tasks.images import augment, finding, pixels, twins

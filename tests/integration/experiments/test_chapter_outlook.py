@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tasklab import Lab, chapters, experiments
-from tasklab.chapters import closed_vocab, outlook
-from tasklab.chapters.outlook import Count
-from tasklab.experiments import small_networks
+from tasklab import Lab
+from tasklab.evidence import chapters, experiments
+from tasklab.evidence.chapters import closed_vocab, outlook
+from tasklab.evidence.chapters.outlook import Count
+from tasklab.evidence.experiments import small_networks
 from tasklab.tuning import scratch
 
 RATES = closed_vocab._RATES["learning_rates"]["rates"]

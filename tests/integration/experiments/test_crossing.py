@@ -5,13 +5,13 @@ import re
 
 import pytest
 
-from tasklab import experiments
 from tasklab.analyses import disentanglement
 from tasklab.errors import TasklabError
-from tasklab.experiments import Lab, crossing
-from tasklab.records import foretelling
-from tasklab.records.schema import LEADING_MERGES
-from tasklab.records.table import where
+from tasklab.evidence import experiments
+from tasklab.evidence.experiments import Lab, crossing
+from tasklab.evidence.records import foretelling
+from tasklab.evidence.records.schema import LEADING_MERGES
+from tasklab.evidence.records.table import where
 from tasklab.tasks.suites import suite
 from tests.helpers import refuses
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tasklab.experiments import Lab, cosines
+from tasklab.evidence.experiments import Lab, cosines
 
 
 @pytest.mark.parametrize(("model", "parts"), [("mini_xs", True), ("mini_convnext", False)])

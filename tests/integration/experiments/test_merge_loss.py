@@ -2,10 +2,10 @@
 
 import pytest
 
-from tasklab import figures
 from tasklab.analyses.merging import METHODS, best, merge
-from tasklab.experiments import Lab, merge_loss, merging
-from tasklab.records.table import combine
+from tasklab.evidence import figures
+from tasklab.evidence.experiments import Lab, merge_loss, merging
+from tasklab.evidence.records.table import combine
 
 TASKS = ("Signs", "Places")
 FEW = ("arithmetic", "ties", "least_logits")

@@ -4,8 +4,8 @@ import pytest
 
 from tasklab.analyses import editing
 from tasklab.bench.merges import FULL, REHEARSAL
-from tasklab.experiments import Lab, merged, merging, merging_cost
-from tasklab.records.table import read, write
+from tasklab.evidence.experiments import Lab, merged, merging, merging_cost
+from tasklab.evidence.records.table import read, write
 from tasklab.tasks.suites import suite
 from tests.helpers import refuses
 

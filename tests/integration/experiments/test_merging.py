@@ -11,8 +11,8 @@ import torch.nn.functional as F
 
 from tasklab.analyses import editing, merging
 from tasklab.bench.merges import MERGES, REHEARSAL, Bench, options
-from tasklab.experiments import Lab, runner
-from tasklab.experiments import merging as experiment
+from tasklab.evidence.experiments import Lab, runner
+from tasklab.evidence.experiments import merging as experiment
 from tasklab.tasks.suites import suite
 from tests.helpers import refuses
 

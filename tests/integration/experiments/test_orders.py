@@ -8,11 +8,11 @@ import pandas as pd
 import pytest
 import torch
 
-from tasklab import experiments
 from tasklab.analyses import cost as analysis
 from tasklab.bench import contest
-from tasklab.experiments import Lab, merging, runner
-from tasklab.experiments.registry import REGISTRY, discover
+from tasklab.evidence import experiments
+from tasklab.evidence.experiments import Lab, merging, runner
+from tasklab.evidence.experiments.registry import REGISTRY, discover
 from tasklab.models import heads, loading
 from tasklab.storage.store import Store
 from tasklab.tuning import finetune

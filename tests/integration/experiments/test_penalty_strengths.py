@@ -2,8 +2,8 @@
 
 import pytest
 
-from tasklab.experiments import Lab, addition, penalty_strengths
-from tasklab.experiments.registry import find
+from tasklab.evidence.experiments import Lab, addition, penalty_strengths
+from tasklab.evidence.experiments.registry import find
 from tasklab.tuning.finetune import DivergedError
 from tasklab.tuning.methods import TABLE
 from tests.helpers import refuses

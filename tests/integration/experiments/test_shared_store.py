@@ -3,12 +3,12 @@
 import pytest
 import torch
 
-from tasklab import experiments
 from tasklab.analyses.evaluation import Evaluator
 from tasklab.analyses.pair_errors import pair_errors
 from tasklab.bench.merges import SPAN, Bench
-from tasklab.experiments import Lab, merging
-from tasklab.experiments.runner import Trial
+from tasklab.evidence import experiments
+from tasklab.evidence.experiments import Lab, merging
+from tasklab.evidence.experiments.runner import Trial
 from tasklab.taskvector import TaskVector
 from tasklab.tuning import finetune, probes
 from tasklab.tuning.runs import Run

@@ -5,7 +5,7 @@ import torch
 
 from tasklab.analyses import agreement, disentanglement
 from tasklab.errors import TasklabError
-from tasklab.experiments import Lab
+from tasklab.evidence.experiments import Lab
 from tasklab.taskvector import TaskVector
 from tests.helpers import refuses
 

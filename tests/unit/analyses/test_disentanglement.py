@@ -9,9 +9,9 @@ import torch
 
 from tasklab.analyses import disentanglement, evaluation
 from tasklab.analyses.disentanglement import ErrorMap, error_map, symmetric_kl
+from tasklab.evidence.records import images
 from tasklab.models import loading
 from tasklab.models.heads import Head
-from tasklab.records import images
 from tasklab.storage.store import Store
 from tasklab.tasks.suites import suite
 from tasklab.taskvector import TaskVector

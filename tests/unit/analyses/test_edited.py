@@ -2,8 +2,8 @@
 
 import torch
 
-from tasklab import placement
 from tasklab.analyses.edited import Edited, Line, line
+from tasklab.storage import placement
 from tasklab.taskvector import TaskVector, merged
 from tests.helpers import refuses
 

@@ -8,7 +8,6 @@ import pytest
 import torch
 from matplotlib.figure import Figure
 
-from tasklab import experiments, figures
 from tasklab.__main__ import main
 from tasklab.analyses import merging, shares
 from tasklab.analyses.evaluation import Evaluator
@@ -17,7 +16,8 @@ from tasklab.bench.lab import Lab
 from tasklab.bench.merges import Bench
 from tasklab.bench.trial import Given
 from tasklab.errors import TasklabError
-from tasklab.experiments.runner import Trial
+from tasklab.evidence import experiments, figures
+from tasklab.evidence.experiments.runner import Trial
 from tasklab.tasks.drawn import DrawnImages, Images
 from tasklab.taskvector import Base, TaskVector
 from tests.helpers import refuses

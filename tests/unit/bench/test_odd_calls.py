@@ -4,9 +4,9 @@ import functools
 
 import pytest
 
-from tasklab import experiments
-from tasklab.experiments import Lab
-from tasklab.experiments.merging import merging
+from tasklab.evidence import experiments
+from tasklab.evidence.experiments import Lab
+from tasklab.evidence.experiments.merging import merging
 from tasklab.tuning import finetune, probes, scratch
 from tests.helpers import refuses
 

@@ -7,11 +7,11 @@ import nbformat
 import pandas as pd
 import pytest
 
-from tasklab import figures
 from tasklab.book import captions
 from tasklab.book.captions import caption, sample
-from tasklab.records import tidy
-from tasklab.records.table import nothing
+from tasklab.evidence import figures
+from tasklab.evidence.records import tidy
+from tasklab.evidence.records.table import nothing
 from tests.rows import single as records
 
 

@@ -5,12 +5,13 @@ import re
 import pandas as pd
 import pytest
 
-from tasklab import experiments, page
+from tasklab import page
 from tasklab.bench.parameters import Parameters
 from tasklab.book import captions
-from tasklab.records import combine, tidy, verdicts
-from tasklab.records.statements import verdict_rows
-from tasklab.records.table import nothing
+from tasklab.evidence import experiments
+from tasklab.evidence.records import combine, tidy, verdicts
+from tasklab.evidence.records.statements import verdict_rows
+from tasklab.evidence.records.table import nothing
 from tests.helpers import refuses
 from tests.rows import single as records
 

@@ -9,10 +9,10 @@ import pytest
 from tasklab import machine
 from tasklab.__main__ import main
 from tasklab.bench.parameters import Parameters
-from tasklab.cluster import grid, ray_cluster
-from tasklab.cluster.grid import Grid
+from tasklab.cli.cluster import grid, ray_cluster
+from tasklab.cli.cluster.grid import Grid
 from tasklab.errors import TasklabError
-from tasklab.experiments import Lab
+from tasklab.evidence.experiments import Lab
 from tasklab.models import loading
 from tasklab.tuning import finetune
 from tests.helpers import refuses

@@ -13,7 +13,7 @@ import types
 import pytest
 
 from tasklab import machine
-from tasklab.cluster import ray_cluster, shared_store
+from tasklab.cli.cluster import ray_cluster, shared_store
 from tasklab.errors import TasklabError
 from tests.helpers import refuses
 

@@ -13,8 +13,8 @@ import torch
 from tasklab import Lab, Store, machine
 from tasklab.__main__ import main
 from tasklab.bench.parameters import Parameters
-from tasklab.cluster import grid, slurm
-from tasklab.cluster.grid import Grid
+from tasklab.cli.cluster import grid, slurm
+from tasklab.cli.cluster.grid import Grid
 from tasklab.tuning import finetune
 from tests.helpers import refuses
 

@@ -7,7 +7,7 @@ import pytest
 
 from tasklab.__main__ import main
 from tasklab.bench.parameters import Parameters
-from tasklab.doctor import needs, readiness
+from tasklab.cli.doctor import needs, readiness
 from tasklab.machine import gib
 from tasklab.models.zoo import spec
 from tasklab.tasks.suites import paper_data_sets

@@ -21,11 +21,11 @@ from huggingface_hub import constants as hub
 import tasklab
 from tasklab import machine
 from tasklab.bench.parameters import Parameters
-from tasklab.chapters import CHAPTERS
-from tasklab.doctor import inventory, readiness, speed
-from tasklab.doctor.inventory import Weights, find_data, find_weights
-from tasklab.doctor.readiness import table
+from tasklab.cli.doctor import inventory, readiness, speed
+from tasklab.cli.doctor.inventory import Weights, find_data, find_weights
+from tasklab.cli.doctor.readiness import table
 from tasklab.errors import TasklabError
+from tasklab.evidence.chapters import CHAPTERS
 from tasklab.machine import GIB, Disk, Memory
 from tasklab.models import weights, zoo
 from tasklab.models.zoo import REGISTRY, spec
@@ -34,7 +34,7 @@ from tasklab.tasks.suites import paper_data_sets
 from tasklab.tuning import footprint
 from tests.helpers import refuses
 
-ROOT = Path(readiness.__file__).parents[2]
+ROOT = Path(readiness.__file__).parents[3]
 FULL_SIZE = [name for name, entry in REGISTRY.items() if not entry.shipped]
 
 
@@ -345,7 +345,7 @@ def test_a_step_takes_what_was_measured():
     assert spec("t5_base").tower.parameters == 222_903_552
     discarded = footprint.span(spec("vitl14"))[1] - footprint.span(spec("clip_l14_laion2b"))[1]
     assert discarded == 4 * spec("clip_l14_laion2b").tower.text
-    file = ROOT / "tasklab" / "study" / "recorded" / "linear_layers_cost.csv.xz"
+    file = ROOT / "tasklab" / "evidence" / "study" / "recorded" / "linear_layers_cost.csv.xz"
     if not file.exists():
         pytest.skip("costs are not recorded yet")
     with lzma.open(file, "rt", encoding="utf-8") as stream:

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from tasklab import machine
-from tasklab.cli import doctor as command
-from tasklab.doctor import readiness, speed
+from tasklab.cli import doctoring as command
+from tasklab.cli.doctor import readiness, speed
 
 RATE = 790.0  # TFLOP/s in bfloat16, of an H100
 

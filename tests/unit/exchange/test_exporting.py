@@ -18,8 +18,8 @@ from tasklab.bench import lab
 from tasklab.bench.parameters import Parameters
 from tasklab.cli import checkpoints as commands
 from tasklab.errors import TasklabError
+from tasklab.evidence.experiments import Lab
 from tasklab.exchange import exporting
-from tasklab.experiments import Lab
 from tasklab.storage import atomic
 from tasklab.taskvector import TaskVector
 from tasklab.tuning import finetune, tangent

@@ -3,8 +3,9 @@
 import pandas as pd
 import pytest
 
-from tasklab import Lab, experiments
+from tasklab import Lab
 from tasklab.analyses import cost as costs
+from tasklab.evidence import experiments
 from tasklab.models import loading
 
 

@@ -6,12 +6,12 @@ import pandas as pd
 import pytest
 
 from tasklab.analyses import disentanglement, editing, layers, stitching
-from tasklab.experiments import versions
-from tasklab.experiments.registry import REGISTRY
+from tasklab.evidence.experiments import versions
+from tasklab.evidence.experiments.registry import REGISTRY
 from tests import frozen, locks
 from tests.helpers import refuses
 
-ROOM = "tasklab.experiments."
+ROOM = "tasklab.experiments."  # frozen
 # A function of an analysis -> the module of experiments that it is used in, and one of these.
 PLANTED = [
     (editing, "normalised", "editing", "addition"),

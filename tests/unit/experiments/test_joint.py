@@ -5,8 +5,8 @@ import dataclasses
 import pytest
 import torch
 
-from tasklab.experiments import Lab, joint
-from tasklab.experiments.joint import _runs, _shares
+from tasklab.evidence.experiments import Lab, joint
+from tasklab.evidence.experiments.joint import _runs, _shares
 from tasklab.storage.termination import Terminated
 from tasklab.tasks import drawn
 from tasklab.tuning import multitask, tangent

@@ -7,11 +7,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from tasklab import experiments, figures
-from tasklab.experiments import registry
-from tasklab.experiments.registry import REGISTRY, experiment
-from tasklab.records.schema import COMPARISONS, EXPERIMENTS, Declared, Rows
-from tasklab.records.table import tidy
+from tasklab.evidence import experiments, figures
+from tasklab.evidence.experiments import registry
+from tasklab.evidence.experiments.registry import REGISTRY, experiment
+from tasklab.evidence.records.schema import COMPARISONS, EXPERIMENTS, Declared, Rows
+from tasklab.evidence.records.table import tidy
 from tests.helpers import refuses
 
 

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tasklab.experiments import Lab, runner, single
+from tasklab.evidence.experiments import Lab, runner, single
 
 
 @pytest.fixture

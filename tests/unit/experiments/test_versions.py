@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tasklab.experiments import editing, runner, versions
+from tasklab.evidence.experiments import editing, runner, versions
 
 
 @pytest.fixture
@@ -23,7 +23,9 @@ def locked(tmp_path, monkeypatch):
 
 
 def test_the_lock_is_of_this_code():
-    changed = [home for home, entry in versions._locked().items() if entry["code"] != now(home)]
+    homes = {versions.frozen(home): home for home in versions._homes()}
+    locked = versions._locked().items()
+    changed = [one for one, entry in locked if entry["code"] != now(homes[one])]
     assert not changed, "same numbers as before: run `make same`; others: `make new OF=...`"
 
     def made(text):
@@ -42,12 +44,12 @@ def now(home):
 
 
 def test_keys_follow_the_locked_code(locked, monkeypatch):
-    code = now("tasklab.experiments.editing")
+    code = now("tasklab.evidence.experiments.editing")
     assert locked({"code": code, "name": ""}) == {}  # keys are those of the first edition
     assert locked({"code": code, "name": "abc"}) == {"code": "abc"}
     assert locked({"code": "older", "name": ""}) == {"code": code}
     assert locked({"code": "older", "name": "abc"}) == {"code": code}
-    code = now("tasklab.experiments.editing")
+    code = now("tasklab.evidence.experiments.editing")
     locked({"code": "older", "name": ""})
     monkeypatch.setattr(versions, "REGISTRY", type("", (), {"homes": lambda: [editing.__name__]}))
     versions.lock(["editing"], "for a test")

@@ -7,8 +7,8 @@ import json
 import numpy as np
 from PIL import Image
 
-from tasklab.explore import payload
-from tasklab.explore.payload import Curve, Payload, ShownTask
+from tasklab.book.explore import payload
+from tasklab.book.explore.payload import Curve, Payload, ShownTask
 from tests.helpers import refuses
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tasklab import figures
-from tasklab.records.table import tidy
+from tasklab.evidence import figures
+from tasklab.evidence.records.table import tidy
 from tests.helpers import refuses
 from tests.rows import row
 

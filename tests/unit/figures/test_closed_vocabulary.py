@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_hex
 
-from tasklab import figures
-from tasklab.figures.schemes import SCHEMES, looks, role
+from tasklab.evidence import figures
+from tasklab.evidence.figures.schemes import SCHEMES, looks, role
+from tasklab.evidence.records.schema import EXPERIMENTS
+from tasklab.evidence.records.table import tidy
 from tasklab.models import zoo
-from tasklab.records.schema import EXPERIMENTS
-from tasklab.records.table import tidy
 from tests import rows as rows_of
 from tests.helpers import refuses
 from tests.marks import marked

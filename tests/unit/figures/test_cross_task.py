@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tasklab import figures
+from tasklab.evidence import figures
 from tests.marks import shown
 from tests.rows import crossed
 

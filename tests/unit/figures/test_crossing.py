@@ -5,11 +5,11 @@ import itertools
 import numpy as np
 import pytest
 
-from tasklab import figures
-from tasklab.figures.crossing import METRIC_LABEL
-from tasklab.records.foretelling import IN_MERGES
-from tasklab.records.schema import EXPERIMENTS, LEADING_MERGES
-from tasklab.records.table import nothing, tidy
+from tasklab.evidence import figures
+from tasklab.evidence.figures.crossing import METRIC_LABEL
+from tasklab.evidence.records.foretelling import IN_MERGES
+from tasklab.evidence.records.schema import EXPERIMENTS, LEADING_MERGES
+from tasklab.evidence.records.table import nothing, tidy
 
 TASKS = [f"task {i}" for i in range(6)]
 

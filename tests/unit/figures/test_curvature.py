@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 from matplotlib.colors import to_hex, to_rgb
 
-from tasklab.figures import curvature as figures
-from tasklab.figures.style import COLOURS
+from tasklab.evidence.figures import curvature as figures
+from tasklab.evidence.figures.style import COLOURS
 from tests.helpers import refuses
 from tests.marks import shown
 from tests.rows import crossed

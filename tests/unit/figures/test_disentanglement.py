@@ -9,8 +9,8 @@ import pytest
 from matplotlib.patches import Rectangle
 
 from tasklab.errors import TasklabError
-from tasklab.figures import disentanglement
-from tasklab.figures.style import METHOD_LABEL
+from tasklab.evidence.figures import disentanglement
+from tasklab.evidence.figures.style import METHOD_LABEL
 from tests.helpers import refuses
 from tests.marks import marked, texts
 from tests.rows import crossed

@@ -9,11 +9,11 @@ import pandas as pd
 import pytest
 from matplotlib.colors import rgb_to_hsv, to_rgb
 
-from tasklab import figures
 from tasklab.analyses import shares
 from tasklab.errors import TasklabError
-from tasklab.records.schema import METHODS
-from tasklab.records.table import tidy
+from tasklab.evidence import figures
+from tasklab.evidence.records.schema import METHODS
+from tasklab.evidence.records.table import tidy
 from tests.helpers import refuses
 from tests.marks import marked, texts
 from tests.rows import row

@@ -11,11 +11,11 @@ import matplotlib.pyplot as plt
 import nbformat
 import pytest
 
-from tasklab import figures
 from tasklab.book import outputs
-from tasklab.figures.forest_plot import LOOKS
-from tasklab.records.intervals import Interval
-from tasklab.records.statements import PLAIN, SITE
+from tasklab.evidence import figures
+from tasklab.evidence.figures.forest_plot import LOOKS
+from tasklab.evidence.records.intervals import Interval
+from tasklab.evidence.records.statements import PLAIN, SITE
 from tests.helpers import refuses
 from tests.rows import found
 

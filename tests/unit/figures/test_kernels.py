@@ -6,8 +6,8 @@ import pandas as pd
 from matplotlib.colors import to_hex
 
 from tasklab.analyses import ring
-from tasklab.figures import kernels
-from tasklab.figures.style import WIDTH
+from tasklab.evidence.figures import kernels
+from tasklab.evidence.figures.style import WIDTH
 from tests.helpers import refuses
 from tests.rows import crossed
 

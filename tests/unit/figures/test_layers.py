@@ -9,9 +9,9 @@ import pytest
 import seaborn as sns
 from matplotlib.colors import to_rgb
 
-from tasklab.figures import layers as figures
-from tasklab.figures import marks
-from tasklab.figures.style import COLOURS
+from tasklab.evidence.figures import layers as figures
+from tasklab.evidence.figures import marks
+from tasklab.evidence.figures.style import COLOURS
 from tests.helpers import refuses
 from tests.marks import shown
 from tests.rows import crossed

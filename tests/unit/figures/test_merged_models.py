@@ -6,9 +6,9 @@ import re
 import pandas as pd
 import pytest
 
-from tasklab import figures
-from tasklab.records.matched import gaps_at_equal_accuracy, merges_at_equal_accuracy
-from tasklab.records.table import nothing, tidy
+from tasklab.evidence import figures
+from tasklab.evidence.records.matched import gaps_at_equal_accuracy, merges_at_equal_accuracy
+from tasklab.evidence.records.table import nothing, tidy
 from tasklab.tuning.methods import TABLE
 from tests.rows import row
 

@@ -4,16 +4,16 @@ import matplotlib.pyplot as plt
 import pandas as pd
 import pytest
 
-from tasklab import figures
 from tasklab.analyses.merging import METHODS
 from tasklab.bench.merges import MERGES
 from tasklab.bench.minima import MINIMA
-from tasklab.figures import merging
-from tasklab.figures.style import NothingToDrawError
-from tasklab.records.claims import BY_ID
-from tasklab.records.intervals import Interval
-from tasklab.records.judgement import Verdict, gains
-from tasklab.records.table import combine, nothing, tidy
+from tasklab.evidence import figures
+from tasklab.evidence.figures import merging
+from tasklab.evidence.figures.style import NothingToDrawError
+from tasklab.evidence.records.claims import BY_ID
+from tasklab.evidence.records.intervals import Interval
+from tasklab.evidence.records.judgement import Verdict, gains
+from tasklab.evidence.records.table import combine, nothing, tidy
 from tests.rows import row
 
 TASKS = ("Signs", "Places")

@@ -4,8 +4,8 @@ import inspect
 
 import pytest
 
-from tasklab import figures
-from tasklab.records.table import nothing
+from tasklab.evidence import figures
+from tasklab.evidence.records.table import nothing
 from tests.helpers import refuses
 
 

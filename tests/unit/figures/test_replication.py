@@ -8,14 +8,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tasklab import figures, records
 from tasklab.errors import TasklabError
-from tasklab.figures.forest_plot import LOOKS
-from tasklab.records import intervals, targets
-from tasklab.records.claims import BY_ID
-from tasklab.records.intervals import Interval
-from tasklab.records.judgement import Verdict
-from tasklab.records.papers import printed
+from tasklab.evidence import figures, records
+from tasklab.evidence.figures.forest_plot import LOOKS
+from tasklab.evidence.records import intervals, targets
+from tasklab.evidence.records.claims import BY_ID
+from tasklab.evidence.records.intervals import Interval
+from tasklab.evidence.records.judgement import Verdict
+from tasklab.evidence.records.papers import printed
 from tests.rows import found
 
 NAMES = ("tangent-2-target", "tangent-2-posthoc-target", "closed-4-full", "closed-1-data-sup")

@@ -5,11 +5,11 @@ import re
 
 import pytest
 
-from tasklab import figures, records
-from tasklab.records.claims import BY_ID, CLAIMS
-from tasklab.records.intervals import Interval
-from tasklab.records.judgement import ABOUT_VERDICTS, Verdict
-from tasklab.records.statements import SITE, anchor, evidence_link
+from tasklab.evidence import figures, records
+from tasklab.evidence.records.claims import BY_ID, CLAIMS
+from tasklab.evidence.records.intervals import Interval
+from tasklab.evidence.records.judgement import ABOUT_VERDICTS, Verdict
+from tasklab.evidence.records.statements import SITE, anchor, evidence_link
 from tests.rows import found
 
 

@@ -135,7 +135,7 @@ def test_of_what_is_not_known_linear_layers_alone_are_others(name, onednn):
 
 
 def test_fine_tuning_writes_attention_out_but_for_linearized_models(tmp_path, monkeypatch):
-    from tasklab.experiments import Lab
+    from tasklab.evidence.experiments import Lab
 
     called, usual = [], F.multi_head_attention_forward
 

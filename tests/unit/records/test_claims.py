@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tasklab.chapters import CHAPTERS, MORE
+from tasklab.evidence.chapters import CHAPTERS, MORE
+from tasklab.evidence.records import papers, schema
+from tasklab.evidence.records.claims import BY_ID, CLAIMS, SETTINGS
+from tasklab.evidence.records.statements import anchor
 from tasklab.models import zoo
-from tasklab.records import papers, schema
-from tasklab.records.claims import BY_ID, CLAIMS, SETTINGS
-from tasklab.records.statements import anchor
 
 NOTEBOOKS = Path(__file__).parents[3] / "notebooks"
 

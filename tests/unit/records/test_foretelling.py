@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 import scipy.stats
 
-from tasklab.records.foretelling import correlated, foretelling, left_out, units
-from tasklab.records.table import nothing, tidy
+from tasklab.evidence.records.foretelling import correlated, foretelling, left_out, units
+from tasklab.evidence.records.table import nothing, tidy
 from tests.helpers import refuses
 
 NAMES = [f"task {i}" for i in range(8)]

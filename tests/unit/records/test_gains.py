@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tasklab.records.claims import BY_ID
-from tasklab.records.judgement import gains, verdict
-from tasklab.records.table import nothing, tidy
+from tasklab.evidence.records.claims import BY_ID
+from tasklab.evidence.records.judgement import gains, verdict
+from tasklab.evidence.records.table import nothing, tidy
 from tests.helpers import refuses
 
 TASKS = [f"task {i}" for i in range(4)]

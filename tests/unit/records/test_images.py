@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tasklab.records import images
+from tasklab.evidence.records import images
 
 
 def of(metric, value, n, absolute=None, **more):

@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from tasklab.records import images, intervals
-from tasklab.records.intervals import Source, half_width, holm, p_value
+from tasklab.evidence.records import images, intervals
+from tasklab.evidence.records.intervals import Source, half_width, holm, p_value
 from tests.helpers import refuses
 
 

@@ -8,12 +8,12 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from tasklab.records import judgement
-from tasklab.records.claims import CLAIMS
-from tasklab.records.images import box_means, packed
-from tasklab.records.judgement import verdict
-from tasklab.records.pairing import pairs
-from tasklab.records.table import tidy
+from tasklab.evidence.records import judgement
+from tasklab.evidence.records.claims import CLAIMS
+from tasklab.evidence.records.images import box_means, packed
+from tasklab.evidence.records.judgement import verdict
+from tasklab.evidence.records.pairing import pairs
+from tasklab.evidence.records.table import tidy
 from tests.helpers import refuses
 from tests.rows import CLAIM, TASKS, two_methods
 from tests.rows import added as row

@@ -4,10 +4,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tasklab.records import matched
-from tasklab.records.claims import BY_ID
-from tasklab.records.judgement import verdict
-from tasklab.records.table import tidy
+from tasklab.evidence.records import matched
+from tasklab.evidence.records.claims import BY_ID
+from tasklab.evidence.records.judgement import verdict
+from tasklab.evidence.records.table import tidy
 from tests.rows import crossed
 
 RATES = (1e-4, 2e-4, 4e-4, 8e-4)

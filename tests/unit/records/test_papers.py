@@ -9,14 +9,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tasklab.chapters import CHAPTERS
 from tasklab.errors import TasklabError
-from tasklab.records import images, schema
-from tasklab.records import table as records
-from tasklab.records.papers import beside
-from tasklab.records.table import is_awaited, summarise, tidy
+from tasklab.evidence.chapters import CHAPTERS
+from tasklab.evidence.records import images, schema
+from tasklab.evidence.records import table as records
+from tasklab.evidence.records.papers import beside
+from tasklab.evidence.records.table import is_awaited, summarise, tidy
+from tasklab.evidence.study import results
 from tasklab.storage import atomic
-from tasklab.study import results
 from tests.helpers import refuses
 from tests.rows import added as row
 from tests.rows import two_methods

@@ -3,12 +3,12 @@
 import pytest
 
 from tasklab.analyses.merging import METHODS
-from tasklab.records.claims import CLAIMS, SETTINGS
-from tasklab.records.judgement import verdict
-from tasklab.records.pairing import Split
-from tasklab.records.papers import papers
-from tasklab.records.schema import METHODS as WAYS
-from tasklab.records.table import tidy, where
+from tasklab.evidence.records.claims import CLAIMS, SETTINGS
+from tasklab.evidence.records.judgement import verdict
+from tasklab.evidence.records.pairing import Split
+from tasklab.evidence.records.papers import papers
+from tasklab.evidence.records.schema import METHODS as WAYS
+from tasklab.evidence.records.table import tidy, where
 from tests.helpers import refuses
 
 COUNTS = {

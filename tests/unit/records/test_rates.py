@@ -4,11 +4,11 @@ import math
 
 import pytest
 
-from tasklab import figures, records
-from tasklab.figures.style import NothingToDrawError
-from tasklab.records import judgement, matched
-from tasklab.records.claims import CLAIMS
-from tasklab.records.table import tidy
+from tasklab.evidence import figures, records
+from tasklab.evidence.figures.style import NothingToDrawError
+from tasklab.evidence.records import judgement, matched
+from tasklab.evidence.records.claims import CLAIMS
+from tasklab.evidence.records.table import tidy
 
 RATES = matched.RATES
 # Accuracy of the sum by rate: non-linear falls, linearized rises; alone both rise to a plateau.

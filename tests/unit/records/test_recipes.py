@@ -6,7 +6,7 @@ import re
 import pytest
 
 from tasklab.analyses.merging import registry
-from tasklab.records import recipes
+from tasklab.evidence.records import recipes
 from tasklab.tuning import methods, penalties
 from tasklab.tuning.recipe import recipe
 

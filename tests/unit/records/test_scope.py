@@ -8,12 +8,12 @@ import pytest
 from scipy import stats
 
 from benchmarks import simulation
-from tasklab.records import intervals
-from tasklab.records.claims import BY_ID
-from tasklab.records.intervals import Interval
-from tasklab.records.judgement import Verdict, verdict
-from tasklab.records.statements import effect_of, entries, marked, verdict_rows
-from tasklab.records.table import tidy
+from tasklab.evidence.records import intervals
+from tasklab.evidence.records.claims import BY_ID
+from tasklab.evidence.records.intervals import Interval
+from tasklab.evidence.records.judgement import Verdict, verdict
+from tasklab.evidence.records.statements import effect_of, entries, marked, verdict_rows
+from tasklab.evidence.records.table import tidy
 
 
 def rows(claim, values, seeds=3):

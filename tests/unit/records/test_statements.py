@@ -6,10 +6,10 @@ import math
 import pytest
 from scipy import stats
 
-from tasklab.records import verdict_rows
-from tasklab.records.intervals import Interval
-from tasklab.records.judgement import Verdict
-from tasklab.records.statements import (
+from tasklab.evidence.records import verdict_rows
+from tasklab.evidence.records.intervals import Interval
+from tasklab.evidence.records.judgement import Verdict
+from tasklab.evidence.records.statements import (
     COLUMNS,
     both_scopes,
     correction,

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from tasklab.records import intervals, targets
+from tasklab.evidence.records import intervals, targets
 
 SETS = ("A+B+C", "A+B+D", "C+D+E", "B+D+E", "A+C+E", "B+C+D")
 

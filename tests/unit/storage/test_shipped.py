@@ -7,9 +7,9 @@ import shutil
 import pytest
 
 from tasklab.errors import TasklabError
-from tasklab.records import claims
+from tasklab.evidence.records import claims
+from tasklab.evidence.study.answers import answers
 from tasklab.storage import shipped
-from tasklab.study.answers import answers
 from tests.helpers import refuses
 
 NAMES = sorted(json.loads(shipped.SUMS.read_text("utf-8")))
@@ -50,9 +50,9 @@ def test_checksums_are_written_anew(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "name, read",
     [
-        ("records/statements.csv", claims._claims),
-        ("records/claims.csv", claims._claims),
-        ("study/answers.csv", answers),
+        ("evidence/records/statements.csv", claims._claims),
+        ("evidence/records/claims.csv", claims._claims),
+        ("evidence/study/answers.csv", answers),
     ],
 )
 def test_an_edited_table_is_refused_until_it_is_locked(name, read, monkeypatch):

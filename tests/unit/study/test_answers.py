@@ -9,12 +9,12 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from tasklab import study
-from tasklab.records import intervals, targets
-from tasklab.records.table import nothing, tidy
+from tasklab.evidence import study
+from tasklab.evidence.records import intervals, targets
+from tasklab.evidence.records.table import nothing, tidy
 
 study.answers  # noqa: B018 - loads the module, whose function has the same name
-MODULE = sys.modules["tasklab.study.answers"]
+MODULE = sys.modules["tasklab.evidence.study.answers"]
 
 
 def test_an_effect_is_paired_and_draws_seeds_and_tasks(monkeypatch):

@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 
 from benchmarks import blind as making
-from tasklab import study
-from tasklab.study import blind
+from tasklab.evidence import study
+from tasklab.evidence.study import blind
 
 
 def test_sealed_predictions_are_of_every_quantity():

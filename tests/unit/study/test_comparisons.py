@@ -6,14 +6,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tasklab.experiments import varied
-from tasklab.experiments.cross_task import THRESHOLDS
-from tasklab.experiments.small_networks import setting, task_names
-from tasklab.records import judgement, pairing, statements
-from tasklab.records import table as records_table
-from tasklab.records.claims import BY_ID as CLAIMS
-from tasklab.records.schema import COMPARISONS
-from tasklab.study import results
+from tasklab.evidence.experiments import varied
+from tasklab.evidence.experiments.cross_task import THRESHOLDS
+from tasklab.evidence.experiments.small_networks import setting, task_names
+from tasklab.evidence.records import judgement, pairing, statements
+from tasklab.evidence.records import table as records_table
+from tasklab.evidence.records.claims import BY_ID as CLAIMS
+from tasklab.evidence.records.schema import COMPARISONS
+from tasklab.evidence.study import results
 from tasklab.tuning.methods import TABLE
 from tests.helpers import refuses
 

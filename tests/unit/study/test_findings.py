@@ -5,9 +5,9 @@ import sys
 
 import pytest
 
-from tasklab import study
-from tasklab.records.table import nothing, tidy
-from tasklab.study.findings import Finding
+from tasklab.evidence import study
+from tasklab.evidence.records.table import nothing, tidy
+from tasklab.evidence.study.findings import Finding
 
 MODULE = sys.modules[Finding.__module__]  # its function has the same name
 
@@ -57,7 +57,7 @@ def recorded(monkeypatch):
         def read(name, *_):
             return tables.get(name, nothing()), {}
 
-        for module in (MODULE, sys.modules["tasklab.study.answers"]):
+        for module in (MODULE, sys.modules["tasklab.evidence.study.answers"]):
             monkeypatch.setattr(module, "recorded", read)
 
     return write

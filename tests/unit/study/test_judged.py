@@ -3,18 +3,18 @@
 import math
 import sys
 
-from tasklab.records import judgement
-from tasklab.records.claims import CLAIMS
-from tasklab.records.intervals import Interval
-from tasklab.records.judgement import Verdict
-from tasklab.records.statements import marked
+from tasklab.evidence.records import judgement
+from tasklab.evidence.records.claims import CLAIMS
+from tasklab.evidence.records.intervals import Interval
+from tasklab.evidence.records.judgement import Verdict
+from tasklab.evidence.records.statements import marked
+from tasklab.evidence.study import judged, results
 from tasklab.storage.store import Store
-from tasklab.study import judged, results
 from tests.helpers import refuses
 
 
 def test_another_package_is_judged_again(tmp_path, monkeypatch):
-    module = sys.modules["tasklab.study.judged"]
+    module = sys.modules["tasklab.evidence.study.judged"]
     verdict = Verdict(  # of no field the default
         claim=CLAIMS[0], outcome="undecided", interval=Interval(math.inf, -math.inf, math.nan),
         sources=("seeds", "tasks"), here=Interval(0.1, 0.2, 0.3), n_pretrainings=3,

@@ -6,9 +6,9 @@ import pytest
 
 from tasklab.__main__ import main
 from tasklab.bench.parameters import Parameters
-from tasklab.chapters import CHAPTERS, Work
-from tasklab.experiments import Lab
-from tasklab.study import outlook, recording
+from tasklab.evidence.chapters import CHAPTERS, Work
+from tasklab.evidence.experiments import Lab
+from tasklab.evidence.study import outlook, recording
 
 SINGLE = {"single": {}}
 

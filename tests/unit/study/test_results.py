@@ -5,9 +5,9 @@ import shutil
 import pandas as pd
 import pytest
 
-from tasklab.records.table import combine, is_awaited, nothing, tidy
-from tasklab.study import results
-from tasklab.study.sittings import rows_of
+from tasklab.evidence.records.table import combine, is_awaited, nothing, tidy
+from tasklab.evidence.study import results
+from tasklab.evidence.study.sittings import rows_of
 from tests.helpers import refuses
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tasklab.records import tidy
-from tasklab.study import sections
+from tasklab.evidence.records import tidy
+from tasklab.evidence.study import sections
 from tests.helpers import refuses
 from tests.rows import single as records
 
@@ -88,9 +88,9 @@ def test_each_section_is_a_heading_whose_statement_exists(root):
     import json
     import re
 
-    from tasklab.chapters import CHAPTERS
-    from tasklab.records.claims import CLAIMS
-    from tasklab.records.statements import anchor
+    from tasklab.evidence.chapters import CHAPTERS
+    from tasklab.evidence.records.claims import CLAIMS
+    from tasklab.evidence.records.statements import anchor
 
     known = {one.entry for one in CLAIMS}
     for chapter in CHAPTERS:

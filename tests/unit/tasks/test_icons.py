@@ -7,7 +7,7 @@ from pretraining.icons import clean, names, source
 from tasklab import mini
 from tasklab.bench.lab import Lab
 from tasklab.errors import LeftOutError
-from tasklab.experiments.editing import groups_of
+from tasklab.evidence.experiments.editing import groups_of
 from tasklab.tasks import drawn, icons
 from tasklab.tasks.suites import pairs_of, suite
 from tests.helpers import refuses

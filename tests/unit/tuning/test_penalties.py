@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from tasklab.experiments import Lab
+from tasklab.evidence.experiments import Lab
 from tasklab.mini import clip as mini
 from tasklab.models import heads, loading
 from tasklab.models.loading import Clip, Encoder

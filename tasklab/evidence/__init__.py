@@ -1,0 +1,11 @@
+"""The evidence on the papers' claims: what is measured, recorded, judged and drawn.
+
+`records` has rows, claims and verdicts, `experiments` measure, `chapters` declare what their
+notebooks compare, `figures` draw, and a `study` records. The library below knows none of them.
+"""
+
+import lazy_loader
+
+from tasklab.errors import advising
+
+__getattr__, __dir__, __all__ = advising(__name__, lazy_loader.attach_stub(__name__, __file__))

@@ -1,0 +1,184 @@
+"""What fine-tuning changed, layer by layer: cosines, sizes, and what vectors do to others' data."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+from torch import Tensor
+
+from tasklab.analyses import gradients as task_gradients
+from tasklab.analyses import layers, tangent_gap
+from tasklab.analyses.projections import second_moments
+from tasklab.evidence.experiments.kit import Claim, Lab, Rows, Sides, Trial, experiment, run
+from tasklab.models.zoo import has_attention
+from tasklab.tasks import drawn
+from tasklab.taskvector import TaskVector
+
+GRADIENT_IMAGES = 64  # of training, of each task
+
+
+def _at_equal_length(claim: Claim, rows: pd.DataFrame, _: pd.DataFrame) -> Sides:
+    """How far two methods are from linear where their vectors are equally long.
+
+    The longer one is taken back along itself to where the other ends, for each task and seed.
+    """
+    way = rows[(rows["metric"] == "gap_along") & rows["block"].isna()]
+    ends = way[np.isclose(way["alpha"], 1)].set_index(["method", "seed", "task"])["size"]
+    sides: dict[str, list] = {claim.left: [], claim.right: []}
+    for (seed, task), part in way.groupby(["seed", "task"], sort=False):
+        if not {claim.left, claim.right} <= set(part["method"]):
+            continue
+        length = min(ends[side, seed, task] for side in sides)
+        for side, points in sides.items():
+            mine = part[part["method"] == side].sort_values("size")
+            gap = np.interp(length, [0, *mine["size"]], [0, *mine["value"]])
+            points.append({**mine.iloc[-1], "value": gap, "alpha": np.nan})
+    return {side: pd.DataFrame(points, columns=rows.columns) for side, points in sides.items()}
+
+
+@experiment(
+    Rows(
+        "cosines",
+        "a vector against another task's, whole or in a part; its length over theta_0's",
+        "cosine, cosine_part, norm",
+        "other, block, projection",
+        figure="cosine_matrices",
+    )
+)
+def cosines(lab: Lab, methods: Sequence[str]) -> pd.DataFrame:
+    """Return cosines between task vectors and their sizes (linear layers, figure 5).
+
+    `norm` is |tau| / |theta_0|. Of a model without attention no projections are told apart.
+    """
+    parts = {} if has_attention(lab.parameters.model) else {"projections": ()}
+    theta0 = lab.clip.encoder.params
+
+    def measure(trial: Trial) -> list[dict]:
+        vectors = trial.vectors_on_device
+        table = layers.cosines(vectors, **parts)
+        table["subset"] = table["other"]
+        whole = table["block"].isna() & (table["projection"] == layers.ALL)
+        table["metric"] = np.where(whole, "cosine", "cosine_part")
+        norms = layers.norms(vectors, theta0, **parts)
+        return [*trial.rows(table), *trial.rows(norms, metric="norm")]
+
+    title = "cosines of task vectors"
+    return run(lab, "cosines", methods, measure, title=title, layers=1)
+
+
+@experiment(
+    Rows(
+        "alignment",
+        "what vectors do to a task's inputs of one projection, relative to its own",
+        "relative, random",
+        "part, block, projection",
+        figure="layer_alignment",
+    ),
+    Rows(
+        "interference",
+        "what the others' vectors do to a task's features and accuracy",
+        "predicted, predicted_ratio, change, change_ratio, alone %, together %, lost %",
+    ),
+)
+def alignment(lab: Lab, methods: Sequence[str], *, alpha: float = 0.3) -> pd.DataFrame:
+    """Measure vectors on other tasks' data, beside the prediction (proposition 1).
+
+    Metrics are those of `layers.alignment` and `layers.interference`.
+
+    Args:
+        alpha: Of all vectors; the default is near those that addition of eight chooses.
+    """
+    tasks, count = lab.suite.names[: lab.scale.most_tasks], lab.scale.images
+
+    @functools.cache  # the same for all methods
+    def second_moments_by_task() -> dict[str, dict[str, Tensor]]:
+        images = {task: lab.evaluator.images(task, "test").x[:count] for task in tasks}
+        read = functools.partial(second_moments, lab.clip.encoder, roots=True)
+        return {task: {n: C.float() for n, C in read(x).items()} for task, x in images.items()}
+
+    def measure(trial: Trial) -> list[dict]:
+        vectors = trial.vectors_on_device
+        aligned = layers.alignment(vectors, second_moments_by_task(), lab.clip.encoder.params)
+        measured = layers.interference(
+            trial.evaluator, vectors, aligned, linear=trial.linear, alpha=alpha
+        )
+        return [*trial.rows(aligned), *trial.rows(measured, experiment="interference")]
+
+    key = {"alpha": alpha, "images": count, "layers": 1}
+    return run(lab, "alignment", methods, measure, over=[tasks], **key)
+
+
+def _scales(lab: Lab) -> tuple[float, ...]:
+    return (0.5, 1.0) if lab.rehearsal else tangent_gap.SCALES
+
+
+@experiment(
+    Rows(
+        "linearity",
+        "remainder over linear part of the features, or of a block, at distance `alpha`",
+        "gap, gap_along, gap_block",
+        "size, block",
+        figure="linearity",
+    ),
+    sides={"at_equal_length": _at_equal_length},
+)
+def linear_gaps(
+    lab: Lab, methods: Sequence[str], scales: Sequence[float] | None = None
+) -> pd.DataFrame:
+    """Measure the linearization error along each task vector (`analyses.tangent_gap`).
+
+    All are on test images of the vector's own task; `gap` is that of the features at 1.
+
+    Args:
+        scales: Distances along each vector; 1 is where fine-tuning ended. By default those of
+            `analyses.tangent_gap`, in a rehearsal two.
+    """
+    scales = _scales(lab) if scales is None else scales
+    tangent_gap.check_scales(scales)
+    encoder, count = lab.clip.encoder, lab.scale.images
+
+    def measure(trial: Trial) -> list[dict]:
+        rows = []
+        for task, vector in trial.vectors.items():
+            images = lab.evaluator.images(task, "test").x[:count]
+            table = tangent_gap.gaps(encoder, vector.to(encoder.device), images, scales)
+            table = table.assign(task=task, n=len(images))
+            whole = table["block"].isna()
+            table["metric"] = np.where(whole, "gap_along", "gap_block")
+            end = table[whole & np.isclose(table["alpha"], 1)].assign(metric="gap")
+            rows += [*trial.rows(table), *trial.rows(end)]
+        return rows
+
+    key = {"scales": list(scales), "images": count, "gaps": 1}
+    return run(lab, "linearity", methods, measure, **key)
+
+
+@experiment(
+    Rows(
+        "gradients",
+        "gradients of the losses of a pair (`T1+T2`), each at its own model",
+        "gradient_cosine, gradient_distance",
+    )
+)
+def gradients(lab: Lab, methods: Sequence[str]) -> pd.DataFrame:
+    """Return cosines and distances of tasks' gradients (`analyses.gradients`), pair by pair."""
+
+    def measure(trial: Trial) -> list[dict]:
+        lab, data = trial.lab, drawn.images_of(trial.lab.suite)
+
+        def of(task: str, vector: TaskVector) -> TaskVector:
+            many = min(GRADIENT_IMAGES, data.size(task, "train"))
+            images = data.load(task, "train", n=many, device=lab.clip.encoder.device)
+            head = trial.evaluator.head(task)
+            return task_gradients.gradient(
+                lab.clip.encoder, head, images.x, images.y, vector, linear=trial.linear
+            )
+
+        each = {task: of(task, vector) for task, vector in trial.vectors.items()}
+        return trial.rows(task_gradients.agreement(each))
+
+    title = "gradients of tasks"
+    return run(lab, "gradients", methods, measure, title=title, images=GRADIENT_IMAGES)

@@ -1,0 +1,128 @@
+"""Experiments, declared beside the code that measures them.
+
+    @experiment(Rows("norms", "a task vector's length", "norm", figure="norms"))
+    def norms(lab, methods):
+        ...
+
+A declaration is all that the rest of the package knows of an experiment: its metrics
+and columns, the figure that draws them, what claims compare, and what it takes before it runs.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib
+import inspect
+import itertools
+import pkgutil
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from tasklab.errors import choose
+from tasklab.evidence.records.schema import COMPARISONS, EXPERIMENTS, Comparison, Declared, Rows
+from tasklab.isolation import isolated
+from tasklab.tuning.methods import POSTHOC
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from tasklab.bench.lab import Lab
+    from tasklab.evidence.experiments.small_networks import Setting
+    from tasklab.tuning.recipe import FineTune
+
+    Function = TypeVar("Function", bound=Callable[..., pd.DataFrame])
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """A fine-tuning run, and the lab that asks for it."""
+
+    lab: Lab
+    recipe: FineTune
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """All that determines its result: its key in the store."""
+        return self.lab.trainer.identity(self.recipe)
+
+    @property
+    def kept(self) -> bool:
+        """Whether its result is in the store."""
+        return self.lab.store.has("finetune", self.identity)
+
+
+def usual_runs(lab: Lab, methods: Iterable[str], **_options: Any) -> Iterator[Run]:
+    """Yield the runs behind the methods' vectors on all tasks and seeds, each once.
+
+    A post-hoc method uses the vectors of another, and `"probe"` trains none.
+    """
+    every = itertools.product(trained(methods), lab.seeds, lab.suite.names)
+    for method, seed, task in every:
+        yield Run(lab, lab.run(task, method, seed))
+
+
+def trained(methods: Iterable[str]) -> list[str]:
+    """Return the methods behind some methods' vectors, each once, without probes."""
+    return [m for m in dict.fromkeys(POSTHOC.get(one, one) for one in methods) if m != "probe"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """A measurement, and what is known of it before it runs."""
+
+    name: str  #: Under which it is called: `experiments.NAME(lab, ...)`
+    call: Callable[..., pd.DataFrame]  #: The function that measures
+    records: Mapping[str, Rows]  #: The sorts of records that it makes, by name
+    #: Functions from records to what claims compare, by the name that claims call.
+    sides: Mapping[str, Comparison] = dataclasses.field(default_factory=dict)
+    #: Lab, methods and the call's options -> the fine-tuning runs that it needs.
+    runs: Callable[..., Iterator[Run]] = usual_runs
+    #: Lab and options -> small networks that it trains, with their number of tasks.
+    networks: Callable[..., Iterable[tuple[Setting, int]]] = lambda lab, **_: ()  # noqa: E731
+
+    @property
+    def summary(self) -> str:
+        """The first line of its description."""
+        return (self.call.__doc__ or "").partition("\n")[0]
+
+
+REGISTRY: Declared[Experiment] = Declared()  # by the name of the function
+
+
+def experiment(
+    *records: Rows, sides: Mapping[str, Comparison] | None = None, **more: Any
+) -> Callable[[Function], Function]:
+    """Return a decorator that declares a function as an experiment, and describes its records."""
+
+    def declare(measure: Function) -> Function:
+        function = cast("Function", isolated(measure))
+        home, name = function.__module__, function.__name__
+        sorts = {rows.name: rows for rows in records}
+        entry = Experiment(name=name, call=function, records=sorts, sides=sides or {}, **more)
+        REGISTRY.declare(name, entry, home)
+        for rows in records:
+            EXPERIMENTS.declare(rows.name, rows, home)
+        for side, comparison in entry.sides.items():
+            COMPARISONS.declare(side, comparison, home)
+        told = (f"Records of the experiment `{rows.name}`: {rows}" for rows in records)
+        paragraphs = (textwrap.fill(one, 96) for one in told)
+        function.__doc__ = "\n\n".join((inspect.cleandoc(function.__doc__ or ""), *paragraphs))
+        return function
+
+    return declare
+
+
+def find(name: str) -> Experiment:
+    """Return the experiment of that name, or raise a `TasklabError` with the nearest one."""
+    choose("experiment", name, REGISTRY)
+    return REGISTRY[name]
+
+
+@functools.cache
+def discover() -> None:
+    """Import every module of this room, each of which declares its experiments."""
+    package = __name__.rpartition(".")[0]
+    for module in pkgutil.iter_modules(importlib.import_module(package).__path__):
+        importlib.import_module(f"{package}.{module.name}")

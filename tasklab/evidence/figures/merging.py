@@ -1,0 +1,310 @@
+"""Figures of merges: how accurate each is, how near to the best one, of which vectors.
+
+A line of the page is a way of merging, in the order of what is drawn or of their sorts: weighted
+sums, masks, singular directions, quadratic distances, and the best merges there could be.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import matplotlib.pyplot as plt
+import pandas as pd
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from tasklab.analyses.merging.registry import METHODS, SOLVED
+from tasklab.evidence.figures import marks
+from tasklab.evidence.figures.rows import (
+    averaged,
+    ends,
+    methods_in,
+    most_tasks,
+    require_rows,
+    select,
+    where,
+)
+from tasklab.evidence.figures.schemes import ways
+from tasklab.evidence.figures.style import COLOURS, METHOD_LABEL, WIDTH, Looks, book_figure
+from tasklab.evidence.records.judgement import gains
+
+# Of merges: the module of their rules -> what they are, colour, marker; in the order of the lines.
+SORTS = {
+    "sums": ("weighted sums", "#8C8C8C", "o"),
+    "masks": ("masks", "#E69F00", "s"),
+    "singular": ("singular directions", "#009E73", "D"),
+    "quadratic": ("quadratic distances", "#0072B2", "^"),
+    "best": ("best in the tangent model", "#D55E00", "P"),
+}
+OTHER = ("others", "#CC79A7", "X")  # rules of another module
+_BEST = {
+    "best_span": "best on the span", "best": "best, 64 images",  # no longer made
+    "best_loss": "least loss on the span",
+    **{name: method.title for name, method in SOLVED.items()},
+}  # fmt: skip
+MERGE_LABEL = {name: method.title for name, method in METHODS.items()} | _BEST
+_SORT = {
+    name: SORTS.get(METHODS[name].place.partition(".")[0] if name in METHODS else "best", OTHER)
+    for name in MERGE_LABEL
+}
+BASE = "arithmetic"  # what gains are counted from
+_BOUND = "bound"
+_BOUNDS = {
+    "single": "one model a task", "joint": "joint training", "pretrained": "pre-trained model",
+}  # fmt: skip
+_READS = {
+    _BOUND: ("no merge", "#595959", "D"),
+    "vectors": ("reads vectors only", "#0072B2", "o"),
+    "images": ("reads images, too", "#D55E00", "s"),
+}
+_SAMPLES = {
+    "here": ("this model", "#0072B2", "o"), "others": ("other pre-trainings", "#E69F00", "s"),
+}  # fmt: skip
+_LINES = {  # merges that are measured everywhere: colour, marker
+    BASE: ("#8C8C8C", "o"), "ties": ("#E69F00", "s"), "tsv_m": ("#009E73", "D"),
+    "regmean": ("#0072B2", "^"), "wudi_exact": ("#CC79A7", "v"), "best_span": ("#D55E00", "P"),
+}  # fmt: skip
+_NUMBERS = (("#B3B3B3", "o"), ("#8C8C8C", "s"), ("#595959", "D"), ("#000000", "P"))
+
+
+def merges_in(df: pd.DataFrame) -> list[str]:
+    """Return the merges in records, in the book's order."""
+    present = set(df["merge"].dropna()) if "merge" in df else set()
+    return [name for name in MERGE_LABEL if name in present]
+
+
+def merged_accuracy(df: pd.DataFrame, metric: str = "absolute") -> pd.DataFrame:
+    """Return accuracies of merges, means over tasks and groups of them, one row per seed."""
+    rows = select(df, "merging", metric)
+    return averaged(rows, "model", "method", "merge", "n_tasks", "seed", "metric")
+
+
+@book_figure
+def merge_accuracy(df: pd.DataFrame) -> Figure:
+    """Plot the accuracy of every merge, absolute and normalised, by number of tasks.
+
+    Dashed is the pre-trained model, dotted each task's own. Merges are sorted by their accuracy
+    with most tasks; one far below the others is an arrow with its number. Records: `merging` of one
+    model and method, and `single`.
+    """
+    absolute, normalised = (merged_accuracy(df, name) for name in ("absolute", "normalised"))
+    reached = most_tasks(absolute).groupby("merge")["value"].mean()
+    order = sorted(merges_in(absolute), key=lambda name: -reached.get(name, -1))
+    means = pd.concat([absolute, normalised])
+    plot = by_merge(means, "metric", order, hue="n_tasks", looks=by_number(means["n_tasks"]))
+    alone = where(df, experiment="single", split="test")
+    tuned = alone[alone["method"] != "pretrained"]
+    base = where(alone, method="pretrained", task=tuned["task"])
+    levels = {METHOD_LABEL["pretrained"]: ("--", base), "each task's own model": (":", tuned)}
+    look, lines = {"along": "y", "color": COLOURS["pretrained"]}, []
+    for label, (dashes, rows) in levels.items():
+        if len(rows):
+            mean = float(rows["value"].mean())
+            lines.append(marks.level(plot.first, mean, ls=dashes, label=label, **look))
+    for axes, _, metric in plot:
+        values = where(means, metric=metric).groupby(["merge", "n_tasks"])["value"].mean()
+        marks.cut(axes, marks.reaching(values)[0])
+    return plot.finish(lines, x="{} test accuracy (%)".format)
+
+
+@book_figure
+def merge_ranking(df: pd.DataFrame) -> Figure:
+    """Plot the accuracy of every merge of most tasks between the rows that bound it.
+
+    Above stand one model a task and joint training, below the pre-trained model. Colour tells
+    whether a merge reads images. Records: `merging` of one model and method,
+    `single` and `joint`.
+    """
+    means = merged_accuracy(most_tasks(where(df, experiment="merging")))
+    alone = where(df, experiment="single", split="test")
+    bounds = {
+        "single": alone[alone["method"] != "pretrained"],
+        "joint": where(df, experiment="joint", split="test"),
+        "pretrained": where(alone, method="pretrained"),
+    }
+    rows = [averaged(part.assign(merge=name), "merge", "seed") for name, part in bounds.items()]
+    means = pd.concat([means, *rows])[["merge", "seed", "value"]]
+    reached = means.groupby("merge")["value"].mean().sort_values(ascending=False)
+    merges = [name for name in reached.index if name in MERGE_LABEL]
+    order = [*(name for name in ("single", "joint") if name in reached), *merges]
+    order += ["pretrained"] if "pretrained" in reached else []
+    means["reads"] = means["merge"].map(lambda name: _BOUND if name in bounds else _reads(name))
+    looks = {name: look for name, look in _READS.items() if name in {*means["reads"]}}
+    plot = marks.points(
+        means, "merge", height=1.2 + 0.24 * len(order), hue="reads", looks=looks, apart=False,
+        order={name: (_BOUNDS | MERGE_LABEL)[name] for name in order},
+    )  # fmt: skip
+    return plot.finish(x="test accuracy (%), mean over tasks")
+
+
+def _reads(merge: str) -> str:
+    needs = METHODS[merge].needs if merge in METHODS else "images"
+    return "images" if needs else "vectors"
+
+
+@book_figure
+def merge_gains(df: pd.DataFrame) -> Figure:
+    """Plot gains over task arithmetic with 95 % intervals, of most tasks.
+
+    Hollow markers are other pre-trainings. Records: `merging` of a model, which comes first, and of
+    other pre-trainings.
+    """
+    rows = require_rows(where(df, experiment="merging"), "no merges were recorded")
+    rows = most_tasks(rows)
+    found = require_rows(gains(rows, over=BASE, model=rows["model"].iloc[0]), "no gains")
+    parts = []
+    for kind, which in (("here", ""), ("others", "others_")):
+        part = found[["merge"]].assign(kind=kind)
+        for name in ("effect", "low", "high"):
+            part[name] = found.get(which + name)
+        part = part.rename(columns={"effect": "value"}).dropna(subset="value")
+        parts.append(part.assign(**{n: part[n].fillna(part["value"]) for n in ("low", "high")}))
+    both = pd.concat(parts, ignore_index=True)
+    order = parts[0].sort_values("value", ascending=False)["merge"]
+    looks = {kind: look for kind, look in _SAMPLES.items() if kind in set(both["kind"])}
+    plot = marks.points(
+        ends(both, "merge", "kind"), "merge", height=1.2 + 0.26 * len(order), hue="kind",
+        looks=looks, order={name: MERGE_LABEL[name] for name in order}, **marks.GIVEN,
+    )  # fmt: skip
+    marks.level(plot.first, 0, along="y", **marks.ZERO)
+    return plot.finish(x="points of test accuracy above task arithmetic")
+
+
+@book_figure
+def merge_curves(df: pd.DataFrame, over: str | None = None) -> Figure:
+    """Plot the accuracy of merges over learning rates or over the number of tasks.
+
+    One line per merge, dashed each task's own model, one panel per method. Records: `merging_rates`
+    for `over="lr"`, `merging` and `single` for `over="n_tasks"`, of one model; by default those
+    that there are.
+    """
+    rates = "merging_rates" in set(df["experiment"]) if over is None else over == "lr"
+    over = "lr" if rates else "n_tasks"
+    rows = select(df, "merging_rates" if rates else "merging", "absolute")
+    alone = where(df, metric="single", split="test")
+    if rates:
+        rows, alone = (part.assign(lr=part["lr"] * 1e4) for part in (most_tasks(rows), alone))
+    means = averaged(rows, "method", "merge", over, "seed")
+    named = [name for name in merges_in(means) if name in _LINES]
+    looks = {name: (MERGE_LABEL[name], *_LINES[name]) for name in named}
+    panels: dict[str, Any] = {"col": "method", "col_order": methods_in(means)} if rates else {}
+    shown = where(means, merge=named)
+    plot = marks.curves(shown, over, hue="merge", looks=looks, height=3.8, **panels)
+    if rates:
+        alone = averaged(alone, "method", "lr").sort_values("lr")
+        for axes, _, method in plot:
+            axes.plot(*where(alone, method=method)[["lr", "value"]].to_numpy().T, **marks.DASHED)
+            axes.set_xscale("log", base=2)
+            axes.set_xticks(ticks := sorted(means[over].unique()), [f"{one:g}" for one in ticks])
+    else:
+        own = alone[alone["method"] != "pretrained"]
+        marks.level(plot.first, float(own["value"].mean()), **marks.DASHED)
+        plot.first.set_xticks(sorted(means[over].unique()))
+    dashed = Line2D([], [], **marks.DASHED, label="each task's own model")
+    x = "learning rate (10⁻⁴)" if rates else "number of merged tasks"
+    return plot.finish([dashed], title=METHOD_LABEL, x=x, y="test accuracy (%)")
+
+
+def by_number(n_tasks: pd.Series) -> Looks:
+    """Return the looks of groups that differ in their number of tasks."""
+    numbers = sorted(n_tasks.dropna().unique())
+    return {n: (f"{n:.0f} tasks", *_NUMBERS[i % 4]) for i, n in enumerate(numbers)}
+
+
+def by_merge(
+    means: pd.DataFrame, col: str, order: Sequence[str] = (), *, looks: Looks, **more: Any
+) -> marks.Panels:
+    """Plot a line for each merge, in this or the book's order, a panel for each value of `col`."""
+    named = {name: MERGE_LABEL[name] for name in order or merges_in(means)}
+    height = 1.5 + len(named) * max(0.26, 0.1 * len(looks) * more.get("apart", True))
+    more |= {"order": named, "facets": {"col": col}}
+    return marks.points(means, "merge", height=height, looks=looks, **more)
+
+
+def merge_gains_table(df: pd.DataFrame) -> pd.DataFrame:
+    """Return gains over task arithmetic in points, with 95 % intervals.
+
+    One row per merge, and one below it over several pre-trainings where recorded; one column per
+    number of tasks. Records: `merging` of `mini` and of other pre-trainings.
+    """
+    found = gains(df, over=BASE, model="mini")
+    if found.empty:
+        return pd.DataFrame(columns=["merge"])
+    kinds = {"": "", "others_": ", other pre-trainings"}
+    columns: dict[str, dict[str, str]] = {}
+    for n_tasks, part in found.groupby("n_tasks", sort=False):
+        cells = columns.setdefault(f"{n_tasks} tasks", {})
+        for row, which in itertools.product(part.to_dict("records"), kinds):
+            if pd.notna(row[which + "effect"]):
+                ends = (row[which + end] for end in ("effect", "low", "high"))
+                cells[MERGE_LABEL[row["merge"]] + kinds[which]] = ranged(*ends)
+    table = pd.DataFrame(columns)
+    names = [MERGE_LABEL[name] + told for name in merges_in(found) for told in kinds.values()]
+    table = table.reindex([name for name in names if name in table.index]).fillna("–")
+    return table.rename_axis("merge").reset_index()
+
+
+def ranged(effect: float, low: float, high: float) -> str:
+    """Return an effect with the ends of its interval, if it has one."""
+    ends = "" if pd.isna(low) else f" [{low:.1f}, {high:.1f}]"
+    return f"{effect:+.1f}{ends}".replace("-", "−")
+
+
+@book_figure
+def merge_distance(df: pd.DataFrame) -> Figure:
+    """Plot each merge's distance from the best, in its objective and in accuracy.
+
+    Left: E(τ) / E(0) in the tangent model at its best coefficient on validation images; 0 loses
+    nothing. Right: points of test accuracy above the best merge on the span. Records: `merging`.
+    """
+    rows = most_tasks(select(df, "merging", "objective", split="validation"))
+    accuracy = where(merged_accuracy(df), n_tasks=rows["n_tasks"].max())
+    best = where(accuracy, merge="best_span").set_index("seed")["value"]
+    best = require_rows(best, "the best merge on the span was not computed")
+    gained = accuracy.assign(value=accuracy["value"] - accuracy["seed"].map(best), metric="gap")
+    near = averaged(rows, "merge", "seed", "metric")
+    means = pd.concat([near, gained[near.columns]], ignore_index=True)
+    order = near.groupby("merge")["value"].mean().sort_values().index
+    plot = marks.points(
+        means, "merge", order={name: MERGE_LABEL[name] for name in order},
+        height=1.1 + 0.26 * len(order), hue="merge", facets={"col": "metric"},
+        looks={name: _SORT[name] for name in order},
+    )  # fmt: skip
+    left, right = plot.grid.axes.flat
+    left.set_xlim(0, 1.05 * float(near["value"].max()))
+    marks.level(right, 0, along="y", **marks.ZERO)
+    sorts = {look[0]: look for name, look in _SORT.items() if name in order}
+    x = {"objective": "E(τ) / E(0) in the tangent model",
+         "gap": "points above the\nbest merge on the span"}  # fmt: skip
+    return plot.finish(looks=sorts, x=x)
+
+
+def merge_ways_table(df: pd.DataFrame) -> pd.DataFrame:
+    """Return accuracies in % of merges of most tasks: one row per method or model.
+
+    Means over tasks and seeds. Records: `merging` of one or several models, the main one first.
+    """
+    means = most_tasks(merged_accuracy(df))
+    require_rows(where(means, merge=BASE), "task arithmetic was not computed")
+    table = means.groupby(["model", "method", "merge"])["value"].mean().unstack("merge")
+    named = ways(means)
+    return table.loc[list(named), merges_in(means)].set_axis(named.values())
+
+
+@book_figure
+def merge_ways(df: pd.DataFrame) -> Figure:
+    """Plot gains over task arithmetic by merge and by how its vectors were fine-tuned.
+
+    In points of test accuracy, means over tasks and seeds; column names have task arithmetic's
+    accuracy. Records: `merging` of one or several models, the main one first.
+    """
+    table = merge_ways_table(df)
+    gains = require_rows(table.sub(table[BASE], axis=0).drop(columns=BASE).T)
+    titles = [f"{name}\n{reached:.1f} %" for name, reached in table[BASE].items()]
+    figure, axes = plt.subplots(figsize=(WIDTH, 1.9 + 0.27 * len(gains)))
+    names = {"xticklabels": titles, "yticklabels": gains.index.map(MERGE_LABEL)}
+    marks.numbers_in(axes, gains, max(float(gains.abs().max().max()), 0.1), "+z.1f", **names)
+    marks.names_above(axes)
+    return marks.scale(figure, [axes], "points above task arithmetic")

@@ -1,0 +1,117 @@
+"""Tables for readers."""
+
+from __future__ import annotations
+
+import functools
+import html
+import numbers
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import pandas as pd
+
+from tasklab.evidence.figures.style import METHOD_LABEL
+from tasklab.evidence.records.claims import SETTINGS
+from tasklab.evidence.records.judgement import Verdict
+from tasklab.evidence.records.statements import effect_of, plain, verdict_rows
+
+_EQUAL = SETTINGS[:3]  # as chosen, at equal accuracy, at equal norm; rates have rows of their own
+_TOLD = {"absolute": "sum", "normalised": "normalised sum", "target": "negated task",
+         "xi_classifier_box": "disentanglement error"}  # fmt: skip
+AIRY = [{"selector": "th, td", "props": [("padding", "0.2em 0.7em")]}]
+
+
+def table(df: pd.DataFrame, digits: int = 1) -> Any:
+    """Return a pandas Styler of rounded numbers, a dash where there is none.
+
+    Text is escaped. An empty table reads "Not recorded yet.". `digits` are after the decimal point.
+    """
+    if df.empty:
+        styler = df.iloc[:, :0].style.set_caption("Not recorded yet.").hide(axis="index")
+        return styler.set_table_styles([{"selector": "caption", "props": "white-space: nowrap"}])
+    styler = styled(df, functools.partial(_number, digits=digits)).set_table_styles(AIRY)
+    return styler.hide(axis="index") if isinstance(df.index, pd.RangeIndex) else styler
+
+
+def styled(df: pd.DataFrame, cell: Callable[[Any], str]) -> Any:
+    """Return a Styler with escaped text; `cell` formats values that are no text."""
+
+    def safe(value: Any) -> str:
+        return html.escape(value if isinstance(value, str) else str(cell(value)))
+
+    df = df.rename_axis(
+        index=[name if name is None else safe(str(name)) for name in df.index.names],
+        columns=[name if name is None else safe(str(name)) for name in df.columns.names],
+    )
+    styler = df.style.format(safe, na_rep="–")
+    return styler.format_index(escape="html", axis=0).format_index(escape="html", axis=1)
+
+
+def _number(value: Any, digits: int) -> Any:
+    if not isinstance(value, numbers.Real) or isinstance(value, bool):
+        return value
+    whole = isinstance(value, numbers.Integral)
+    return (f"{value:d}" if whole else f"{round(value, 9):z.{digits}f}").replace("-", "−")
+
+
+def pretraining_table(verdicts: Iterable[Verdict]) -> pd.DataFrame:
+    """Return effects and intervals over other pre-trainings beside the main model's.
+
+    One row per claim; claims with one pre-training are left out.
+    """
+    rows = []
+    for one in verdicts:
+        if one.n_pretrainings > 1:
+            name = f"{one.claim.short}: {one.claim.cell}".removesuffix(": ")
+            others = {f"others: {end}": x for end, x in one.pretrainings._asdict().items()}
+            row = {"claim": name, **one.interval._asdict(), **others}
+            rows.append({**row, "pre-trainings": one.n_pretrainings})
+    return pd.DataFrame(rows)
+
+
+def matched_table(verdicts: Iterable[Verdict]) -> pd.DataFrame:
+    """Return outcomes and effects of comparisons at the chosen rates and at equal accuracy, norm.
+
+    One row per comparison, one column per setting. Claims judged only at the chosen rates are left
+    out.
+    """
+    tested = [v for v in verdicts if v.outcome != "not tested" and v.claim.setting in _EQUAL]
+    matched = {v.claim.id.partition("@")[0] for v in tested if v.claim.setting != _EQUAL[0]}
+    rows: dict[tuple[str, str], dict[str, str]] = {}
+    for one in tested:
+        claim, (row,) = one.claim, verdict_rows([one], cells=False).to_dict("records")
+        if (name := claim.id.partition("@")[0]) in matched:
+            sides = [METHOD_LABEL[side] for side in (claim.left, claim.right)]
+            what = _TOLD.get(claim.metric, claim.metric)
+            compared = f"{what}: {sides[0]} {claim.relation} {sides[1]}"
+            here, outcome = plain(row["here"]), plain(row["outcome"])
+            said = f"{outcome}: {effect_of(row)}"
+            said += f"; {here} on these tasks" if here not in ("", outcome) else ""
+            about = {"statement": claim.short, "compared": compared} | dict.fromkeys(_EQUAL, "–")
+            rows.setdefault((name, compared), about)[claim.setting] = said
+    table = pd.DataFrame(list(rows.values()), columns=["statement", "compared", *_EQUAL])
+    return table.rename(columns={"chosen": "chosen rates", "equal length": "equal norm"})
+
+
+def origin_table(provenance: Mapping[str, Any]) -> pd.DataFrame:
+    """Return versions, machine, configuration and time of recorded results."""
+    facts: dict[str, str] = {}
+    for name, value in provenance.items():
+        nested = value if isinstance(value, Mapping) else {"": value}
+        facts |= {
+            f"{name}: {k}".removesuffix(": ").replace("_", " "): _fact(v)
+            for k, v in nested.items()
+            if v is not None
+        }
+    return pd.DataFrame({"": facts.values()}, index=list(facts))
+
+
+def _fact(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {_fact(one)}" for name, one in value.items())
+    if isinstance(value, list):
+        between = "; " if any(isinstance(one, Mapping) for one in value) else " "
+        return between.join(map(_fact, value))
+    text = str(value)
+    return text[:12] if re.fullmatch("[0-9a-f]{40,}", text) else text  # a checksum's beginning

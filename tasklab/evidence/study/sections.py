@@ -1,0 +1,507 @@
+"""Answers of a chapter's sections: sentences written by hand, one for each outcome.
+
+`sections.toml` has the sentences. What a page says is chosen by the verdicts on the records that the
+page is about (`Evidence`): those recorded of its model, or those that its run computes.
+"""  # noqa: E501
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import html
+import json
+import math
+import re
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from tasklab.analyses.merging.registry import METHODS, SOLVED
+from tasklab.errors import choose
+from tasklab.evidence.chapters import CHAPTERS
+from tasklab.evidence.chapters import chapter as chapter_of
+from tasklab.evidence.figures.merging import MERGE_LABEL
+from tasklab.evidence.records import judgement
+from tasklab.evidence.records.claims import CLAIMS
+from tasklab.evidence.records.judgement import DECIDED, Verdict
+from tasklab.evidence.records.papers import printed
+from tasklab.evidence.records.schema import NETWORKS
+from tasklab.evidence.records.statements import on_site, verdict_rows
+from tasklab.evidence.records.table import most_tasks, where
+from tasklab.evidence.study import results
+from tasklab.evidence.study.judged import judged, package
+from tasklab.models.zoo import family
+from tasklab.storage import shipped
+from tasklab.storage.store import Store
+from tasklab.tasks.suites import SUITES
+from tasklab.tuning.recipe import REHEARSAL_STEPS
+
+_SECTIONS = tomllib.loads(shipped.content(Path(__file__).with_suffix(".toml")).decode())
+FIRST = "mini"  # the model of the first world
+WORLD_LABEL = {"mini": "synthetic images", "icons": "real drawings", "wordnet": "texts"}
+_WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+_SENTENCES = {"holds": "holds", "undecided": "open"}  # all else decided fails
+_NO_MERGES = ("arithmetic", "best_span", "best", "best_loss", "joint", *SOLVED)
+_OF_NETWORKS = {  # statements about small networks, which no world has of its own
+    one.entry for one in CLAIMS if any(f"@{name}" in one.test for name in NETWORKS)
+}
+CHIPS = ("holds for new tasks", "holds here", "fails for new tasks", "fails", "fails here", "open",
+         "not tested")  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """What a page's sentences rest on: the verdicts and numbers of one model."""
+
+    chapter: str
+    model: str
+    name: str  #: Of the model, as the page shows it: `vitl14 (random weights)`
+    verdicts: Sequence[Verdict]
+    #: Of each section, by its anchor: the numbers of its sentences; NaN where not measured.
+    numbers: Mapping[str, Mapping[str, Any]]
+    steps: int | None = None  #: Of fine-tuning, where they were given
+    recorded: bool = False  #: Whether these are shipped records
+
+    @functools.cached_property
+    def rows(self) -> pd.DataFrame:
+        """The statements at the chosen rates, by name: rows of `verdict_rows`."""
+        rows = verdict_rows(self.verdicts, cells=False)
+        return rows[rows["setting"] == "chosen"].set_index("id", drop=False)
+
+    @property
+    def tested(self) -> int:
+        """Number of statements that these records test."""
+        return int((self.rows["outcome"] != "not tested").sum())
+
+    def answer(self, section: str) -> str:
+        """Return a section's answer; empty if these records do not have it.
+
+        Args:
+            section: The anchor of its heading: `do-the-vectors-add`.
+        """
+        choose("section", section, _SECTIONS[self.chapter])
+        entry, numbers = _SECTIONS[self.chapter][section], self.numbers.get(section, {})
+        row = self._row(entry["statement"])
+        if not _whole(numbers):
+            return ""
+        if row is None:
+            return f"{entry['open'].format(**numbers)} *These records are too few for a verdict.*"
+        text = entry[_SENTENCES.get(_scoped(row)[0], "fails")].format(**numbers)
+        return " ".join(filter(None, (text, self._caution(row))))
+
+    def _row(self, statement: str) -> Mapping[str, Any] | None:
+        """Return the row of a statement that these records test."""
+        if statement not in self.rows.index:
+            return None
+        row = self.rows.loc[statement]
+        return None if row["outcome"] == "not tested" else row
+
+    def _caution(self, row: Mapping[str, Any]) -> str:
+        if self.steps is not None and self.steps < REHEARSAL_STEPS:
+            return f"*A rehearsal of {self.steps} steps: these numbers mean nothing.*"
+        if row["n_seeds"] == 1 and _scoped(row)[0] not in DECIDED:
+            return "*One seed of fine-tuning cannot decide this.*"
+        return ""
+
+    def found(self) -> str:
+        """Return the answers that the chapter begins with, as a list in Markdown; or nothing."""
+        answers = {name: self.answer(name) for name in _SECTIONS["found"][self.chapter]}
+        listed = []
+        for name, text in answers.items():
+            if text:
+                row = self._row(statement_of(self.chapter, name))
+                mark = "" if row is None else f" {chip(row, row['id'])}"
+                listed.append(f"- {text}{mark}")
+        if not listed:
+            return ""
+        source = "in recorded runs" if self.recorded else f"in this run of `{self.name}`"
+        return "\n".join([f"**Found** {source}:\n", *listed, "", self.counted()])
+
+    def weaknesses(self) -> str:
+        """Return the statements that fail or stay open on these records, as a list in Markdown."""
+        rows = self.rows[self.rows["outcome"] != "not tested"].to_dict("records")
+        told: dict[str, list[str]] = {"fails": [], "open": []}
+        for row in rows:
+            kind = verdict_word(row).partition(" ")[0]
+            if kind in told:
+                told[kind].append(f"{row['short']} ({effect(row)})")
+        lead = {"fails": "these statements fail", "open": "these stay open"}
+        lines = [f"- On `{self.name}` {lead[k]}: {'; '.join(v)}." for k, v in told.items() if v]
+        return "\n".join(lines)
+
+    def counted(self) -> str:
+        """Count the statements and their outcomes in a sentence."""
+        rows = self.rows[self.rows["outcome"] != "not tested"]
+        new = int((rows["outcome"] == "holds").sum())
+        here = int(sum(_scoped(row)[0] == "holds" for row in rows.to_dict("records")))
+        tested = f"{len(rows)} statement{'s' * (len(rows) != 1)} tested"
+        if not here:
+            return f"{tested}: none is decided for the claim."
+        return f"{tested}: {here} hold{'s' * (here == 1)} on these tasks, {new} also for new tasks."
+
+
+def of_records(chapter: str, model: str = FIRST, *, store: Store | None = None) -> Evidence:
+    """Return the evidence of a chapter's recorded results; its numbers are kept in the store."""
+    choose("chapter", chapter, CHAPTERS)
+    kept = store or Store()
+    asked = {"chapter": chapter, "model": model, "package": package(), "answers": _here()}
+
+    def make(_: Path) -> tuple[dict, dict]:
+        found = _numbers(chapter, results.evidence(chapter), model)
+        return {}, {"numbers": json.dumps(found)}
+
+    numbers = json.loads(kept.get("answers", asked, make).record["numbers"])
+    return Evidence(
+        chapter=chapter, model=model, name=model, verdicts=judged(chapter, model=model, store=kept),
+        numbers=numbers, recorded=True,
+    )  # fmt: skip
+
+
+@functools.cache
+def _here() -> str:
+    """Return a hash of this module and its sentences, by which numbers are selected."""
+    both = (Path(__file__).with_suffix(end).read_bytes() for end in (".py", ".toml"))
+    return hashlib.sha256(b"".join(both)).hexdigest()
+
+
+def of_run(
+    chapter: str, tables: Sequence[pd.DataFrame], model: str, *, init: str = "pretrained",
+    steps: int | None = None,
+) -> Evidence:  # fmt: skip
+    """Return the evidence of what a page has computed so far.
+
+    Args:
+        tables: Records of the chapter's experiments, of the page's model and its relatives.
+        init: What the page's model starts from. Where that is random weights, statements about the
+            pre-trained model are judged on them.
+        steps: Of fine-tuning, where they were given.
+    """
+    rows = results.gathered(chapter, [one for one in tables if len(one)])
+    name = model
+    if init == "random" and len(rows):
+        rows = rows[rows["init"] == "random"].assign(init="pretrained")
+        name = f"{model} (random weights)"
+    verdicts: list[Verdict] = []
+    if len(rows):
+        sums = rows["n_tasks"] if "n_tasks" in rows else pd.Series(dtype=float)
+        most = int(sums.max()) if sums.notna().any() else 8
+        verdicts = judgement.verdicts(rows, chapter, n_tasks=most, model=model)
+    numbers = _numbers(chapter, rows, model) if len(rows) else {}
+    return Evidence(
+        chapter=chapter, model=model, name=name, verdicts=verdicts, numbers=numbers, steps=steps
+    )
+
+
+def recorded_worlds(chapter: str) -> dict[str, str]:
+    """Return the models of the recorded worlds of a chapter, each with a label of its world.
+
+    A world is the first one, or a recorded part of the chapter that is named like a suite.
+    """
+    found = {FIRST: WORLD_LABEL["mini"]}
+    for part, works in chapter_of(chapter).parts.items():
+        if part in SUITES and results.path_of(chapter, part).exists():
+            found[works[0].changes["model"]] = WORLD_LABEL.get(part, part)
+    return found
+
+
+def line(statement: str, evidence: Evidence, *, worlds: bool = True) -> str:
+    """Return what a page says of a statement beside its own sentence, as HTML.
+
+    The statement, its outcome and effect in the evidence, then what a paper prints (beside a run)
+    and the outcome in the other recorded worlds, if they are asked for.
+    """
+    row = evidence.rows.loc[statement]
+    told = [f"{chip(row, statement)} {row['short']}"]
+    if row["outcome"] != "not tested":
+        told[0] += f": {effect(row)}"
+    if not evidence.recorded:
+        told.append(paper(statement, evidence.model))
+    for model, label in recorded_worlds(row["paper"]).items() if worlds else ():
+        if statement in _OF_NETWORKS:  # the same records in each world
+            break
+        if not (evidence.recorded and model == evidence.name):
+            told.append(_in_world(statement, row["paper"], model, label))
+    return " · ".join(filter(None, told))
+
+
+def _in_world(statement: str, chapter: str, model: str, label: str) -> str:
+    rows = of_records(chapter, model).rows
+    if statement not in rows.index or rows.loc[statement, "outcome"] == "not tested":
+        return ""
+    row = rows.loc[statement]
+    return f"{label} (<code>{model}</code>) {effect(row, interval=False)}, {verdict_word(row)}"
+
+
+def paper(statement: str, model: str) -> str:
+    """Return the effect that a paper prints for a statement, or an empty text.
+
+    It is that of the model, if it is printed, else of the paper's ViT-B/32 or its first model.
+    """
+    claim = next(one for one in CLAIMS if one.entry == statement and one.setting == "chosen")
+    effects = printed(claim)
+    names = [name for name in (model, "vitb32", *effects) if name in effects]
+    if not names:
+        return ""
+    return f"paper {effects[names[0]]:+.1f} (<code>{names[0]}</code>)".replace("-", "−")
+
+
+def comparison(evidence: Evidence) -> list[dict[str, Any]]:
+    """Return a row per statement that a run tests: this model, the paper, the recorded worlds.
+
+    Returns:
+        Dictionaries of statement, short, unit, this (outcome, effect, low, high, seeds), paper
+        (effect by model) and worlds (by model: outcome, effect, low, high). Effects are positive in
+        the claimed direction; intervals are those of the tasks that were tried.
+    """
+    found = []
+    for row in evidence.rows[evidence.rows["outcome"] != "not tested"].to_dict("records"):
+        claim = next(one for one in CLAIMS if one.entry == row["id"] and one.setting == "chosen")
+        there = {}
+        for model in recorded_worlds(evidence.chapter) if row["id"] not in _OF_NETWORKS else ():
+            rows = of_records(evidence.chapter, model).rows
+            if row["id"] in rows.index and rows.loc[row["id"], "outcome"] != "not tested":
+                there[model] = _short(rows.loc[row["id"]])
+        found.append({
+            "statement": row["id"], "short": row["short"], "unit": row["unit"],
+            "this": {**_short(row), "seeds": int(row["n_seeds"])},
+            "paper": printed(claim), "worlds": there,
+        })  # fmt: skip
+    return found
+
+
+def _short(row: Mapping[str, Any]) -> dict[str, Any]:
+    _, effect, low, high = _scoped(row)
+    ends = {name: None if pd.isna(x) else float(x) for name, x in (("low", low), ("high", high))}
+    return {"outcome": verdict_word(row), "effect": float(effect), **ends}
+
+
+def _scoped(row: Mapping[str, Any]) -> tuple[str, float, float, float]:
+    """Return outcome, effect and interval on the tasks that were tried."""
+    if row["here"]:
+        return row["here"], row["here_effect"], row["here_low"], row["here_high"]
+    return row["outcome"], row["effect"], row["low"], row["high"]
+
+
+def verdict_word(row: Mapping[str, Any]) -> str:
+    """Return the outcome of a row of `verdict_rows` in a word or four, one of `CHIPS`."""
+    outcome, general = row["outcome"], row["here"] != ""
+    if outcome == "not tested":
+        return outcome
+    if outcome == "holds":
+        return "holds for new tasks" if general else "holds here"
+    if outcome in DECIDED:
+        return "fails for new tasks" if general else "fails"
+    here = _scoped(row)[0]
+    return {"holds": "holds here"}.get(here, "fails here" if here in DECIDED else "open")
+
+
+def chip(row: Mapping[str, Any], statement: str, *, beside: bool = True) -> str:
+    """Return a verdict as a word in a frame, linked to its row among all verdicts.
+
+    Args:
+        beside: Whether the link stands in a chapter, and not on a page beside the list.
+    """
+    word, page = verdict_word(row), _verdicts_page() if beside else "verdicts.html"
+    kind = word.partition(" ")[0]
+    return f'<a class="tl-chip tl-{kind}" href="{page}#verdict-{statement}">{html.escape(word)}</a>'
+
+
+def _verdicts_page() -> str:
+    return "../verdicts.html" if on_site() else "../book/verdicts.md"
+
+
+def effect(row: Mapping[str, Any], *, interval: bool = True) -> str:
+    """Return an effect in words, with its interval and what was drawn for it.
+
+    Points have one decimal, other units two digits of the interval's half-width. The interval is
+    that of the outcome: over seeds (these tasks), over seeds and tasks where the outcome is about
+    new tasks, over rounds of timing.
+
+    >>> row = {"here": "holds", "outcome": "undecided", "unit": "points", "n_seeds": 5}
+    >>> effect(row | {"here_effect": 3.86, "here_low": 2.5, "here_high": 5.22})
+    '+3.9 points (2.5 to 5.2 over seeds)'
+    """
+    outcome, value, low, high = _scoped(row)
+    drawn = "rounds" if row["unit"] == "times" else "seeds"
+    if row["here"] and row["outcome"] in DECIDED:
+        value, low, high, drawn = row["effect"], row["low"], row["high"], "seeds and tasks"
+    if outcome == "no gain":
+        return "both sides are one model"
+    half, digits = (high - low) / 2, 1
+    if row["unit"] != "points" and half > 0:
+        digits = min(max(1 - math.floor(math.log10(half)), 0), 4)
+    form = ".3g" if not half >= 0 and row["unit"] != "points" else f".{digits}f"
+    told = f"{value:+z{form}} {row['unit']}".rstrip()
+    if half > 0 and interval:
+        told += f" ({low:z.{digits}f} to {high:z.{digits}f} over {drawn})"
+    elif pd.isna(low) and row["n_seeds"] == 1:
+        told += ", one seed"
+    return re.sub(r"-(?=[\d.])", "−", told)
+
+
+def sections_of(chapter: str) -> tuple[str, ...]:
+    """Return the anchors of a chapter's sections that have an answer here."""
+    return tuple(_SECTIONS[chapter])
+
+
+def statement_of(chapter: str, section: str) -> str:
+    """Return the name of the statement whose verdict chooses a section's answer."""
+    return str(_SECTIONS[chapter][section]["statement"])
+
+
+def _whole(numbers: Mapping[str, Any]) -> bool:
+    measured = [one for one in numbers.values() if isinstance(one, int | float)]
+    return bool(measured) and not any(map(math.isnan, measured))
+
+
+def _numbers(chapter: str, rows: pd.DataFrame, model: str) -> dict[str, dict[str, Any]]:
+    """Return the numbers of all sentences of a chapter, by section."""
+    rows = rows[rows["split"].fillna("test") == "test"] if "split" in rows else rows
+    tasks = _tasks(rows)
+    found = {}
+    for name, entry in _SECTIONS[chapter].items():
+        numbers = {key: _mean(rows, text, model) for key, text in entry.get("numbers", {}).items()}
+        if "compute" in entry:
+            numbers |= _COMPUTED[entry["compute"]](rows, model)
+        found[name] = {"tasks": tasks, **numbers}
+    return found
+
+
+def _tasks(rows: pd.DataFrame) -> str:
+    most = rows["n_tasks"].max() if "n_tasks" in rows else math.nan
+    number = 8 if pd.isna(most) else int(most)
+    return _WORDS[number] if number < len(_WORDS) else str(number)
+
+
+def _mean(rows: pd.DataFrame, text: str, model: str) -> float:
+    """Return the mean of records with values of columns, of the largest number of tasks."""
+    asked = dict(one.split("=", 1) for one in text.split())
+    role = asked.pop("role", "")
+    asked = {"model": _of_role(model, role), "init": "pretrained", **asked}
+    for name, value in asked.items():
+        if name not in rows or rows.empty:
+            return math.nan
+        if value == "":
+            rows = rows[rows[name].isna()]
+        elif pd.api.types.is_numeric_dtype(rows[name]):
+            rows = rows[(rows[name] - float(value)).abs() < 1e-9]
+        else:
+            rows = where(rows, **{name: value})
+    if "n_tasks" in rows and "n_tasks" not in asked and rows["n_tasks"].notna().any():
+        rows = most_tasks(rows)
+    values = rows["value"].abs() if asked.get("metric") == "cosine" else rows["value"]
+    return round(float(values.mean()), 9) if len(rows) else math.nan  # as tables do
+
+
+def _of_role(model: str, role: str) -> str:
+    return family(model).get(role, model) if role else model
+
+
+def _forgotten(rows: pd.DataFrame, model: str) -> dict[str, Any]:
+    """Return accuracies on the task and on the control before and after features are subtracted."""
+    asked = {"experiment": "stitched_negation", "model": model, "front": "features"}
+    if not {*asked, "subset", "alpha"} <= {*rows}:
+        return dict.fromkeys(("target", "target_before", "control", "control_before"), math.nan)
+    part = where(rows, **asked)
+    own = (part["task"] == part["subset"]).fillna(False).astype(bool)
+
+    def mean(of_task: pd.Series, alpha: float) -> float:
+        return float(part[of_task & (part["alpha"] - alpha).abs().lt(1e-9)]["value"].mean())
+
+    return {
+        "target": mean(own, 1), "target_before": mean(own, 0),
+        "control": mean(~own, 1), "control_before": mean(~own, 0),
+    }  # fmt: skip
+
+
+def _by_encoder(rows: pd.DataFrame, method: str, metric: str, model: str) -> pd.Series:
+    """Return means of sums, or of single tasks, by encoder without a text tower."""
+    relatives = family(model)
+    asked = {"experiment": ["single", "addition"], "method": method, "metric": metric}
+    part = where(rows, **asked, init="pretrained") if len(rows) else rows
+    if relatives:  # encoders with a text tower of their own are no part of the comparison
+        part = part[part["model"] != relatives.get("medium", "")]
+        part = part[part["model"].isin([*relatives.values()])]
+    if metric != "single" and len(part) and part["n_tasks"].notna().any():
+        part = most_tasks(part)
+    return part.groupby("model", sort=False)["value"].mean()
+
+
+def _probes(rows: pd.DataFrame, model: str) -> dict[str, Any]:
+    probed = _by_encoder(rows, "probe", "absolute", model)
+    if probed.empty:
+        probed = _by_encoder(rows, "probe", "single", model)
+    gain = (_by_encoder(rows, "nonlinear", "absolute", model) - probed).dropna()
+    chosen = _by_encoder(rows, "nonlinear", "lambda", model)
+    if gain.empty:
+        return {"least": math.nan}
+    return {
+        "encoders": _word(len(gain)), "least": gain.min(), "most": gain.max(),
+        "still": _word(int((chosen.reindex(gain.index) == 0).sum())),
+    }  # fmt: skip
+
+
+def _errors(rows: pd.DataFrame, model: str) -> dict[str, Any]:
+    asked = {"experiment": "disentanglement", "metric": "xi_classifier_box", "method": "nonlinear"}
+    if not {*asked} <= {*rows}:
+        return {"least": math.nan}
+    part = where(rows, **asked).groupby(["init", "model"])["value"].mean()
+    known, none = (
+        part[part.index.get_level_values("init") == init] for init in ("pretrained", "random")
+    )
+    return {"least": known.min(), "most": known.max(), "untrained": none.mean()}
+
+
+def _together(rows: pd.DataFrame, model: str) -> dict[str, Any]:
+    joint = _by_encoder(rows, "full", "absolute", model)
+    probed = _by_encoder(rows, "nonlinear", "absolute", model)
+    probed = probed[probed.index.isin(joint.index)]
+    return {
+        "least": joint.min(), "most": joint.max(),
+        "probed_least": probed.min(), "probed_most": probed.max(),
+    }  # fmt: skip
+
+
+def _reached(rows: pd.DataFrame, model: str) -> pd.Series:
+    """Return the accuracies of merges of the most vectors."""
+    asked = {"experiment": "merging", "metric": "absolute", "method": "nonlinear", "model": model}
+    if not {*asked, "merge"} <= {*rows}:
+        return pd.Series(dtype=float)
+    part = where(rows, **asked)
+    return (
+        most_tasks(part).groupby("merge")["value"].mean() if len(part) else pd.Series(dtype=float)
+    )
+
+
+def _merges(rows: pd.DataFrame, model: str) -> dict[str, Any]:
+    means = _reached(rows, model)
+    reads = [name for name, rule in METHODS.items() if rule.needs]
+    without = means.drop([*_NO_MERGES, *reads], errors="ignore")
+    read = means[means.index.isin(reads)]
+    if without.empty or read.empty:
+        return {"summed": math.nan}
+    return {
+        "summed": means.get("arithmetic", math.nan),
+        "merge": MERGE_LABEL[without.idxmax()], "merged": without.max(),
+        "with_images": MERGE_LABEL[read.idxmax()], "read": read.max(),
+    }  # fmt: skip
+
+
+def _trimmed(rows: pd.DataFrame, model: str) -> dict[str, Any]:
+    names = {"ties": "ties", "summed": "arithmetic", "tsv": "tsv_m"}
+    means = _reached(rows, model)
+    return {name: float(means.get(merge, math.nan)) for name, merge in names.items()}
+
+
+def _word(number: int) -> str:
+    return _WORDS[number] if number < len(_WORDS) else str(number)
+
+
+_COMPUTED: dict[str, Callable[[pd.DataFrame, str], dict[str, Any]]] = {
+    "forgotten": _forgotten, "probes": _probes, "errors": _errors, "together": _together,
+    "merges": _merges, "trimmed": _trimmed,
+}  # fmt: skip
