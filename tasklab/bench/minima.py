@@ -102,7 +102,7 @@ def _config(bench: Bench, name: str) -> dict[str, Any]:
 
 
 def _recipe(name: str) -> dict[str, Any]:
-    """Return what determines a merge that is trained, beside its effort."""
+    """Return the entries of the key of a merge that is trained, beside its effort."""
     if name == "distillation":
         return {"trained": name, "rates": distilling.RATES, "batch": distilling.BATCH}
     if name == "mats":

@@ -14,12 +14,12 @@ import pandas as pd
 
 from tasklab.analyses.editing import single_task
 from tasklab.errors import TasklabError, wholes
+from tasklab.evidence.declared import budgets as declared
 from tasklab.evidence.experiments.disentanglement import search_box
 from tasklab.evidence.experiments.editing import addition, negation, single
 from tasklab.evidence.experiments.kit import (
     LINEAR,
     Lab,
-    Rows,
     Run,
     combine,
     experiment,
@@ -61,16 +61,7 @@ def _merged_runs(
             yield from usual_runs(lab.sibling(lr=lr, steps=steps), [method])
 
 
-@experiment(
-    Rows(
-        "rate_search",
-        "one vector trained at the rate `lr`, on validation images",
-        "single %, diverged_at steps",
-        "lr",
-        figure="rate_search",
-    ),
-    runs=_search_runs,
-)
+@experiment(declared.RATE_SEARCH, runs=_search_runs)
 def rate_search(
     lab: Lab, methods: Sequence[str], rates: Sequence[float] = RATES, *, prolong: bool = True
 ) -> pd.DataFrame:
@@ -117,17 +108,7 @@ def _ended(table: pd.DataFrame, method: str) -> pd.DataFrame:
     return rows
 
 
-@experiment(
-    Rows(
-        "budget",
-        "vectors trained for `steps` at the rate `lr`: alone, summed, subtracted, their "
-        "length, and one pair's error in the search box",
-        "single %, absolute %, target %, control %, xi_classifier_box %, norm",
-        "lr, steps, hits",
-        figure="budget_curves",
-    ),
-    runs=_runs,
-)
+@experiment(declared.BUDGET, runs=_runs)
 def budgets(
     lab: Lab,
     methods: Sequence[str],
@@ -233,16 +214,7 @@ def _searched(lab: Lab, method: str, rates: Sequence[float]) -> pd.DataFrame:
     return combine(*tables)
 
 
-@experiment(
-    Rows(
-        "merging_rates",
-        "a task's own vector, trained at the rate `lr`, and all of them merged",
-        "single %, absolute %",
-        "merge, lr",
-        figure="merge_curves",
-    ),
-    runs=_merged_runs,
-)
+@experiment(declared.MERGING_RATES, runs=_merged_runs)
 def merging_rates(
     lab: Lab,
     methods: Sequence[str] = ("nonlinear",),

@@ -20,9 +20,10 @@ import pandas as pd
 from tasklab.analyses import editing, evaluation
 from tasklab.analyses.finite import as_coefficients, check_grid
 from tasklab.errors import TasklabError, choose, texts
+from tasklab.evidence.declared import closed_vocabulary as declared
 from tasklab.evidence.experiments.editing import alone as of_each_alone
 from tasklab.evidence.experiments.editing import shares
-from tasklab.evidence.experiments.kit import Lab, Rows, combine, experiment, tidy
+from tasklab.evidence.experiments.kit import Lab, combine, experiment, tidy
 from tasklab.evidence.experiments.runner import Trial, kept, known_methods, run
 from tasklab.evidence.records.images import unpacked
 from tasklab.models.zoo import SCHEMES, SORTS, family
@@ -116,14 +117,7 @@ def _probing(lab: Lab) -> list[dict]:
     return kept(trial, measure, probes=key, closed=2)
 
 
-@experiment(
-    Rows(
-        "addition_fine",
-        "the sum as in `addition`, at the best of finer coefficients",
-        "absolute %, normalised %, lambda",
-        "vocabulary, hits",
-    ),
-)
+@experiment(declared.ADDITION_FINE)
 def closed_addition(
     lab: Lab, methods: Sequence[str] = ("nonlinear",), *, lambdas: Sequence[float] | None = None
 ) -> pd.DataFrame:
@@ -186,15 +180,7 @@ def _added(trial: Trial, grid: Sequence[float]) -> list[dict]:
     return _with_vocabulary(lab, rows)
 
 
-@experiment(
-    Rows(
-        "closed_cost",
-        "what probing, fine-tuning and the search for coefficients took",
-        "seconds_features s, seconds_probe s, seconds_finetune s, seconds_sweep s, "
-        "seconds_subsets s, tried",
-        "vocabulary",
-    )
-)
+@experiment(declared.CLOSED_COST)
 def closed_cost(lab: Lab, methods: Sequence[str] = ("nonlinear",)) -> pd.DataFrame:
     """Return the seconds that probing and adding take, as they were when they were made."""
     seed, rows = lab.seeds[0], []

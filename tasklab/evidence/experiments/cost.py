@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from tasklab.analyses import cost as costs
-from tasklab.evidence.experiments.kit import Claim, Lab, Rows, Sides, Trial, experiment, tidy
+from tasklab.evidence.declared import cost as declared
+from tasklab.evidence.experiments.kit import Lab, Trial, experiment, tidy
 from tasklab.evidence.experiments.runner import machine_key
 from tasklab.evidence.experiments.versions import version
 from tasklab.tasks import drawn
@@ -72,33 +72,7 @@ def cost(
     return pd.DataFrame(lab.store.get("cost", key, make).record["rows"])
 
 
-def _sides(claim: Claim, rows: pd.DataFrame, _: pd.DataFrame) -> Sides:
-    """What a training step takes, by variant: `standard`, the papers' `listing`, `ours`, ...
-
-    The standard error of a median over rounds is that of a normal distribution's, from the
-    quartiles; memory is counted, and has none. `memory_ratio` is the peak over a standard step's.
-    """
-    if "variant" not in rows:
-        return {}
-    rows = rows[rows["metric"] == claim.metric.replace("memory_ratio", "peak_memory")]
-    if claim.metric == "memory_ratio":
-        standard = rows.loc[rows["variant"] == "standard", "value"].mean()
-        rows = rows.assign(**{name: rows[name] / standard for name in ("value", "low", "high")})
-    spread = (rows["high"] - rows["low"]) / 1.349
-    rows = rows.assign(error=1.253 * spread / np.sqrt(rows["n"].astype(float)))
-    return dict(iter(rows.groupby("variant")))
-
-
-@experiment(
-    Rows(
-        "cost",
-        "what a training step of one task takes, in `n` rounds; `time_ratio` over a standard "
-        "one of the same round; quartiles over rounds",
-        "seconds_per_step s, time_ratio times, peak_memory MiB, trainable parameters",
-        "variant, low, high",
-    ),
-    sides={"steps": _sides},
-)
+@experiment(declared.COST)
 def step_cost(
     lab: Lab, variants: Sequence[str] = _TRAINING, *, rounds: int = _ROUNDS
 ) -> pd.DataFrame:

@@ -19,12 +19,13 @@ from typing import Any
 import pandas as pd
 
 from tasklab.errors import TasklabError, texts
+from tasklab.evidence.declared import crossing as declared
 from tasklab.evidence.experiments.cross_task import cross_task
 from tasklab.evidence.experiments.curvature import pair_errors
 from tasklab.evidence.experiments.disentanglement import disentanglement
 from tasklab.evidence.experiments.editing import addition, negation, single
 from tasklab.evidence.experiments.kernels import localization
-from tasklab.evidence.experiments.kit import LEADING_MERGES, LINEAR, Lab, Rows, experiment, filled
+from tasklab.evidence.experiments.kit import LEADING_MERGES, LINEAR, Lab, experiment, filled
 from tasklab.evidence.experiments.layers import cosines, gradients, linear_gaps
 from tasklab.evidence.experiments.merging import merging
 from tasklab.evidence.experiments.registry import trained
@@ -35,19 +36,7 @@ from tasklab.tuning.methods import POSTHOC
 COEFFICIENT = 0.5  # of both vectors of a pair: the middle of their models, where CTL is looked at
 
 
-@experiment(
-    Rows(
-        "crossing",
-        "a metric of the book for one task, a pair (`T1+T2`) or `all`: `n_tasks` says which; "
-        "of `pair_errors` at the same `alpha`; `lost_sum` is `single` less `absolute`, "
-        "`lost_ties`, ... the same of a merge of all",
-        "single %, absolute %, normalised %, lost_sum %, target %, control %, xi_pair %, lost %, "
-        "xi_classifier %, xi_representation nats, distance, coef, base, cosine, norm, "
-        "gradient_cosine, gradient_distance, gap, share, seconds_finetune s, trainable parameters, "
-        + ", ".join(f"lost_{merge} %" for merge in LEADING_MERGES),
-        figure="merging_foretold",
-    )
-)
+@experiment(declared.CROSSING)
 def crossing(
     lab: Lab,
     methods: Sequence[str],

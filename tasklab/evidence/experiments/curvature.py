@@ -7,9 +7,7 @@ import functools
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 
-import numpy as np
 import pandas as pd
-import scipy
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -18,13 +16,10 @@ from tasklab.analyses import curvature
 from tasklab.analyses import pair_errors as errors
 from tasklab.analyses.finite import as_coefficients
 from tasklab.analyses.pair_errors import foretold as foretold
+from tasklab.evidence.declared import curvature as declared
 from tasklab.evidence.experiments import small_networks
 from tasklab.evidence.experiments.kit import (
-    Claim,
     Lab,
-    Rows,
-    Sides,
-    by_seed,
     experiment,
     several,
     tidy,
@@ -46,34 +41,7 @@ def _networks(lab: Lab, network: str = "mlp") -> Iterator[tuple[small_networks.S
         yield from ((changed, 1) for changed in _tuned(usual, epochs, RATES).values())
 
 
-def _sides(claim: Claim, rows: pd.DataFrame, _: pd.DataFrame) -> Sides:
-    """Medians of theorem 5.1's `gap` and `bound`, or how well (R^2) predictors explain the gap."""
-
-    def numbers(pairs: pd.DataFrame) -> dict[str, float]:
-        if claim.metric == "delta":
-            return {"gap": pairs["value"].median(), "bound": pairs["bound"].median()}
-        names = ("bound", "curvature", "distance", "second_order")
-        return {name: _r_squared(pairs[name], pairs["value"]) for name in names}
-
-    return by_seed(rows, numbers)
-
-
-def _r_squared(x: pd.Series, y: pd.Series) -> float:
-    if any(np.ptp(v) <= 1e-9 * np.abs(v).max() for v in (x, y)):
-        return 0.0
-    return float(scipy.stats.linregress(x.to_numpy(float), y.to_numpy(float)).rvalue ** 2)
-
-
-@experiment(
-    Rows(
-        "theorem",
-        "both sides of theorem 5.1 for the models `one` and `other` of a `group`",
-        "delta nats",
-        f"{small_networks.COLUMNS}, group, one, other, curvature, distance, bound, second_order",
-    ),
-    sides={"theorem": _sides},
-    networks=_networks,
-)
+@experiment(declared.THEOREM, networks=_networks)
 def theorem(
     lab: Lab,
     network: str = "mlp",
@@ -156,11 +124,7 @@ def _pairs(
     ]
 
 
-@experiment(
-    Rows(
-        "pair_errors", "what adding two vectors changes on their tasks' images", "xi_pair %, lost %"
-    )
-)
+@experiment(declared.PAIR_ERRORS)
 def pair_errors(
     lab: Lab,
     methods: Sequence[str],

@@ -12,16 +12,13 @@ from tasklab.analyses import coefficients
 from tasklab.analyses import disentanglement as disentangle
 from tasklab.analyses.finite import check_grid
 from tasklab.errors import TasklabError, texts, whole
+from tasklab.evidence.declared import disentanglement as declared
 from tasklab.evidence.experiments.kit import (
-    Claim,
     Lab,
-    Rows,
-    Sides,
     Trial,
     experiment,
     run,
     several,
-    where,
 )
 from tasklab.evidence.experiments.runner import affine_methods
 from tasklab.evidence.records.images import box_means
@@ -55,39 +52,7 @@ def checked_pairs(lab: Lab, given: Iterable[Sequence[str]]) -> list[Sequence[str
     return chosen
 
 
-def _beyond(claim: Claim, rows: pd.DataFrame, _: pd.DataFrame) -> Sides:
-    """How many times larger attention's error is beyond coefficients of 1 than up to there.
-
-    Of the `representation`, in nats, and of the `classifier`, in per cent: ratios have no unit.
-    """
-    rows, keys = rows[rows["method"] == "attention"], ["seed", "task", "subset"]
-    sides = {}
-    for side in ("representation", "classifier"):
-        box, far = (rows[rows["metric"] == f"xi_{side}_{end}"] for end in ("box", "beyond"))
-        inner = box.set_index(keys)["value"].rename("inner")
-        both = far.join(inner, on=keys, how="inner").drop(columns="hits", errors="ignore")
-        sides[side] = both.assign(value=both["value"] / both["inner"])
-    return sides
-
-
-def _pretraining(claim: Claim, rows: pd.DataFrame, records: pd.DataFrame) -> Sides:
-    """The disentanglement error of a model (`pretrained`), and of the untrained one (`random`)."""
-    chosen = {"experiment": "disentanglement", "metric": claim.metric, "method": "nonlinear"}
-    sides = {"pretrained": rows, "random": records}
-    return {side: where(part, init=side, **chosen) for side, part in sides.items()}
-
-
-@experiment(
-    Rows(
-        "disentanglement",
-        "error of a pair of tasks at two coefficients; with `_box` the mean over a square",
-        "xi_classifier %, xi_classifier_box %, xi_classifier_beyond %, "
-        "xi_representation nats, xi_representation_box nats, xi_representation_beyond nats",
-        "alpha1, alpha2, hits",
-        figure="heatmaps",
-    ),
-    sides={"beyond": _beyond, "pretraining": _pretraining},
-)
+@experiment(declared.DISENTANGLEMENT)
 def disentanglement(
     lab: Lab,
     methods: Sequence[str],
@@ -122,14 +87,7 @@ def disentanglement(
     return run(lab, "disentanglement", methods, measure, over=over, **key)
 
 
-@experiment(
-    Rows(
-        "search_box",
-        "error of a pair of tasks, the mean over 5 by 5 coefficients from 0 to 1",
-        "xi_classifier_box %, xi_representation_box nats",
-        "hits",
-    )
-)
+@experiment(declared.SEARCH_BOX)
 def search_box(lab: Lab, methods: Sequence[str], *, n_pairs: int | None = None) -> pd.DataFrame:
     """Return the mean disentanglement error of pairs of tasks in the search box of addition.
 
@@ -139,14 +97,7 @@ def search_box(lab: Lab, methods: Sequence[str], *, n_pairs: int | None = None) 
     return box_means(cells).assign(experiment="search_box")
 
 
-@experiment(
-    Rows(
-        "exact_alpha",
-        "the sum along `alpha`: between knots of the exact curve, and on the grid",
-        "normalised_exact %, normalised_grid %, chosen_exact %, chosen_grid %",
-        figure="exact_curve",
-    )
-)
+@experiment(declared.EXACT_ALPHA)
 def exact_alpha(lab: Lab, methods: Sequence[str]) -> pd.DataFrame:
     """Return the exact accuracy of the sum of all vectors along alpha, beside the papers' grid."""
     methods = affine_methods(methods)
@@ -160,14 +111,7 @@ def exact_alpha(lab: Lab, methods: Sequence[str]) -> pd.DataFrame:
     return run(lab, "exact_alpha", methods, measure, title=title, alphas=list(grid))
 
 
-@experiment(
-    Rows(
-        "own_coefficients",
-        "the sum with one coefficient for all, and with one of each task's own, its `alpha`",
-        "absolute_shared %, absolute_own %, normalised_shared %, normalised_own %",
-        figure="per_task_coefficients",
-    )
-)
+@experiment(declared.OWN_COEFFICIENTS)
 def own_coefficients(lab: Lab, methods: Sequence[str]) -> pd.DataFrame:
     """Return accuracies with one coefficient for each task, beside one for all.
 

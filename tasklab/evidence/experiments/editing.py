@@ -12,15 +12,11 @@ import pandas as pd
 
 from tasklab.analyses import coefficients, editing
 from tasklab.errors import TasklabError, wholes
+from tasklab.evidence.declared import editing as declared
 from tasklab.evidence.experiments.kit import (
-    Claim,
     Lab,
-    Rows,
-    Sides,
-    by_seed,
     experiment,
     tidy,
-    where,
 )
 from tasklab.evidence.experiments.runner import (
     Trial,
@@ -31,7 +27,6 @@ from tasklab.evidence.experiments.runner import (
     run,
 )
 from tasklab.evidence.records.images import packed
-from tasklab.evidence.records.table import most_tasks
 from tasklab.isolation import isolated
 from tasklab.progress import track
 from tasklab.taskvector import TaskVector
@@ -54,58 +49,7 @@ def train(lab: Lab, methods: Sequence[str]) -> pd.DataFrame:
     )
 
 
-def _gaps(claim: Claim, rows: pd.DataFrame, _: pd.DataFrame) -> Sides:
-    """By how many points each method is below non-linear fine-tuning, on each task."""
-    rows = where(rows, metric=claim.metric, split="test", init="pretrained")
-    rows = most_tasks(rows) if claim.experiment == "addition" else rows
-    keys = ["seed", "task", "subset"]
-    usual = where(rows, method="nonlinear").set_index(keys)["value"].rename("usual")
-    sides = {}
-    for method, part in rows.groupby("method"):
-        both = part.join(usual, on=keys, how="inner")
-        shares = [both[name] / 100 for name in ("value", "usual")]
-        variance = sum(p * (1 - p) for p in shares) / both["n"].astype(float)
-        gap = both["usual"] - both["value"]
-        sides[method] = both.drop(columns="hits", errors="ignore").assign(
-            value=gap, error=100 * np.sqrt(variance)
-        )
-    return sides
-
-
-def _monotone(claim: Claim, rows: pd.DataFrame, _: pd.DataFrame) -> Sides:
-    """The largest climb of the mean accuracy beyond the best coefficient (`climb`), and `one`.
-
-    In points, on validation images: how far it rises above its least value so far.
-    """
-    rows = where(rows, metric=claim.metric, method="nonlinear")
-
-    def numbers(part: pd.DataFrame) -> dict[str, float]:
-        curve = part.groupby("alpha")["value"].mean()
-        curve = curve[curve.index >= curve.idxmax()]
-        return {"climb": float((curve - curve.cummin()).max()), "one": 1.0}
-
-    return by_seed(rows.assign(task="all", hits=None), numbers)
-
-
-def _over_start(claim: Claim, rows: pd.DataFrame, records: pd.DataFrame) -> Sides:
-    """The sum of all vectors by method, and the pre-trained model (`start`), on each task."""
-    rows = most_tasks(where(rows, metric=claim.metric, split="test"))
-    sides = dict(iter(rows.groupby("method")))
-    usual = {"method": "pretrained", "metric": "single", "model": rows["model"].iloc[0]}
-    before = where(records, **usual).groupby("task")["value"].mean()
-    first = next(iter(sides.values()))
-    return {**sides, "start": first.assign(value=first["task"].map(before), hits=None)}
-
-
-@experiment(
-    Rows(
-        "single",
-        "one task vector at coefficient 1 on its own task; `pretrained`, `probe`: no vector",
-        "single %",
-        "vocabulary, hits",
-        figure="single_task",
-    ),
-)
+@experiment(declared.SINGLE)
 def single(lab: Lab, methods: Sequence[str]) -> pd.DataFrame:
     """Return test accuracies of the pre-trained model and of each vector on its own task."""
     start = [row for row in _pretrained(lab) if row["task"] != lab.suite.control.name]
@@ -123,23 +67,7 @@ def _pretrained(lab: Lab) -> list[dict]:
     return kept(Trial(lab=lab, experiment="single", method="pretrained", seed=0), measure)
 
 
-@experiment(
-    Rows(
-        "addition",
-        "the sum of `n_tasks` vectors at the chosen `alpha` (the value of `lambda`, of all)",
-        "absolute %, normalised %, lambda",
-        "vocabulary, hits",
-        figure="addition_bars",
-    ),
-    Rows(
-        "sweep",
-        "the sum at every `alpha`; `split` says on which images",
-        "absolute %, normalised %",
-        "vocabulary",
-        figure="addition_curves",
-    ),
-    sides={"gaps": _gaps, "monotone": _monotone, "over_start": _over_start},
-)
+@experiment(declared.ADDITION, declared.SWEEP)
 def addition(
     lab: Lab, methods: Sequence[str], n_tasks: Sequence[int] | None = None
 ) -> pd.DataFrame:
@@ -219,15 +147,7 @@ def shares(
     ]
 
 
-@experiment(
-    Rows(
-        "negation",
-        "one vector subtracted; `task` is its target for both metrics",
-        "target %, control %",
-        "hits",
-        figure="negation",
-    ),
-)
+@experiment(declared.NEGATION)
 def negation(lab: Lab, methods: Sequence[str]) -> pd.DataFrame:
     """Subtract each task's vector by the 95 % rule; return target and control accuracies."""
     if lab.clip.text is None:
@@ -251,14 +171,7 @@ def negation(lab: Lab, methods: Sequence[str]) -> pd.DataFrame:
     return tidy(rows)
 
 
-@experiment(
-    Rows(
-        "exact_negation",
-        "one vector subtracted in the linearized model, at the exact coefficient",
-        "target %, control %",
-        "hits",
-    )
-)
+@experiment(declared.EXACT_NEGATION)
 def exact_negation(lab: Lab, methods: Sequence[str]) -> pd.DataFrame:
     """Subtract each task's vector by the 95 % rule, at the exact coefficient."""
     methods = affine_methods(methods)

@@ -9,7 +9,8 @@ import pandas as pd
 
 from tasklab.bench.published_vectors import leave_out
 from tasklab.errors import TasklabError
-from tasklab.evidence.experiments.kit import Lab, Rows, Run, experiment, several, usual_runs
+from tasklab.evidence.declared import joint as declared
+from tasklab.evidence.experiments.kit import Lab, Run, experiment, several, usual_runs
 from tasklab.evidence.experiments.runner import Trial, known_methods, run
 from tasklab.evidence.records.table import COLUMNS, Records
 from tasklab.tuning import multitask
@@ -41,10 +42,7 @@ def _shares(lab: Lab, methods: Sequence[str]) -> Iterator[Run]:
         yield _Share(usual.lab, usual.recipe)
 
 
-@experiment(
-    Rows("joint", "one model fine-tuned on all tasks together, on each", "absolute %", "hits"),
-    runs=_shares,
-)
+@experiment(declared.JOINT, runs=_shares)
 def joint(lab: Lab, methods: Sequence[str] = ("nonlinear",)) -> pd.DataFrame:
     """Fine-tune one model on all tasks of the suite together and measure it on each.
 

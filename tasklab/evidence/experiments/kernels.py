@@ -11,8 +11,9 @@ from torch import Tensor
 
 from tasklab.analyses import kernels as spectral
 from tasklab.errors import TasklabError
+from tasklab.evidence.declared import kernels as declared
 from tasklab.evidence.experiments.disentanglement import pairs
-from tasklab.evidence.experiments.kit import Lab, Rows, Trial, experiment, tidy
+from tasklab.evidence.experiments.kit import Lab, Trial, experiment, tidy
 from tasklab.evidence.experiments.runner import in_any_order
 from tasklab.models import loading
 from tasklab.models.encoder import Encoder
@@ -21,15 +22,7 @@ _CHUNK = 16  # images in one pass
 _AT_ONCE = 3 * 2**30  # bytes of all gradients at most; groups of parameters take more passes
 
 
-@experiment(
-    Rows(
-        "localization",
-        "energy of eigenfunctions of one class (`subset`) on image `x` of a `side`, or share",
-        "energy, share, unseen_share",
-        "side, x",
-        figure="localization",
-    )
-)
+@experiment(declared.LOCALIZATION)
 def localization(
     lab: Lab, inits: Sequence[str] | None = None, *, n_pairs: int | None = None
 ) -> pd.DataFrame:

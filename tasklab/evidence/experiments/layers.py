@@ -12,7 +12,8 @@ from torch import Tensor
 from tasklab.analyses import gradients as task_gradients
 from tasklab.analyses import layers, tangent_gap
 from tasklab.analyses.projections import second_moments
-from tasklab.evidence.experiments.kit import Claim, Lab, Rows, Sides, Trial, experiment, run
+from tasklab.evidence.declared import layers as declared
+from tasklab.evidence.experiments.kit import Lab, Trial, experiment, run
 from tasklab.models.zoo import has_attention
 from tasklab.tasks import drawn
 from tasklab.taskvector import TaskVector
@@ -20,34 +21,7 @@ from tasklab.taskvector import TaskVector
 GRADIENT_IMAGES = 64  # of training, of each task
 
 
-def _at_equal_length(claim: Claim, rows: pd.DataFrame, _: pd.DataFrame) -> Sides:
-    """How far two methods are from linear where their vectors are equally long.
-
-    The longer one is taken back along itself to where the other ends, for each task and seed.
-    """
-    way = rows[(rows["metric"] == "gap_along") & rows["block"].isna()]
-    ends = way[np.isclose(way["alpha"], 1)].set_index(["method", "seed", "task"])["size"]
-    sides: dict[str, list] = {claim.left: [], claim.right: []}
-    for (seed, task), part in way.groupby(["seed", "task"], sort=False):
-        if not {claim.left, claim.right} <= set(part["method"]):
-            continue
-        length = min(ends[side, seed, task] for side in sides)
-        for side, points in sides.items():
-            mine = part[part["method"] == side].sort_values("size")
-            gap = np.interp(length, [0, *mine["size"]], [0, *mine["value"]])
-            points.append({**mine.iloc[-1], "value": gap, "alpha": np.nan})
-    return {side: pd.DataFrame(points, columns=rows.columns) for side, points in sides.items()}
-
-
-@experiment(
-    Rows(
-        "cosines",
-        "a vector against another task's, whole or in a part; its length over theta_0's",
-        "cosine, cosine_part, norm",
-        "other, block, projection",
-        figure="cosine_matrices",
-    )
-)
+@experiment(declared.COSINES)
 def cosines(lab: Lab, methods: Sequence[str]) -> pd.DataFrame:
     """Return cosines between task vectors and their sizes (linear layers, figure 5).
 
@@ -69,20 +43,7 @@ def cosines(lab: Lab, methods: Sequence[str]) -> pd.DataFrame:
     return run(lab, "cosines", methods, measure, title=title, layers=1)
 
 
-@experiment(
-    Rows(
-        "alignment",
-        "what vectors do to a task's inputs of one projection, relative to its own",
-        "relative, random",
-        "part, block, projection",
-        figure="layer_alignment",
-    ),
-    Rows(
-        "interference",
-        "what the others' vectors do to a task's features and accuracy",
-        "predicted, predicted_ratio, change, change_ratio, alone %, together %, lost %",
-    ),
-)
+@experiment(declared.ALIGNMENT, declared.INTERFERENCE)
 def alignment(lab: Lab, methods: Sequence[str], *, alpha: float = 0.3) -> pd.DataFrame:
     """Measure vectors on other tasks' data, beside the prediction (proposition 1).
 
@@ -115,16 +76,7 @@ def _scales(lab: Lab) -> tuple[float, ...]:
     return (0.5, 1.0) if lab.rehearsal else tangent_gap.SCALES
 
 
-@experiment(
-    Rows(
-        "linearity",
-        "remainder over linear part of the features, or of a block, at distance `alpha`",
-        "gap, gap_along, gap_block",
-        "size, block",
-        figure="linearity",
-    ),
-    sides={"at_equal_length": _at_equal_length},
-)
+@experiment(declared.LINEARITY)
 def linear_gaps(
     lab: Lab, methods: Sequence[str], scales: Sequence[float] | None = None
 ) -> pd.DataFrame:
@@ -156,13 +108,7 @@ def linear_gaps(
     return run(lab, "linearity", methods, measure, **key)
 
 
-@experiment(
-    Rows(
-        "gradients",
-        "gradients of the losses of a pair (`T1+T2`), each at its own model",
-        "gradient_cosine, gradient_distance",
-    )
-)
+@experiment(declared.GRADIENTS)
 def gradients(lab: Lab, methods: Sequence[str]) -> pd.DataFrame:
     """Return cosines and distances of tasks' gradients (`analyses.gradients`), pair by pair."""
 

@@ -12,7 +12,8 @@ import pandas as pd
 
 from tasklab.analyses import evaluation
 from tasklab.errors import TasklabError, choose, positive, shown, texts
-from tasklab.evidence.experiments.kit import Lab, Rows, Run, Trial, experiment, grid, kept, tidy
+from tasklab.evidence.declared import learning_rates as declared
+from tasklab.evidence.experiments.kit import Lab, Run, Trial, experiment, grid, kept, tidy
 from tasklab.models import heads
 from tasklab.tasks import drawn
 from tasklab.taskvector import TaskVector
@@ -42,16 +43,7 @@ def _usual_rates(lab: Lab) -> tuple[float, ...]:
     return FINER if lab.parameters.preset == "full" else RATES
 
 
-@experiment(
-    Rows(
-        "learning_rate",
-        "one vector, or probe, trained at the rate `lr`, on validation images",
-        "single %, exact %, diverged_at steps",
-        "lr, vocabulary",
-        figure="learning_rate",
-    ),
-    runs=_runs,
-)
+@experiment(declared.LEARNING_RATE, runs=_runs)
 def learning_rates(
     lab: Lab,
     methods: Sequence[str] = ("probe", "nonlinear", "full"),

@@ -19,24 +19,15 @@ from tasklab.analyses.merging import best
 from tasklab.analyses.merging.best import METRICS
 from tasklab.bench.merges import MERGES, Bench, Unlabelled, unlabelled
 from tasklab.bench.minima import DISTILLED, MINIMA, solved
-from tasklab.evidence.experiments.kit import Lab, Rows, Trial, experiment, kept, tidy
+from tasklab.evidence.declared import merge_loss as declared
+from tasklab.evidence.experiments.kit import Lab, Trial, experiment, kept, tidy
 from tasklab.evidence.experiments.merging import benches, known_merges, merging_of
 
 LABELS = "labels"  # a choice by accuracy on validation images, beside `METRICS`
 TRAINED = "training"  # no choice: the coefficient 1
 
 
-@experiment(
-    Rows(
-        "merge_loss",
-        "E(tau) / E(0) of a merge in the tangent model on validation images in the metric "
-        "`chosen_by` (task `all`), at its least over option and coefficient; accuracies there, "
-        "and of the choice by labels on validation images; a minimum's values by `step`",
-        "relative_loss, absolute %, residual, solved, checked, solving s",
-        "merge, option, chosen_by, step, hits",
-        figure="merge_loss",
-    )
-)
+@experiment(declared.MERGE_LOSS)
 def merge_loss(
     lab: Lab,
     methods: Sequence[str] = ("nonlinear",),

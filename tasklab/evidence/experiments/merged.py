@@ -19,8 +19,9 @@ from tasklab.analyses import agreement, meters
 from tasklab.analyses.merging import METHODS, best
 from tasklab.bench.merges import LOSS, MERGES, SPAN, Bench, options
 from tasklab.errors import texts
+from tasklab.evidence.declared import merged as declared
 from tasklab.evidence.experiments.editing import shares
-from tasklab.evidence.experiments.kit import Lab, Rows, Trial, experiment, kept, stored, tidy
+from tasklab.evidence.experiments.kit import Lab, Trial, experiment, kept, stored, tidy
 from tasklab.evidence.experiments.merging import benches, known_merges, merging_of
 from tasklab.evidence.experiments.runner import machine_key, order_of
 from tasklab.storage.placement import device_of
@@ -29,18 +30,7 @@ from tasklab.taskvector import TaskVector
 NETWORK, TANGENT = "network", "tangent"
 
 
-@experiment(
-    Rows(
-        "merged",
-        "the vector that `merging` chose, `edited` in the network or the tangent model, "
-        "against each task's own model; its length over theirs, and what it loses beside the "
-        "best one",
-        "absolute %, normalised %, xi_classifier %, xi_representation nats, "
-        "distance, coef, norm, objective, excess",
-        "merge, edited, option, hits",
-        figure="merge_models",
-    )
-)
+@experiment(declared.MERGED)
 def merged(
     lab: Lab,
     methods: Sequence[str] = ("nonlinear",),
@@ -119,15 +109,7 @@ def _in(bench: Bench, vector: TaskVector, alone: agreement.Singles, labels: dict
     return [*rows, *bench.trial.rows(agreed, **labels)]
 
 
-@experiment(
-    Rows(
-        "merging_cost",
-        "what a merge of `n_tasks` vectors takes, without the search for its coefficient; "
-        "`memory_ratio` over the vectors' own; images passed, and looked at in the search",
-        "seconds s, peak_memory MiB, memory_ratio times, passed images, searched images",
-        "merge, option",
-    )
-)
+@experiment(declared.MERGING_COST)
 def merging_cost(
     lab: Lab,
     methods: Sequence[str] = ("nonlinear",),

@@ -12,20 +12,16 @@ import pandas as pd
 from tasklab.bench.merges import MERGES, Bench
 from tasklab.bench.minima import MINIMA
 from tasklab.errors import texts
+from tasklab.evidence.declared import merging as declared
 from tasklab.evidence.experiments.editing import groups_of, shares
 from tasklab.evidence.experiments.kit import (
-    Claim,
     Lab,
-    Rows,
-    Sides,
     experiment,
     several,
     tidy,
-    where,
 )
 from tasklab.evidence.experiments.runner import Trial, busy, grid, kept
 from tasklab.evidence.records.schema import LEADING as LEADING
-from tasklab.evidence.records.table import most_tasks
 from tasklab.progress import track
 from tasklab.storage.store import free_first
 
@@ -44,25 +40,7 @@ def known_merges(merges: Sequence[str] | str | None) -> Sequence[str]:
     return MERGES if merges is None else texts("merges", merges, (*MERGES, *MINIMA))
 
 
-def _merges(claim: Claim, rows: pd.DataFrame, _: pd.DataFrame) -> Sides:
-    """Accuracies of the vectors of all tasks, merged in each way; fine-tuned non-linearly."""
-    if "merge" not in rows:
-        return {}
-    rows = where(rows, metric=claim.metric, method="nonlinear", split="test")
-    return dict(iter(most_tasks(rows).groupby("merge")))
-
-
-@experiment(
-    Rows(
-        "merging",
-        "vectors merged by `merge`, at the best of `trials` looks at validation images, with "
-        "its `option`; what the tangent model loses (task `all`) relative to no edit",
-        "absolute %, normalised %, objective",
-        "merge, trials, option",
-        figure="merge_accuracy",
-    ),
-    sides={"merges": _merges},
-)
+@experiment(declared.MERGING)
 def merging(
     lab: Lab,
     methods: Sequence[str] = ("nonlinear",),

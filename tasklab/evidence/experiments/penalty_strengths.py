@@ -12,11 +12,11 @@ import functools
 import itertools
 from collections.abc import Iterator, Sequence
 
-import numpy as np
 import pandas as pd
 
 from tasklab.analyses import editing
-from tasklab.evidence.experiments.kit import Claim, Lab, Rows, Run, Sides, experiment, several, tidy
+from tasklab.evidence.declared import penalty_strengths as declared
+from tasklab.evidence.experiments.kit import Lab, Run, experiment, several, tidy
 from tasklab.evidence.experiments.learning_rates import ascending
 from tasklab.evidence.experiments.runner import Trial, grid, kept, known_methods
 from tasklab.progress import track
@@ -27,28 +27,6 @@ from tasklab.tuning.recipe import FineTune
 FACTORS = (0.1, 0.3, 1.0, 3.0, 10.0)  # of a method's own strength
 
 
-def _sides(claim: Claim, rows: pd.DataFrame, _: pd.DataFrame) -> Sides:
-    """Sums of vectors with a penalty: `chosen`, at the method's `own` strength, and with `none`.
-
-    A method's strength is chosen by what the sum of all reaches on validation images, as the mean
-    over tasks and seeds, among those that are above 0 and at which no run diverged.
-    """
-    if "penalty" not in rows:
-        return {}
-    gone = rows[rows["metric"] == "diverged_at"].set_index(["method", "penalty"]).index
-    rows = rows[(rows["metric"] == claim.metric) & rows["penalty"].notna()]
-    rows = rows[~rows.set_index(["method", "penalty"]).index.isin(gone)]
-    sides = {}
-    for method, part in rows.groupby("method"):
-        told, tested = (part[part["split"] == split] for split in ("validation", "test"))
-        means = told[told["penalty"] > 0].groupby("penalty")["value"].mean()
-        if len(means):
-            at = {"chosen": means.idxmax(), "own": TABLE[method].weight, "none": 0.0}
-            for name, strength in at.items():
-                sides[f"{method} {name}"] = tested[np.isclose(tested["penalty"], strength)]
-    return sides
-
-
 def _runs(lab: Lab, methods: Sequence[str], *, factors: Sequence[float] = FACTORS) -> Iterator[Run]:
     for method in methods:
         for strength, seed in itertools.product(_strengths(method, factors), lab.seeds):
@@ -56,17 +34,7 @@ def _runs(lab: Lab, methods: Sequence[str], *, factors: Sequence[float] = FACTOR
                 yield Run(lab, _recipe(lab, task, method, seed, strength))
 
 
-@experiment(
-    Rows(
-        "penalty_strength",
-        "vectors trained with `penalty` times what keeps them apart: alone, and their sum",
-        "single %, absolute %, diverged_at steps",
-        "penalty",
-        figure="penalty_strengths",
-    ),
-    sides={"strengths": _sides},
-    runs=_runs,
-)
+@experiment(declared.PENALTY_STRENGTH, runs=_runs)
 def penalty_strengths(
     lab: Lab, methods: Sequence[str], factors: Sequence[float] = FACTORS
 ) -> pd.DataFrame:

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from tasklab.errors import choose
-from tasklab.evidence.records.schema import COMPARISONS, EXPERIMENTS, Comparison, Declared, Rows
+from tasklab.evidence.records.schema import Comparison, Declared, Rows, declare
 from tasklab.isolation import isolated
 from tasklab.tuning.methods import POSTHOC
 
@@ -75,8 +75,6 @@ class Experiment:
     name: str  #: Under which it is called: `experiments.NAME(lab, ...)`
     call: Callable[..., pd.DataFrame]  #: The function that measures
     records: Mapping[str, Rows]  #: The sorts of records that it makes, by name
-    #: Functions from records to what claims compare, by the name that claims call.
-    sides: Mapping[str, Comparison] = dataclasses.field(default_factory=dict)
     #: Lab, methods and the call's options -> the fine-tuning runs that it needs.
     runs: Callable[..., Iterator[Run]] = usual_runs
     #: Lab and options -> small networks that it trains, with their number of tasks.
@@ -88,41 +86,46 @@ class Experiment:
         return (self.call.__doc__ or "").partition("\n")[0]
 
 
-REGISTRY: Declared[Experiment] = Declared()  # by the name of the function
-
-
-def experiment(
-    *records: Rows, sides: Mapping[str, Comparison] | None = None, **more: Any
-) -> Callable[[Function], Function]:
-    """Return a decorator that declares a function as an experiment, and describes its records."""
-
-    def declare(measure: Function) -> Function:
-        function = cast("Function", isolated(measure))
-        home, name = function.__module__, function.__name__
-        sorts = {rows.name: rows for rows in records}
-        entry = Experiment(name=name, call=function, records=sorts, sides=sides or {}, **more)
-        REGISTRY.declare(name, entry, home)
-        for rows in records:
-            EXPERIMENTS.declare(rows.name, rows, home)
-        for side, comparison in entry.sides.items():
-            COMPARISONS.declare(side, comparison, home)
-        told = (f"Records of the experiment `{rows.name}`: {rows}" for rows in records)
-        paragraphs = (textwrap.fill(one, 96) for one in told)
-        function.__doc__ = "\n\n".join((inspect.cleandoc(function.__doc__ or ""), *paragraphs))
-        return function
-
-    return declare
-
-
-def find(name: str) -> Experiment:
-    """Return the experiment of that name, or raise a `TasklabError` with the nearest one."""
-    choose("experiment", name, REGISTRY)
-    return REGISTRY[name]
-
-
 @functools.cache
 def discover() -> None:
     """Import every module of this room, each of which declares its experiments."""
     package = __name__.rpartition(".")[0]
     for module in pkgutil.iter_modules(importlib.import_module(package).__path__):
         importlib.import_module(f"{package}.{module.name}")
+
+
+REGISTRY: Declared[Experiment] = Declared(discover)  # by the name of the function
+
+
+def experiment(
+    *records: Rows, sides: Mapping[str, Comparison] | None = None, **more: Any
+) -> Callable[[Function], Function]:
+    """Return a decorator that declares a function as an experiment, and describes its records.
+
+    Args:
+        *records: The sorts of records that it makes.
+        sides: Functions from records to what claims compare, where `records` are declared here.
+        **more: `runs` and `networks` of an `Experiment`.
+    """
+
+    def made(measure: Function) -> Function:
+        function = cast("Function", isolated(measure))
+        home, name = function.__module__, function.__name__
+        entry = Experiment(
+            name=name, call=function, records={rows.name: rows for rows in records}, **more
+        )
+        REGISTRY.declare(name, entry, home)
+        for rows in records:
+            declare(rows, sides, home=home)
+        told = (f"Records of the experiment `{rows.name}`: {rows}" for rows in records)
+        paragraphs = (textwrap.fill(one, 96) for one in told)
+        function.__doc__ = "\n\n".join((inspect.cleandoc(function.__doc__ or ""), *paragraphs))
+        return function
+
+    return made
+
+
+def find(name: str) -> Experiment:
+    """Return the experiment of that name, or raise a `TasklabError` with the nearest one."""
+    choose("experiment", name, REGISTRY)
+    return REGISTRY[name]

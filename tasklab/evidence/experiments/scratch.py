@@ -12,24 +12,22 @@ import functools
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-import numpy as np
 import pandas as pd
 import torch
 
 from tasklab.analyses import cross_task
 from tasklab.analyses.cross_task import Merge
 from tasklab.errors import choose
+from tasklab.evidence.declared import scratch as declared
+from tasklab.evidence.declared.scratch import CONDITIONS
+from tasklab.evidence.declared.scratch import varied as varied
 from tasklab.evidence.experiments import small_networks
-from tasklab.evidence.experiments.cross_task import linearity, rows_of
+from tasklab.evidence.experiments.cross_task import rows_of
 from tasklab.evidence.experiments.kit import (
-    Claim,
     Lab,
-    Rows,
-    Sides,
     experiment,
     stored,
     tidy,
-    where,
 )
 from tasklab.evidence.experiments.small_networks import Setting
 from tasklab.progress import track
@@ -38,7 +36,6 @@ from tasklab.tuning import scratch
 
 ALPHAS = (0.25, 0.5, 0.75)
 N_TASKS = 4  # that a network is fine-tuned on
-CONDITIONS = ("pretraining", "finetuning", "pretraining samples", "other samples")
 EPOCHS, RATIOS = (0, 1, 2, 5, 10, 20), (0.0, 0.25, 0.5, 0.75, 1.0)  # that they take
 
 
@@ -57,16 +54,6 @@ def _emergence_networks(
         yield from _networks(lab, network, n_tasks=2, **_changes(what, value))
 
 
-def _segment_sides(claim: Claim, rows: pd.DataFrame, _: pd.DataFrame) -> Sides:
-    """Accuracy in the `middle` of a segment against that of the model whose task it is (`end`)."""
-    rows = where(rows, metric="accuracy")
-    ends = rows["subset"].str.split("+", expand=True)
-    own = np.where(rows["task"] == ends[0], 1.0, np.where(rows["task"] == ends[1], 0.0, np.nan))
-    rows, own = rows[np.isfinite(own)], own[np.isfinite(own)]
-    at = {"middle": 0.5, "end": own}
-    return {side: rows[np.isclose(rows["alpha"], alpha)] for side, alpha in at.items()}
-
-
 def conditions(preset: str = "full") -> dict[str, tuple[float, ...]]:
     """Return the values of each condition that `emergence` varies: figures 11 and 12.
 
@@ -83,53 +70,7 @@ def conditions(preset: str = "full") -> dict[str, tuple[float, ...]]:
     }
 
 
-def varied(records: pd.DataFrame, what: str, network: str = "resnet18") -> pd.DataFrame:
-    """Return the rows of `emergence` with one condition from a table with several.
-
-    The others are as most rows have them.
-    """
-    choose("condition", what, CONDITIONS)
-    rows = where(records, experiment="ctl", model=network)
-    rows = rows[(rows["alpha"] - 0.5).abs() < 1e-9]
-    if rows.empty:
-        return rows
-    if "wider" in rows:
-        rows = rows[rows["wider"].fillna(1) == 1]
-    column = "ratio" if what.endswith("samples") else what
-    replaced = what.removesuffix(" samples") if column == "ratio" else "other"
-    chosen = rows["replaced"] == replaced
-    for name in {"task", "pretraining", "finetuning"} - {column}:
-        chosen &= rows[name] == rows[name].mode().iloc[0]
-    return rows[chosen if column == "ratio" else chosen & (rows["ratio"] == 0)]
-
-
-def _ends(rows: pd.DataFrame, what: str) -> tuple[pd.DataFrame, pd.DataFrame]:
-    rows = varied(rows, what)
-    rows = where(rows, block=rows["block"].max())
-    by = rows["ratio" if what.endswith("samples") else what]
-    return rows[by == by.min()], rows[by == by.max()]
-
-
-def _emergence_sides(claim: Claim, rows: pd.DataFrame, _: pd.DataFrame, *, what: str) -> Sides:
-    """Linearity at the deepest block with the `least` and with the `most` of a condition."""
-    least, most = _ends(rows, what)
-    if claim.metric == "distance":
-        return {"least": where(least, metric="distance"), "most": where(most, metric="distance")}
-    coefs = {"least": where(least, metric="coef"), "most": where(most, metric="coef")}
-    return {side: end.assign(value=(end["value"] - 1).abs()) for side, end in coefs.items()}
-
-
-def _changes_of_distance(claim: Claim, rows: pd.DataFrame, _: pd.DataFrame) -> Sides:
-    """How much each condition changes the distance, from its least to its most."""
-    sides = {}
-    for what in CONDITIONS:
-        least, most = (where(end, metric="distance") for end in _ends(rows, what))
-        change = (most.set_index("seed")["value"] - least.set_index("seed")["value"]).abs()
-        sides[what] = most.assign(value=most["seed"].map(change).astype(float))
-    return sides
-
-
-@experiment(linearity("ctl"), networks=_networks)
+@experiment(declared.CTL, networks=_networks)
 def scratch_linearity(
     lab: Lab,
     network: str,
@@ -145,17 +86,7 @@ def scratch_linearity(
     return _records(lab, "ctl", network, changes, n_tasks, alphas)
 
 
-@experiment(
-    Rows(
-        "segment",
-        "the model at `alpha` between the two of `subset`",
-        "accuracy %, loss nats",
-        small_networks.COLUMNS,
-        figure="segments",
-    ),
-    sides={"segments": _segment_sides},
-    networks=_networks,
-)
+@experiment(declared.SEGMENT, networks=_networks)
 def segments(
     lab: Lab, network: str, *, n_tasks: int = N_TASKS, points: int = 11, **changes: object
 ) -> pd.DataFrame:
@@ -168,17 +99,7 @@ def segments(
     return _records(lab, "segment", network, changes, n_tasks, alphas)
 
 
-@experiment(
-    linearity("ctl"),
-    sides={
-        "changes": _changes_of_distance,
-        **{
-            f"emergence: {what}": functools.partial(_emergence_sides, what=what)
-            for what in CONDITIONS
-        },
-    },
-    networks=_emergence_networks,
-)
+@experiment(declared.CTL, networks=_emergence_networks)
 def emergence(
     lab: Lab, what: str, values: Iterable[float] | None = None, network: str = "resnet18"
 ) -> pd.DataFrame:

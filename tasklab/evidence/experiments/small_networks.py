@@ -40,8 +40,6 @@ class Setting:
     wider: int = 1
 
 
-# What tells such networks apart in records.
-COLUMNS = "pretraining, finetuning, lr, finetuning_lr, ratio, replaced, wider"
 # The paper takes one epoch of MNIST, 938 steps; 1,300 digits make 525 steps of 25 epochs.
 SETTINGS = {"mlp": Setting("mlp", 0.1, 25, 15), "resnet18": Setting("resnet18", 0.05, 10, 10)}
 _CHANGES = [field.name for field in dataclasses.fields(Setting) if field.name != "network"]

@@ -8,7 +8,6 @@ import itertools
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
@@ -17,9 +16,9 @@ from tasklab.analyses import cross_task, stitching
 from tasklab.analyses.cross_task import Merge
 from tasklab.analyses.finite import as_coefficients
 from tasklab.errors import TasklabError, choose, whole
-from tasklab.evidence.experiments.cross_task import linearity
+from tasklab.evidence.declared import stitching as declared
 from tasklab.evidence.experiments.disentanglement import pairs
-from tasklab.evidence.experiments.kit import Claim, Lab, Rows, Run, Sides, by_seed, experiment, tidy
+from tasklab.evidence.experiments.kit import Lab, Run, experiment, tidy
 from tasklab.evidence.experiments.runner import Trial, grid, kept, run
 from tasklab.tasks.drawn import Images
 from tasklab.tuning import finetune
@@ -29,72 +28,13 @@ RATES, STEPS = (0.5, 1.0, 2.0), (0.67, 1.0)  # times the recipe's
 _PART = 256  # images in memory
 
 
-def _stitched(name: str) -> Rows:
-    row = "the pre-trained back on a `front` up to `block`"
-    return Rows(name, row, "stitched %", "block, front", figure=name)
-
-
 def _variant_runs(lab: Lab, _methods: Sequence[str], task: str | None = None) -> Iterator[Run]:
     for seed in lab.seeds:
         for recipe in variants(lab, task or lab.suite.names[0], seed).values():
             yield Run(lab, recipe)
 
 
-def _stitched_sums(claim: Claim, rows: pd.DataFrame, _: pd.DataFrame) -> Sides:
-    """Each front on both of its pair's tasks, over all coefficients: `both`, `one`, `edited`.
-
-    A pair's images are those of its tasks, the same at every coefficient.
-    """
-    rows = rows[rows["subset"].str.contains("+", regex=False)]
-    fronts = {"both": ("both",), "one": ("own", "other"), "edited": ("edited",)}
-    sides = {}
-    for side, names in fronts.items():
-        part = rows[rows["front"].isin(names)]
-        pairs = part.groupby(["seed", "subset"], dropna=False)
-        tasks = part.drop_duplicates(["seed", "subset", "task"]).groupby(["seed", "subset"])
-        means = pairs["value"].mean().to_frame().assign(n=tasks["n"].sum()).reset_index()
-        sides[side] = means.assign(task=means["subset"])
-    return sides
-
-
-def _stitched_negations(claim: Claim, rows: pd.DataFrame, _: pd.DataFrame) -> Sides:
-    """Accuracy at the largest coefficient of either front, and at 0 (`start`)."""
-    own = rows["task"] == rows["subset"]
-    rows = rows.assign(task=rows["subset"])
-    chosen = own if claim.metric == "target" else ~own
-    by_features, low = rows["front"] == "features", np.isclose(rows["alpha"], 0)
-    high = np.isclose(rows["alpha"], rows["alpha"].max())
-    return {
-        "start": rows[chosen & by_features & low],
-        "features": rows[chosen & by_features & high],
-        "weights": rows[chosen & ~by_features & high],
-    }
-
-
-def _averages(claim: Claim, rows: pd.DataFrame, _: pd.DataFrame) -> Sides:
-    """Accuracies of averaged weights against those of each model averaged (`alone`).
-
-    Or, over the groups, their correlation with ensembles (`correlation`) against `one`.
-    """
-    rows = rows.fillna({"subset": ""})
-    if claim.metric == "accuracy":
-        averaged = rows[rows["metric"] == "averaged"]
-        averaged = averaged.assign(member=averaged["subset"].str.split(" | ", regex=False))
-        averaged = averaged.explode("member", ignore_index=True)
-        averaged = averaged.assign(subset=averaged["subset"] + ": " + averaged["member"])
-        alone = rows[rows["metric"] == "alone"].rename(columns={"subset": "member"})
-        alone = averaged[["seed", "member", "subset"]].merge(alone, on=["seed", "member"])
-        return {"averaged": averaged, "alone": alone}
-
-    def numbers(part: pd.DataFrame) -> dict[str, float]:
-        table = part[part["metric"] != "alone"]
-        table = table.pivot(index="subset", columns="metric", values="value")
-        return {"correlation": table["averaged"].corr(table["ensemble"]), "one": 1.0}
-
-    return by_seed(rows, numbers)
-
-
-@experiment(_stitched("stitched_addition"), sides={"stitched_sums": _stitched_sums})
+@experiment(declared.STITCHED_ADDITION)
 def stitched_addition(
     lab: Lab,
     methods: Sequence[str],
@@ -139,7 +79,7 @@ def stitched_addition(
     return run(lab, "stitched_addition", methods, measure, over=pairs(lab, n_pairs), **key)
 
 
-@experiment(_stitched("stitched_negation"), sides={"stitched_negations": _stitched_negations})
+@experiment(declared.STITCHED_NEGATION)
 def stitched_negation(
     lab: Lab,
     methods: Sequence[str],
@@ -177,18 +117,7 @@ def stitched_negation(
     return run(lab, "stitched_negation", methods, measure, over=over, **key)
 
 
-@experiment(
-    Rows(
-        "averaging",
-        "the mean of weights, and of logits, of the models in `subset`",
-        "averaged %, ensemble %, alone %",
-        "hits",
-        figure="averaging",
-    ),
-    linearity("ctl_average"),
-    sides={"averages": _averages},
-    runs=_variant_runs,
-)
+@experiment(declared.AVERAGING, declared.CTL_AVERAGE, runs=_variant_runs)
 def averaging(lab: Lab, *, task: str | None = None, count: int = 3) -> pd.DataFrame:
     """Return averages of weights beside ensembles of logits (CTL, section 4.2).
 

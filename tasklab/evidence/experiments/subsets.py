@@ -14,10 +14,10 @@ import torch
 from tasklab.analyses.editing import normalised
 from tasklab.analyses.subsets import Subset, affine, passes, search, subsets_of
 from tasklab.errors import TasklabError
+from tasklab.evidence.declared import subsets as declared
 from tasklab.evidence.experiments.closed_vocabulary import probe_identity, probe_of
-from tasklab.evidence.experiments.kit import Claim, Lab, Rows, Sides, experiment, tidy, where
+from tasklab.evidence.experiments.kit import Lab, experiment, tidy
 from tasklab.evidence.experiments.runner import Trial, grid, kept, known_methods
-from tasklab.evidence.records.table import most_tasks
 from tasklab.tuning.methods import JOINT
 
 IMAGES = {"val": 500, "test": 1000}  # of each task, at most
@@ -25,34 +25,7 @@ QUICK_IMAGES = {"val": 32, "test": 64}
 QUICK_SUBSETS = 2  # of each size
 
 
-def _decay(claim: Claim, rows: pd.DataFrame, records: pd.DataFrame) -> Sides:
-    """Mean normalised accuracy of sums of `two` and of `all` tasks (method `full`), and 100."""
-    sums = where(records, experiment="subsets", metric="normalised")
-    keys = ["model", "suite", "seed", "n_tasks"]
-    mine = where(sums, method=JOINT, model=rows["model"].iloc[0])
-    means = mine.groupby(keys, as_index=False)["value"].mean()
-    means = means.assign(task="all", subset="")
-    count = pd.to_numeric(sums["n"]).max()  # images of all tasks together
-    absolute = where(rows, metric="absolute", method=JOINT)
-    top = absolute.groupby(keys, as_index=False)["value"].mean().rename(columns={"value": "top"})
-    means = means.merge(top, on=keys, how="left")
-    base = (100 * means["top"] / means["value"]).clip(0.1, 100)
-    odds = sum(100 / share - 1 for share in (means["top"].clip(0.1, 100), base))
-    means = means.assign(error=means["value"] * np.sqrt(odds / count))  # to first order
-    sides = {"two": where(means, n_tasks=2), "all": most_tasks(means)}
-    return {**sides, "one": sides["all"].assign(value=100.0, error=0.0)}
-
-
-@experiment(
-    Rows(
-        "subsets",
-        "the mean over the tasks of `subset`, whose vectors are added",
-        "absolute %, normalised %",
-        "vocabulary",
-        figure="subset_curves",
-    ),
-    sides={"decay": _decay},
-)
+@experiment(declared.SUBSETS)
 def subsets(
     lab: Lab, methods: Sequence[str] = ("nonlinear",), *, most: int | None = None
 ) -> pd.DataFrame:

@@ -7,15 +7,15 @@ per task; averages over tasks are computed when they are needed, so there are no
 number of tasks are added, `subset` names the group. `hits` holds per-image correctness, of a
 pair's maps the images of either task whose prediction changed (`images.packed`).
 
-An experiment declares its records where it is defined (`experiments.experiment`); `EXPERIMENTS` and
-`COMPARISONS` collect these declarations. `table.tidy` refuses what is not declared.
+Records are declared in the room `declared`, or by the experiment itself (`experiments.experiment`);
+`EXPERIMENTS` and `COMPARISONS` collect the declarations. `table.tidy` refuses what is not declared.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-import importlib
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
@@ -75,14 +75,16 @@ Entry = TypeVar("Entry")
 
 
 class Declared(Mapping[str, Entry], Generic[Entry]):
-    """What experiments declare, by name; looking for the rest imports the room of experiments.
+    """Entries by name that modules declare; asking for others imports these modules.
 
-    Records are read, and claims judged, by programs that import no experiment.
+    Args:
+        load: Imports all modules that declare entries.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, load: Callable[[], object]) -> None:
         self._entries: dict[str, Entry] = {}
         self._homes: dict[str, str] = {}
+        self._load = load
 
     def declare(self, name: str, entry: Entry, home: str) -> None:
         """Add an entry, or replace that of the same module, as a notebook's cell may."""
@@ -98,7 +100,7 @@ class Declared(Mapping[str, Entry], Generic[Entry]):
         return set(self._homes.values())
 
     def _all(self) -> dict[str, Entry]:
-        importlib.import_module("tasklab.evidence.experiments.registry").discover()
+        self._load()
         return self._entries
 
     def __getitem__(self, name: str) -> Entry:
@@ -111,10 +113,38 @@ class Declared(Mapping[str, Entry], Generic[Entry]):
         return len(self._all())
 
 
+_LOADS: list[Callable[[], object]] = []  # of the rooms above, which register themselves
+
+
+def declarations(load: Callable[[], object]) -> None:
+    """Register a function that imports modules with declarations; it runs when one is needed."""
+    _LOADS.append(load)
+
+
+def _load() -> None:
+    for load in _LOADS:
+        load()
+
+
 # (a claim, records of its experiment and of the side's model, all records) -> tables by side
 Comparison = Callable[[Any, Any, Any], Mapping[str, Any]]
-EXPERIMENTS: Declared[Rows] = Declared()  # sorts of records, by their name in `experiment`
-COMPARISONS: Declared[Comparison] = Declared()  # of what claims compare beside two methods
+EXPERIMENTS: Declared[Rows] = Declared(_load)  # sorts of records, by their name in `experiment`
+COMPARISONS: Declared[Comparison] = Declared(_load)  # of what claims compare beside two methods
+
+
+def declare(rows: Rows, sides: Mapping[str, Comparison] | None = None, home: str = "") -> Rows:
+    """Declare a sort of records, and return it.
+
+    Args:
+        rows: Its name, metrics and columns.
+        sides: Functions from records to what claims compare, by the name that claims call.
+        home: The module that declares it; by default that of the call.
+    """
+    home = home or str(sys._getframe(1).f_globals["__name__"])
+    EXPERIMENTS.declare(rows.name, rows, home)
+    for name, comparison in (sides or {}).items():
+        COMPARISONS.declare(name, comparison, home)
+    return rows
 
 
 def unit(metric: str) -> str:

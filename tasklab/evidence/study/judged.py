@@ -24,6 +24,7 @@ from tasklab.storage.store import Store, free_first
 KIND = "verdicts"  # of artifact
 _ROOMS = (
     "evidence.records",
+    "evidence.declared",
     "evidence.chapters",
     "evidence.study",
     "analyses",

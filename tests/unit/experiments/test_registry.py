@@ -26,7 +26,7 @@ def test_names_units_and_modules():
         for metric, unit in rows.metrics.items():
             units[metric].add(unit)
     assert {metric for metric, several in units.items() if len(several) > 1} == set()
-    declared = Declared()
+    declared = Declared(lambda: None)
     declared.declare("norms", 1, "here")
     declared.declare("norms", 2, "here")  # a cell that runs again
     declared.declare("norms", 2, "there")

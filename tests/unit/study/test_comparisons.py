@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from tasklab.evidence.declared.cross_task import THRESHOLDS
 from tasklab.evidence.experiments import varied
-from tasklab.evidence.experiments.cross_task import THRESHOLDS
 from tasklab.evidence.experiments.small_networks import setting, task_names
 from tasklab.evidence.records import judgement, pairing, statements
 from tasklab.evidence.records import table as records_table
