@@ -289,9 +289,7 @@ class opened:  # noqa: N801 (called as a function)
             if p.live == "all"
             else 'results: recorded runs; "Run it yourself" runs here, and all with live="all"'
         )
-        style = (
-            files("tasklab.evidence.figures").joinpath("jupyterlab.css").read_text("utf-8")
-        )
+        style = files("tasklab.evidence.figures").joinpath("jupyterlab.css").read_text("utf-8")
         text = f"{self.lab!r}\n{shown}"
         marked = f'<pre class="tasklab-opened">{html.escape(text)}</pre>'
         data = {"text/plain": text, "text/html": f"<style>{style}</style>{marked}"}
