@@ -32,6 +32,8 @@ def opened(name: str, parameters: Parameters, *, progress: bool, **more: Any) ->
     lab.chapter = name
     if chapter(name).attention:  # of a model no table has
         finetune.trainable(lab.clip.encoder.params, "attention", parameters.model)
+    if lab.rehearsal and live == "example":
+        tell("Recorded results do not change.")
     if progress and lab.published is None:
         tell(outlook.describe(lab, name))
     return lab
