@@ -1,4 +1,5 @@
 from . import contest as contest
+from . import explore as explore
 from . import page as page
 from . import report as report
 from . import warm as warm

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from tasklab.bench import provenance
 from tasklab.errors import TasklabError
 from tasklab.evidence.chapters import CHAPTERS
 from tasklab.evidence.records import images, schema
@@ -113,15 +114,15 @@ def test_provenance_is_the_packages_own(tmp_path):
     json.dumps(note, allow_nan=False)
     file = tmp_path / "records.py"
     file.write_text("")
-    assert records._commit(file) is None  # no repository
+    assert provenance._commit(file) is None  # no repository
     _git(tmp_path, "init")
-    assert records._commit(file) is None  # installed inside somebody else's repository
+    assert provenance._commit(file) is None  # installed inside somebody else's repository
     _git(tmp_path, "add", "records.py")
     _git(tmp_path, "commit", "-m", "first")
-    commit = records._commit(file)
+    commit = provenance._commit(file)
     assert commit is not None and "+" not in commit
     file.write_text("changed")
-    assert records._commit(file) == f"{commit}+dirty"
+    assert provenance._commit(file) == f"{commit}+dirty"
 
 
 def _git(folder, *words):
