@@ -211,7 +211,7 @@ def _panel(axes: Axes, rows: pd.DataFrame, *, narrow: bool) -> None:
         if narrow:
             axes.text(0.0, y - 0.48, row["label"], fontsize=8.5, **place_of)
         else:
-            effect = effect_of({**row, "band": False})  # the list has the limit, too
+            effect = effect_of({**row, "band": False}, scope=False)  # the list has the limit
             axes.text(1.02, y, effect, color="#404040", fontsize=7.5, **place_of)
     for label, matched in zip(axes.get_yticklabels(), rows["setting"] != "chosen", strict=True):
         label.set_style("italic" if matched else "normal")
@@ -240,4 +240,4 @@ def verdict_list(verdicts: Iterable[Verdict], here: str = "") -> Any:
 
 def _effect(row: Mapping[str, Any], side: str = "") -> str:
     """Return a row's effect, or that of another side, whose unit is the first one's."""
-    return effect_of(seen({**row, "unit": ""}, side) if side else row)
+    return effect_of(seen(row, side) if side else row)

@@ -28,6 +28,7 @@ from tasklab.evidence.figures.rows import (
 )
 from tasklab.evidence.figures.schemes import ways
 from tasklab.evidence.figures.style import COLOURS, METHOD_LABEL, WIDTH, Looks, book_figure
+from tasklab.evidence.records.intervals import in_words
 from tasklab.evidence.records.judgement import gains
 
 # Of merges: the module of their rules -> what they are, colour, marker; in the order of the lines.
@@ -248,8 +249,7 @@ def merge_gains_table(df: pd.DataFrame) -> pd.DataFrame:
 
 def ranged(effect: float, low: float, high: float) -> str:
     """Return an effect with the ends of its interval, if it has one."""
-    ends = "" if pd.isna(low) else f" [{low:.1f}, {high:.1f}]"
-    return f"{effect:+.1f}{ends}".replace("-", "−")
+    return in_words(effect, low, high, named=False)
 
 
 @book_figure

@@ -49,6 +49,35 @@ class Interval(NamedTuple):
     high: float
 
 
+def in_words(
+    effect: float, low: float = math.nan, high: float = math.nan, *,
+    unit: str = "points", over: str = "", shown: bool = True, named: bool = True,
+) -> str:  # fmt: skip
+    """Return an effect with its interval in words: every page prints it by this function.
+
+    Points have one decimal; other units have two digits of the half-width, or three in all.
+
+    >>> in_words(3.86, 2.5, 5.22, over="seeds")
+    '+3.9 points (2.5 to 5.2 over seeds)'
+    >>> in_words(-0.0123, -0.02, -0.0046, unit="nats"), in_words(2.0)
+    ('−0.0123 nats (−0.0200 to −0.0046)', '+2.0 points')
+
+    Args:
+        unit: As claims name it; empty for none.
+        over: What was drawn: seeds; seeds and tasks; rounds; pre-trainings; sets.
+        shown: Whether a known interval is printed.
+        named: Whether the unit is printed.
+    """
+    half = (high - low) / 2
+    form = ".1f" if unit == "points" else ".3g"
+    if half > 0 and unit != "points":  # two digits of the half-width
+        form = f".{min(max(1 - math.floor(math.log10(half)), 0), 6)}f"
+    text = f"{effect:+z{form}} {unit if named else ''}".rstrip()
+    if half > 0 and shown:
+        text += f" ({low:z{form}} to {high:z{form}}{f' over {over}' if over else ''})"
+    return re.sub(r"-(?=[\d.])", "−", text)
+
+
 def of_means(name: str, values: ArrayLike) -> Source:
     """Return the source of error of a mean whose terms were drawn independently."""
     drawn = np.asarray(values, float)

@@ -22,7 +22,7 @@ from typing import Any
 
 import pandas as pd
 
-from tasklab.evidence.records.intervals import LEVEL, Interval, holm
+from tasklab.evidence.records.intervals import LEVEL, Interval, holm, in_words
 from tasklab.evidence.records.judgement import DECIDED, NOTHING, OUTCOMES, Verdict
 
 COLUMNS = (
@@ -170,29 +170,33 @@ def verdict_rows(verdicts: Iterable[Verdict], *, cells: bool = True) -> pd.DataF
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
-def effect_of(row: Mapping[str, Any]) -> str:
+def effect_of(row: Mapping[str, Any], *, interval: bool = True, scope: bool = True) -> str:
     """Return the effect of a row of `verdict_rows` in words: with its interval, or why it has none.
 
     >>> row = {"effect": -3.72, "low": -5.5, "high": -2, "unit": "points", "n_seeds": 5}
     >>> effect_of(row)
-    '−3.7 [−5.5, −2.0] points'
+    '−3.7 points (−5.5 to −2.0 over seeds)'
+
+    Args:
+        interval: Whether its interval is shown.
+        scope: Whether it says what was drawn for the interval.
     """
     if not row["n_seeds"]:
         return "–"
-    half, of = (row["high"] - row["low"]) / 2, ".3g"
-    if known := half > 0:  # two digits of the half-width
-        of = f".{min(max(1 - math.floor(math.log10(half)), 0), 6)}f"
-    parts = [f"{row[name]:z{of}}" for name in ("low", "high")] if known else []
-    numbers = f"{row['effect']:+z{of}}" + (f" [{', '.join(parts)}]" if known else "")
-    alone = pd.isna(row["low"]) and row["n_seeds"] == 1
-    why = "" if known else ", one seed" if alone else ", does not vary"
     if row.get("outcome") == "no gain":
         return "0, both sides are one model"
+    general = "seeds and tasks" if row.get("here") else "seeds"
+    over = row.get("over") or ("rounds" if row["unit"] == "times" else general)
+    ends = (row[name] for name in Interval._fields)
+    numbers = in_words(*ends, unit=row["unit"], over=over if scope else "", shown=interval)
+    alone = pd.isna(row["low"]) and row["n_seeds"] == 1
+    known = row["high"] > row["low"]
+    why = "" if known or not interval else ", one seed" if alone else ", does not vary"
     if row.get("too_few"):
         why = ", one pair" if row["n_tasks"] == 1 else ", two pairs"
     if row.get("band"):
         numbers = f"{row['value']:.3g}, limit {row['bound']:.3g}, margin {numbers}"
-    return f"{numbers.replace('-', '−')} {row['unit']}".rstrip() + why
+    return numbers + why
 
 
 def at(setting: str) -> str:
@@ -214,7 +218,9 @@ def seen(row: Mapping[str, Any], side: str) -> dict[str, Any]:
 
     That is `here`, of the tasks that were tried alone, or `others`, of several pre-trainings.
     """
-    return {**row, **{name: row[f"{side}_{name}"] for name in Interval._fields}}
+    over = {"here": "seeds", "others": "pre-trainings"}[side]
+    ends = {name: row[f"{side}_{name}"] for name in Interval._fields}
+    return {**row, **ends, "over": over, "too_few": False}
 
 
 def both_scopes(verdicts: Iterable[Verdict]) -> str:

@@ -17,7 +17,7 @@ from pathlib import Path
 import pandas as pd
 
 from tasklab.evidence.records import targets
-from tasklab.evidence.records.intervals import Interval
+from tasklab.evidence.records.intervals import Interval, in_words
 from tasklab.evidence.records.matched import best_for_the_sum
 from tasklab.evidence.records.table import where
 from tasklab.evidence.study.results import recorded
@@ -63,8 +63,8 @@ class Answer:
         shared = [
             name for name in next(iter(self.effects.values())) if all(name in n for n in names)
         ]
-        told = (f"{world} {_said(effects[shared[0]])}" for world, effects in self.effects.items())
-        return f"{shared[0]}: {', '.join(told)}" if shared else ""
+        texts = (f"{world} {_said(effects[shared[0]])}" for world, effects in self.effects.items())
+        return f"{shared[0]}: {', '.join(texts)}" if shared else ""
 
 
 def answers() -> tuple[Answer, ...]:
@@ -87,7 +87,8 @@ def answers() -> tuple[Answer, ...]:
 
 def advice_table(found: Iterable[Answer]) -> str:
     """Return answers as a table in Markdown."""
-    lines = ["| if … | then … | effect in points (95 % interval) |", "|---|---|---|"]
+    effect = "effect in points (95 % interval over seeds and tasks)"
+    lines = [f"| if … | then … | {effect} |", "|---|---|---|"]
     for one in found:
         note = f". *{one.note}*" if one.note else ""
         told = ((world, one.numbers(world)) for world in WORLDS)  # two columns are none on a phone
@@ -97,11 +98,7 @@ def advice_table(found: Iterable[Answer]) -> str:
 
 
 def _said(effect: Interval) -> str:
-    mean, low, high = (round(x, 1) + 0.0 for x in effect)  # no negative zero
-    told = f"{mean:+.1f}"
-    if low == low:  # not NaN
-        told += f" ({low:.1f} to {high:.1f})"
-    return told.replace("-", "−")
+    return in_words(*effect, named=False)
 
 
 def selected(side: str) -> pd.DataFrame:

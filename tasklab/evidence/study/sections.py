@@ -11,7 +11,6 @@ import hashlib
 import html
 import json
 import math
-import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,7 +29,7 @@ from tasklab.evidence.records.claims import CLAIMS
 from tasklab.evidence.records.judgement import DECIDED, Verdict
 from tasklab.evidence.records.papers import printed
 from tasklab.evidence.records.schema import NETWORKS
-from tasklab.evidence.records.statements import on_site, verdict_rows
+from tasklab.evidence.records.statements import effect_of, on_site, seen, verdict_rows
 from tasklab.evidence.records.table import most_tasks, where
 from tasklab.evidence.study import results
 from tasklab.evidence.study.judged import judged, package
@@ -100,6 +99,18 @@ class Evidence:
         row = self.rows.loc[statement]
         return None if row["outcome"] == "not tested" else row
 
+    def elsewhere(self, statement: str) -> list[str]:
+        """Return a statement's effect and outcome in each other recorded world, in words."""
+        chapter = next((one.paper for one in CLAIMS if one.entry == statement), self.chapter)
+        if statement in _OF_NETWORKS:  # the same records in each world
+            return []
+        others = (
+            _in_world(statement, chapter, model, label)
+            for model, label in recorded_worlds(chapter).items()
+            if not (self.recorded and model == self.name)
+        )
+        return [one for one in others if one]
+
     def _caution(self, row: Mapping[str, Any]) -> str:
         if self.steps is not None and self.steps < REHEARSAL_STEPS:
             return f"*A rehearsal of {self.steps} steps: these numbers mean nothing.*"
@@ -107,15 +118,21 @@ class Evidence:
             return "*One seed of fine-tuning cannot decide this.*"
         return ""
 
-    def found(self) -> str:
-        """Return the answers that the chapter begins with, as a list in Markdown; or nothing."""
+    def found(self, *, worlds: bool = True) -> str:
+        """Return the answers that the chapter begins with, as a list in Markdown; or nothing.
+
+        With the outcomes in the other recorded worlds, if these are asked for.
+        """
         answers = {name: self.answer(name) for name in _SECTIONS["found"][self.chapter]}
         listed = []
         for name, text in answers.items():
             if text:
                 row = self._row(statement_of(self.chapter, name))
                 mark = "" if row is None else f" {chip(row, row['id'])}"
-                listed.append(f"- {text}{mark}")
+                there = "; ".join(
+                    self.elsewhere(statement_of(self.chapter, name)) if worlds else ()
+                )
+                listed.append(f"- {text}{mark}{there and f' {there}.'}")
         if not listed:
             return ""
         source = "in recorded runs" if self.recorded else f"in this run of `{self.name}`"
@@ -220,11 +237,8 @@ def line(statement: str, evidence: Evidence, *, worlds: bool = True) -> str:
         told[0] += f": {effect(row)}"
     if not evidence.recorded:
         told.append(paper(statement, evidence.model))
-    for model, label in recorded_worlds(row["paper"]).items() if worlds else ():
-        if statement in _OF_NETWORKS:  # the same records in each world
-            break
-        if not (evidence.recorded and model == evidence.name):
-            told.append(_in_world(statement, row["paper"], model, label))
+    if worlds:
+        told += evidence.elsewhere(statement)
     return " · ".join(filter(None, told))
 
 
@@ -233,7 +247,7 @@ def _in_world(statement: str, chapter: str, model: str, label: str) -> str:
     if statement not in rows.index or rows.loc[statement, "outcome"] == "not tested":
         return ""
     row = rows.loc[statement]
-    return f"{label} (<code>{model}</code>) {effect(row, interval=False)}, {verdict_word(row)}"
+    return f"{label} (<code>{model}</code>): {effect(row, interval=False)}, {verdict_word(row)}"
 
 
 def paper(statement: str, model: str) -> str:
@@ -315,32 +329,19 @@ def _verdicts_page() -> str:
 
 
 def effect(row: Mapping[str, Any], *, interval: bool = True) -> str:
-    """Return an effect in words, with its interval and what was drawn for it.
+    """Return an effect in words, in the scope of its outcome (`statements.effect_of`).
 
-    Points have one decimal, other units two digits of the interval's half-width. The interval is
-    that of the outcome: over seeds (these tasks), over seeds and tasks where the outcome is about
-    new tasks, over rounds of timing.
+    It is over seeds and tasks where the outcome is about new tasks, else on these tasks.
 
     >>> row = {"here": "holds", "outcome": "undecided", "unit": "points", "n_seeds": 5}
-    >>> effect(row | {"here_effect": 3.86, "here_low": 2.5, "here_high": 5.22})
+    >>> row |= {"here_effect": 3.86, "here_low": 2.5, "here_high": 5.22}
+    >>> effect(row)
     '+3.9 points (2.5 to 5.2 over seeds)'
     """
-    outcome, value, low, high = _scoped(row)
-    drawn = "rounds" if row["unit"] == "times" else "seeds"
-    if row["here"] and row["outcome"] in DECIDED:
-        value, low, high, drawn = row["effect"], row["low"], row["high"], "seeds and tasks"
-    if outcome == "no gain":
-        return "both sides are one model"
-    half, digits = (high - low) / 2, 1
-    if row["unit"] != "points" and half > 0:
-        digits = min(max(1 - math.floor(math.log10(half)), 0), 4)
-    form = ".3g" if not half >= 0 and row["unit"] != "points" else f".{digits}f"
-    told = f"{value:+z{form}} {row['unit']}".rstrip()
-    if half > 0 and interval:
-        told += f" ({low:z.{digits}f} to {high:z.{digits}f} over {drawn})"
-    elif pd.isna(low) and row["n_seeds"] == 1:
-        told += ", one seed"
-    return re.sub(r"-(?=[\d.])", "−", told)
+    plain = {**row, "band": False}
+    if row["here"] and row["outcome"] not in DECIDED:
+        plain = seen(plain, "here")
+    return effect_of(plain, interval=interval)
 
 
 def sections_of(chapter: str) -> tuple[str, ...]:

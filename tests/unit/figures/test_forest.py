@@ -50,7 +50,7 @@ def test_rows_are_grouped_by_paper_and_marked_by_outcome(verdicts):
     open_mark = next(line for line in closed.lines if line.get_markerfacecolor() == "white")
     assert open_mark.get_xdata()[0] == 0
     assert "one seed" in closed.texts[-1].get_text()
-    assert "+2.0 [1.0, 3.0] points" in tangent.texts[0].get_text()
+    assert "+2.0 points (1.0 to 3.0)" in tangent.texts[0].get_text()
 
 
 def test_lighter_marks_and_headlines_alone(verdicts):

@@ -113,7 +113,7 @@ def test_gains_are_told_with_their_intervals_for_every_number_of_tasks():
     assert table["merge"].tolist() == labels
     row = gains(df).set_index(["n_tasks", "merge"]).loc[(8, "ties")]
     assert row["effect"] == VALUES["ties"] - VALUES["arithmetic"] and row["low"] < 0
-    expected = f"{row['effect']:+.1f} [{row['low']:.1f}, {row['high']:.1f}]".replace("-", "−")
+    expected = f"{row['effect']:+.1f} ({row['low']:.1f} to {row['high']:.1f})".replace("-", "−")
     assert table.set_index("merge").loc["TIES", "8 tasks"] == expected
     others = [synthetic(numbers=(8,), model=f"mini_s_seed{i}") for i in range(2)]
     others = [one[one["experiment"] == "merging"] for one in others]

@@ -71,8 +71,10 @@ def test_both_worlds_are_drawn_and_told(worlds):
     ]  # fmt: skip
     table = figures.replication_table(rows)
     assert list(table["real drawings"]) == [
-        "confirmed: +3.0 [2.0, 4.0] points", "not confirmed: −5.0 [−6.0, −4.0] points",
-        "not confirmed: −2.0 [−3.0, −1.0] points", "open: +0.5 [−0.5, 1.5] points",
+        "confirmed: +3.0 points (2.0 to 4.0 over seeds)",
+        "not confirmed: −5.0 points (−6.0 to −4.0 over seeds)",
+        "not confirmed: −2.0 points (−3.0 to −1.0 over seeds)",
+        "open: +0.5 points (−0.5 to 1.5 over seeds)",
     ]  # fmt: skip
 
 
@@ -213,7 +215,7 @@ def test_each_scope_of_a_claim_is_a_column():
     assert list(table["statement"]) == [
         f"{cell.claim.short} (accuracy of the sum)", one.claim.short
     ]  # fmt: skip
-    assert list(table["sets"])[0] == "confirmed: +2.0 [1.0, 3.0] points"
+    assert list(table["sets"])[0] == "confirmed: +2.0 points (1.0 to 3.0 over seeds)"
     assert table["eight"][1].startswith("open: +") and table["eight"][1] != table["sets"][1]
 
 

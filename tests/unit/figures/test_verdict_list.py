@@ -31,7 +31,11 @@ def test_every_row_has_its_outcome_numbers_and_evidence():
     text = shown._repr_html_()
     assert ABOUT_VERDICTS in text and "1 more are not tested" in text
     (row,) = re.findall(r"<tr[^>]* class=.*?</tr>", text, re.S)
-    assert "<b>not confirmed</b>" in row and "−2.5 [−4.0, −1.0]" in row and "1 of 2" in row
+    assert (
+        "<b>not confirmed</b>" in row
+        and "−2.5 points (−4.0 to −1.0 over" in row
+        and "1 of 2" in row
+    )
     page, _, heading = claim.evidence.partition("#")
     heading = anchor(heading)
     assert f'href="notebooks/{page}.html#{heading}"' in row
@@ -66,7 +70,7 @@ def test_corrections_and_scopes_stand_beside_verdicts():
     text = figures.verdict_list(several)._repr_html_()
     assert "if all statements" not in text and "and 3 pre-trainings" in text
     assert " the headlines</small>" in text  # of which there is one
-    assert text.count("<small>pre-trainings: +1.5 [0.5, 2.5]") == 2
+    assert text.count("<small>pre-trainings: +1.5") == 2
     told = records.correction(several)
     assert "all 2 verdicts keeps 0 of the 2 decided ones" in told
     assert several[0].claim.short in told
@@ -80,7 +84,10 @@ def test_corrections_and_scopes_stand_beside_verdicts():
     general = dataclasses.replace(made, sources=("seeds", "tasks"), p_here=0.01)
     text = figures.verdict_list([general])._repr_html_()
     assert "<b>open</b><small>confirmed on these tasks</small>" in text
-    assert "<small>these tasks: +2.0 [1.0, 3.0]" in text and 'data-here="confirmed"' in text
+    assert (
+        "<small>these tasks: +2.0 points (1.0 to 3.0 over seeds)" in text
+        and 'data-here="confirmed"' in text
+    )
     rows = figures.verdict_list([made])._repr_html_().partition("<tbody>")[2].partition("</tbody>")
     assert "these tasks" not in rows[0]
 
@@ -95,7 +102,7 @@ def test_settings_of_a_comparison_stand_side_by_side():
     ]
     (row,) = figures.matched_table(made).to_dict("records")
     assert row["statement"] == BY_ID["tangent-2-target"].short
-    assert row["chosen rates"] == "confirmed: +5.0 [4.0, 6.0] points"
-    assert row["equal accuracy"] == "confirmed: +2.0 [1.0, 3.0] points"
+    assert row["chosen rates"] == "confirmed: +5.0 points (4.0 to 6.0 over seeds)"
+    assert row["equal accuracy"] == "confirmed: +2.0 points (1.0 to 3.0 over seeds)"
     assert row["equal norm"] == "–"
     assert row["compared"] == "negated task: linearized < non-linear"

@@ -114,7 +114,7 @@ def test_statements_are_counted_in_both_scopes():
     assert both_scopes([cell("a", 3.0)]) == both_scopes([]) == ""
     made = dataclasses.replace(cell("a", 3.0), pretrainings=Interval(2.0, 1.0, 3.0))
     (row,) = verdict_rows([made]).to_dict("records")
-    assert effect_of(seen(row, "others")) == "+2.0 [1.0, 3.0] points"
+    assert effect_of(seen(row, "others")) == "+2.0 points (1.0 to 3.0 over pre-trainings)"
     assert row["others"] == ""  # one pre-training says nothing of others
 
 

@@ -37,7 +37,7 @@ def test_the_verdict_chooses_the_sentence(linearized, begins):
     found = sections.of_run("tangent", [sums(values)], "vitl14")
     text = found.answer(ADD)
     assert text.startswith(begins) and f"sum of two linearized vectors scores {linearized}" in text
-    assert "mini" not in text and "`vitl14`" in found.found()
+    assert "mini" not in text and "`vitl14`" in found.found(worlds=False)
     line = sections.line("tangent-adds", found, worlds=False)
     assert line.endswith(" · paper +3.4 (<code>vitl14</code>)")
 
@@ -54,7 +54,7 @@ def test_one_seed_decides_nothing_and_a_rehearsal_means_nothing():
 
 def test_what_was_not_run_is_not_answered():
     empty = sections.of_run("tangent", [], "vitl14")
-    assert empty.answer(ADD) == empty.found() == empty.weaknesses() == ""
+    assert empty.answer(ADD) == empty.found(worlds=False) == empty.weaknesses() == ""
     assert empty.tested == 0
     table = sums({"pretrained": 40.0, "nonlinear": 70.0})
     assert sections.of_run("tangent", [table], "vitl14").answer(ADD) == ""

@@ -1,0 +1,54 @@
+"""Every interval of the site: one effect has one interval under one label."""
+
+import html
+import re
+
+import pytest
+
+LINE = re.compile(r'<a class="tl-chip[^"]*" href="[^"]*#verdict-([\w-]+)">[^<]*</a>([^<]*)')
+ROW = re.compile(r'<tr id="verdict-([\w-]+)".*?</tr>', re.S)
+EFFECT = re.compile(
+    r"([+−][\d.]+)(?: [a-z]+)? \((−?[\d.]+) to (−?[\d.]+) over "
+    r"(seeds and tasks|seeds|rounds|pre-trainings)\)"
+)
+
+
+def collected(pages):
+    """Return by statement and label what pages print: effect and ends, with the pages."""
+    found = {}
+    for name, text in pages.items():
+        said = [(one[1], one[2]) for one in LINE.finditer(text)]
+        said += [(one[1], one[0]) for one in ROW.finditer(text)]
+        for statement, part in said:
+            for effect, low, high, label in EFFECT.findall(html.unescape(part)):
+                known = found.setdefault((statement, label), {})
+                known.setdefault((effect, low, high), set()).add(name)
+    return found
+
+
+def differing(found):
+    return {key: known for key, known in found.items() if len(known) > 1}
+
+
+def test_two_intervals_of_one_effect_are_found():
+    line = '<a class="tl-chip tl-holds" href="verdicts.html#verdict-a">holds here</a> A: {}'
+    first, second = "+3.9 points (2.5 to 5.2 over seeds)", "+3.9 points (2.3 to 5.4 over seeds)"
+    same = {"one": line.format(first), "two": line.format(first)}
+    assert collected(same) and not differing(collected(same))
+    assert differing(collected({**same, "two": line.format(second)}))
+    general = line.format(second.replace("seeds", "seeds and tasks"))
+    assert not differing(collected({**same, "two": general}))
+
+
+@pytest.mark.slow
+def test_an_effect_has_one_interval_under_one_label(site):
+    pages = {
+        path.relative_to(site).as_posix(): path.read_text("utf-8")
+        for path in (*site.glob("*.html"), *(site / "notebooks").glob("*.html"))
+    }
+    found = collected(pages)
+    assert len(found) > 50 and {
+        name for known in found.values() for p in known.values() for name in p
+    }
+    assert any(len(p) > 1 for known in found.values() for p in known.values())  # several pages
+    assert differing(found) == {}
