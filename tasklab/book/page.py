@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 import pandas as pd
 
-from tasklab.book import speaking, words
+from tasklab.book import running, speaking, words
 from tasklab.book.captions import KEY, NOT_YET, follow
 from tasklab.book.left_out import skip_cells
 from tasklab.book.summary import Summary
@@ -275,6 +275,7 @@ class opened:  # noqa: N801 (called as a function)
         """
         notebook = _ROOT / "notebooks" / f"{self.lab.chapter}.ipynb"
         speaking.begin(self.lab)
+        running.watch()
         follow(notebook, live=self.lab.parameters.live == "all")
         if self.lab.parameters.vectors is not None or not self.lab.family:
             from IPython import get_ipython  # of notebooks alone

@@ -7,11 +7,12 @@ sums, masks, singular directions, quadratic distances, and the best merges there
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import matplotlib.pyplot as plt
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
@@ -203,9 +204,35 @@ def merge_curves(df: pd.DataFrame, over: str | None = None) -> Figure:
         own = alone[alone["method"] != "pretrained"]
         marks.level(plot.first, float(own["value"].mean()), **marks.DASHED)
         plot.first.set_xticks(sorted(means[over].unique()))
+        lines = shown.groupby(["merge", over])["value"].mean().unstack()
+        _mark_below(plot.first, lines.rename(index=MERGE_LABEL), {
+            MERGE_LABEL[name]: look[1] for name, look in looks.items()
+        })  # fmt: skip
     dashed = Line2D([], [], **marks.DASHED, label="each task's own model")
     x = "learning rate (10⁻⁴)" if rates else "number of merged tasks"
     return plot.finish([dashed], title=METHOD_LABEL, x=x, y="test accuracy (%)")
+
+
+def _mark_below(axes: Axes, lines: pd.DataFrame, colours: Mapping[str, str]) -> None:
+    """Let one line that falls far below all others leave the panel: an arrow with its number.
+
+    Far is by more than half of the range that the others need.
+    """
+    lowest = lines.min(axis=1).sort_values()
+    if len(lowest) < 3:
+        return
+    name, rest = lowest.index[0], lines.drop(lowest.index[0])
+    bottom, reach = rest.min(axis=None), rest.max(axis=None) - rest.min(axis=None)
+    if bottom - lowest.iloc[0] <= reach / 2:
+        return
+    floor = bottom - 0.12 * reach
+    axes.set_ylim(bottom=floor)
+    line, look = lines.loc[name].dropna(), {"color": colours[name]}
+    for x, value in line[line < floor].items():
+        axes.annotate(
+            f"{name}: {value:.0f} %", (x, floor), (0, 22), textcoords="offset points", ha="center",
+            fontsize=8, arrowprops={"arrowstyle": "->", **look}, **look,
+        )  # fmt: skip
 
 
 def by_number(n_tasks: pd.Series) -> Looks:

@@ -61,6 +61,8 @@ def in_words(
     '+3.9 points (2.5 to 5.2 over seeds)'
     >>> in_words(-0.0123, -0.02, -0.0046, unit="nats"), in_words(2.0)
     ('−0.0123 nats (−0.0200 to −0.0046)', '+2.0 points')
+    >>> in_words(math.nan)  # as a correlation of equal numbers
+    'undefined'
 
     Args:
         unit: As claims name it; empty for none.
@@ -68,6 +70,8 @@ def in_words(
         shown: Whether a known interval is printed.
         named: Whether the unit is printed.
     """
+    if math.isnan(effect):
+        return "undefined"
     half = (high - low) / 2
     form = ".1f" if unit == "points" else ".3g"
     if half > 0 and unit != "points":  # two digits of the half-width

@@ -166,6 +166,12 @@ def test_gains_and_curves_of_pre_trainings():
     lines = {len(line.get_xdata()): line for line in axes.lines if line.get_marker() == "s"}
     assert lines[2].get_xdata().tolist() == [2, 8]
     assert lines[2].get_ydata().tolist() == [VALUES["ties"], VALUES["ties"] - 1]
+    assert not axes.texts
+    far = synthetic(merges=("arithmetic", "ties", "tsv_m"))
+    far.loc[(far["merge"] == "ties") & (far["metric"] == "absolute"), "value"] = 10.0
+    axes = figures.merge_curves(far).axes[0]
+    assert [text.get_text() for text in axes.texts] == ["TIES: 10 %"] * 2
+    assert axes.get_ylim()[0] > 10  # the line leaves the panel
     rates = [
         row("merging_rates", metric, value + 1e4 * lr, n_tasks=n, merge=merge, lr=lr)
         for lr in (1e-4, 2e-4)
