@@ -6,6 +6,7 @@ All of it is Markdown or HTML in a cell's output, which JupyterLab and the site 
 from __future__ import annotations
 
 import ast
+import base64
 import dataclasses
 import html
 import inspect
@@ -91,6 +92,21 @@ def of_records(shown: Any) -> Any:
 
         display(words.say(f"*Recorded of `{speaking.RECORDED_OF}`:*"))
     return shown
+
+
+def as_csv(rows: pd.DataFrame, name: str) -> Any:
+    """Return a link by which a long table of recorded results is saved, in place of the table.
+
+    Args:
+        name: Of the file, without its ending.
+    """
+    if rows.empty:
+        return words.say(f"*{NOT_YET}*")
+    text = rows.to_csv(index=not isinstance(rows.index, pd.RangeIndex), float_format="%.6g")
+    coded = base64.b64encode(text.encode()).decode()
+    told = f"{len(rows)} rows: {', '.join(map(str, rows.columns))}"
+    link = f'<a download="{name}.csv" href="data:text/csv;base64,{coded}">{name}.csv</a>'
+    return say(f"The table is a file, {link} ({html.escape(told)}).")
 
 
 def source(*functions: Callable[..., Any]) -> Any:

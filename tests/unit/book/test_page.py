@@ -1,5 +1,7 @@
 """Captions, sentences and code as Markdown that is computed."""
 
+import base64
+import io
 import re
 
 import pandas as pd
@@ -89,6 +91,15 @@ def test_findings_are_those_of_a_section():
     alone = verdicts(full_records().query("seed == 0"), "tangent", model="mini")
     told = page.findings(alone, "do-the-vectors-add").data
     assert ">open</a> Linearized fine-tuning adds better: +10.0 points, one seed" in told
+
+
+def test_a_long_table_is_a_file():
+    rows = pd.DataFrame({"merge": ["TIES", "sum"], "accuracy (%)": [74.512345678, 76.4]})
+    told = page.as_csv(rows, "merges").data
+    name, coded = re.search('download="([^"]+)" href="data:text/csv;base64,([^"]+)"', told).groups()
+    back = pd.read_csv(io.BytesIO(base64.b64decode(coded)))
+    assert name == "merges.csv" and back.equals(rows.round(4)) and "2 rows" in told
+    assert page.as_csv(rows.iloc[:0], "merges").data == "*Not recorded yet.*"
 
 
 def test_verdicts_that_survive_are_counted_and_linked(monkeypatch):
