@@ -98,6 +98,17 @@ class Evaluator:
         other.__dict__.pop("start", None)  # which has answers of the former heads
         return other
 
+    def with_counts(self, **counts: int) -> Evaluator:
+        """Return an evaluator that reads another number of images of some splits."""
+        if all(self.counts.get(split) == count for split, count in counts.items()):
+            return self
+        other = copy.copy(self)
+        other.counts = {**self.counts, **counts}
+        other._images = seals.Kept[Any]()
+        for name in ("start", "copies"):  # of the former images
+            other.__dict__.pop(name, None)
+        return other
+
     @isolated
     @torch.inference_mode(False)
     def images(self, task: str, split: str) -> Images:

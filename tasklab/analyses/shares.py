@@ -17,6 +17,7 @@ Axes: T tasks, N images.
 from __future__ import annotations
 
 import base64
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -178,6 +179,21 @@ def gain(after: Answers, before: Answers, copies: Copies | None = None) -> Estim
     lost = _means(before[task] & ~after[task] for task in tasks)
     low, high = difference(gained, lost, _sizes(after, copies))
     return Estimate(100 * float((gained - lost).mean()), 100 * float(low), 100 * float(high))
+
+
+def probability(one: Estimate) -> float:
+    """Return about how probable it is that a gain is above 0, from its interval.
+
+    A normal distribution with the estimate's value, whose standard deviation is the half of the
+    interval that is towards 0 over 1.96; with a flat prior.
+
+    >>> round(probability(Estimate(1.0, -1.0, 3.0)), 2), probability(Estimate(0.0, 0.0, 0.0))
+    (0.84, 0.5)
+    """
+    half = one.value - one.low if one.value > 0 else one.high - one.value
+    if not half:
+        return 0.5 if not one.value else float(one.value > 0)
+    return 0.5 * (1 + math.erf(one.value / half * Z95 / math.sqrt(2)))
 
 
 def _means(parts: Iterable[np.ndarray]) -> np.ndarray:

@@ -10,7 +10,6 @@ comparison goes on from there.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import itertools
 import operator
@@ -21,13 +20,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tasklab.analyses import shares
+from tasklab.analyses.evaluation import Evaluator
 from tasklab.analyses.merging.registry import method as rule_of
 from tasklab.analyses.merging.search import Choice
 from tasklab.analyses.pair_errors import pair_errors
-from tasklab.analyses.shares import Answers, Copies, Estimate, packed, unpacked
+from tasklab.analyses.shares import packed, unpacked
 from tasklab.bench.merges import Bench, Unlabelled, unlabelled
-from tasklab.bench.trial import Given, Trial
+from tasklab.bench.standings import Contest as Contest
+from tasklab.bench.standings import Entry as Entry
+from tasklab.bench.standings import Pair as Pair
+from tasklab.bench.trial import Given, Trial, more
 from tasklab.progress import bar
 from tasklab.storage.journal import Journal
 from tasklab.tasks import drawn
@@ -37,94 +39,10 @@ if TYPE_CHECKING:
     from tasklab.bench.lab import Lab
 
 KIND = "contest"  # of artifact
-CACHE_VERSION = 2  # part of every key: raise it when the same configuration gives other results
+CACHE_VERSION = 3  # part of every key: raise it when the same configuration gives other results
 UNLABELLED = "normalised"  # the metric of E that chooses without labels
 Keep = Callable[[str, Callable[[], Any]], Any]  # the name of a number, how it is computed -> it
 PAIR_IMAGES = 256  # test images of each task, at most, on which interference is measured
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class Entry:
-    """One model and its answers on test images."""
-
-    name: str  #: `"pretrained"`, or a merge's (`merging.registry`)
-    title: str  #: For people
-    answers: Answers  #: Task -> which of its N test images it classifies correctly
-    copies: Copies | None = None  #: Which test images are the same; `None`: all differ
-    validation: float | None = None  #: Mean accuracy on validation images in %; `None`: not read
-    loss: float | None = None  #: E(tau) / E(0) there, where it chose in the place of labels
-    alpha: float = 0.0  #: Coefficient of the merged vector
-    option: float | None = None  #: Value of the method's option, if it has one
-    looks: int = 0  #: Evaluations on validation images behind the choice
-    seconds: float = 0.0  #: That merging and choosing took
-    norm: float = 0.0  #: Of the merged vector times its coefficient
-
-    def accuracy(self, task: str) -> float:
-        """Return the accuracy in % on a task's test images."""
-        return 100 * float(self.answers[task].mean())
-
-    @property
-    def mean(self) -> Estimate:
-        """Mean accuracy over tasks in %; the interval draws images and keeps the tasks."""
-        return shares.accuracy(self.answers, self.copies)
-
-    def gain(self, start: Entry) -> Estimate:
-        """Return the mean gain over another model on the same images, in points."""
-        return shares.gain(self.answers, start.answers, self.copies)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class Pair:
-    """Two vectors: their cosine, and what one does to the other at a common coefficient."""
-
-    tasks: tuple[str, str]  #: Their tasks
-    cosine: float  #: Of the two vectors
-    #: Share of predictions that the other vector changes (tangent, equation 3), mean over both
-    #: tasks, in %.
-    xi: float
-    lost: float  #: Accuracy that it costs, mean over both tasks, in points
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class Contest:
-    """What a comparison found."""
-
-    start: Entry  #: The pre-trained model
-    alone: Mapping[str, Entry]  #: Task -> the model with its own vector, with answers on that task
-    merges: Sequence[Entry]  #: Every merge, best on validation images first, or of least E
-    pairs: Sequence[Pair]  #: All pairs of vectors
-    alpha: float  #: Coefficient at which pairs were measured: that of the plain sum
-
-    @property
-    def best(self) -> Entry:
-        """The merge with the highest mean accuracy on validation images, or of least E."""
-        return self.merges[0]
-
-    @property
-    def tasks(self) -> tuple[str, ...]:
-        """Names of the tasks."""
-        return tuple(self.alone)
-
-    @property
-    def labels(self) -> bool:
-        """Whether labels of validation images chose."""
-        return self.best.loss is None
-
-    @property
-    def gains(self) -> bool:
-        """Whether the best merge is better than the pre-trained model, by what chose it."""
-        if self.best.loss is not None:
-            return self.best.loss < 1
-        return (self.best.validation or 0.0) > (self.start.validation or 0.0)
-
-    def distinct(self, task: str) -> int:
-        """Return the number of a task's test images, copies counted once."""
-        copies = self.start.copies
-        return len(np.unique(copies[task])) if copies else len(self.start.answers[task])
-
-    def useless(self) -> list[str]:
-        """Return the tasks whose own vector does not surely raise their accuracy (`shares`)."""
-        return [task for task, one in self.alone.items() if one.gain(self.start).low <= 0]
 
 
 class _Keeper:
@@ -166,21 +84,26 @@ class _Keeper:
         return self.trial.lab.store.get(KIND, {**self._common, **what}, made).record
 
     def measured(
-        self, keep: Keep, vector: TaskVector, alpha: float, of: Sequence[str]
+        self,
+        keep: Keep,
+        vector: TaskVector,
+        alpha: float,
+        of: Sequence[str],
+        others: Sequence[str] = (),
     ) -> dict[str, Any]:
-        """Return answers on test images; with labels, on validation images too."""
+        """Return answers on test images, also of other tasks; with labels, on validation too."""
         trial, linear = self.trial, self.trial.linear
         edit = functools.partial(trial.evaluator.answers, vector, alpha=alpha, linear=linear)
 
-        def one(task: str) -> list[Any]:
-            validation = 100 * float(edit(task, "val").mean()) if self.labels else None
-            return [packed(edit(task, "test")), validation]
+        def one(task: str, split: str) -> str:
+            return packed(edit(task, split))
 
-        found = {task: keep(f"answers {task}", functools.partial(one, task)) for task in of}
-        hits = {task: hits for task, (hits, _) in found.items()}
-        if not self.labels:
-            return {"hits": hits}
-        return {"hits": hits, "validation": float(np.mean([one for _, one in found.values()]))}
+        def answers(tasks: Sequence[str], split: str) -> dict[str, str]:
+            asked = {task: functools.partial(one, task, split) for task in tasks}
+            return {task: keep(f"{split} answers {task}", ask) for task, ask in asked.items()}
+
+        found = {"hits": answers(of, "test"), "others": answers(others, "test")}
+        return found | ({"held": answers(of, "val")} if self.labels else {})
 
     def choice(self, bench: Bench, name: str) -> tuple[dict[str, Any], TaskVector]:
         """Return the choice for a merge, and its vector before the coefficient."""
@@ -214,49 +137,70 @@ def contest(
     merges: Sequence[str],
     *,
     labels: bool = True,
+    others: Sequence[str] = (),
 ) -> Contest:
     """Compare merges of some task vectors.
 
     Args:
         method: How they were fine-tuned: a linear method's are edited in the tangent model.
         labels: Whether accuracy on validation images chooses, and not E.
+        others: Tasks of the lab's suite without a vector, whose accuracy is measured as well.
     """
     trial = Given.of(lab, vectors, method)
     bench, tasks, keeper = Bench(trial), tuple(vectors), _Keeper(trial, labels=labels)
-    measured = keeper.measured
+    also = {"others": list(others)} if others else {}
+    measured, evaluator = keeper.measured, trial.evaluator
+
+    def read(hits: Mapping[str, str], split: str) -> dict[str, Any]:
+        return {task: unpacked(one, evaluator.count(task, split)) for task, one in hits.items()}
 
     def entry(name: str, title: str, record: Mapping[str, Any]) -> Entry:
-        sizes = {task: lab.evaluator.count(task, "test") for task in record["hits"]}
-        answers = {task: unpacked(hits, sizes[task]) for task, hits in record["hits"].items()}
-        copies = {task: lab.evaluator.copies(task, "test") for task in answers}
-        told = {key: x for key, x in record.items() if key != "hits"}
-        return Entry(name=name, title=title, answers=answers, copies=copies, **told)
+        told = {key: x for key, x in record.items() if key not in ("hits", "others", "held")}
+        answers = read(record["hits"], "test")
+        told |= {"answers": answers, "others": read(record.get("others", {}), "test")}
+        told["copies"] = {task: evaluator.copies(task, "test") for task in answers}
+        if "held" in record:
+            told["held"] = read(record["held"], "val")
+            told["validation"] = 100 * float(np.mean([x.mean() for x in told["held"].values()]))
+        return Entry(name=name, title=title, **told)
 
     def compared(name: str) -> dict[str, Any]:
-        title, key = rule_of(name).title, _key(bench, name)
+        title, key = rule_of(name).title, {**_key(bench, name), **also}
         if keeper.has(key):
             return keeper(key, lambda _: {})
         about, vector = keeper.choice(bench, name)
         norm = abs(about["alpha"]) * vector.norm()
 
         def tested(keep: Keep) -> dict[str, Any]:
-            return {**measured(keep, vector, about["alpha"], tasks), **about, "norm": norm}
+            every = measured(keep, vector, about["alpha"], tasks, others)
+            return {**every, **about, "norm": norm}
 
         return keeper(key, tested, f"{title}, test images", len(tasks))
 
-    kept = {name: keeper.has(_key(bench, name)) for name in merges}
-    done, count, found = sum(kept.values()), len(tasks), []
-    with bar(len(merges) + 2, "compare", done=done, unit="step", on=lab.progress) as shown:
+    kept = {name: keeper.has({**_key(bench, name), **also}) for name in merges}
+    done, count, found, single = sum(kept.values()), len(tasks), [], None
+    with bar(len(merges) + 3, "compare", done=done, unit="step", on=lab.progress) as shown:
         none, title = TaskVector({}), "pre-trained model"
         start = keeper(
-            {"model": "pretrained"}, lambda keep: measured(keep, none, 0.0, tasks), title, count
+            {"model": "pretrained", **also},
+            lambda keep: measured(keep, none, 0.0, tasks, others),
+            title,
+            count,
         )
         alone = {}
         for task, vector in vectors.items():
             one = functools.partial(measured, vector=vector, alpha=1.0, of=[task])
-            alone[task] = keeper({"alone": task}, one, task)
+            alone[task] = entry("alone", task, keeper({"alone": task}, one, task))
         if labels:
-            bench.known["val"] = np.array([alone[task]["validation"] for task in tasks])
+            bench.known["val"] = np.array([alone[task].validation for task in tasks])
+        shown.update()
+        if labels:
+            ones = {}
+            for task, vector in vectors.items():
+                every = functools.partial(measured, vector=vector, alpha=1.0, of=tasks)
+                key = {"alone": task, "of": "all tasks"}
+                ones[task] = entry("single", task, keeper(key, every, f"{task}, all tasks", count))
+            single = max(ones.values(), key=operator.attrgetter("validation"))
         shown.update()
         for name in merges:
             found.append(entry(name, rule_of(name).title, compared(name)))
@@ -269,7 +213,8 @@ def contest(
     chosen_by = operator.attrgetter("validation" if labels else "loss")
     return Contest(
         start=entry("pretrained", "Pre-trained", start),
-        alone={task: entry("alone", task, record) for task, record in alone.items()},
+        alone=alone,
+        single=single,
         merges=sorted(found, key=chosen_by, reverse=labels),
         pairs=[Pair(**{**row, "tasks": tuple(row["tasks"])}) for row in pairs],
         alpha=alpha,
@@ -293,6 +238,11 @@ def merged(lab: Lab, vectors: Mapping[str, TaskVector], method: str, one: Entry)
     return one.alpha * Bench(Given.of(lab, vectors, method)).merged(one.name, one.option)
 
 
+def evaluator_of(lab: Lab, tasks: Sequence[str]) -> Evaluator:
+    """Return the evaluator of a comparison of these tasks' vectors, with its numbers of images."""
+    return lab.evaluator.with_counts(**more(lab, tasks))
+
+
 def _identity(lab: Lab, tasks: Sequence[str]) -> dict[str, Any]:
     """Return all that determines answers on the tasks beside the edit, their order included."""
     data = drawn.images_of(lab.suite)
@@ -309,7 +259,7 @@ def _identity(lab: Lab, tasks: Sequence[str]) -> dict[str, Any]:
             for task in tasks
         },
         "order": list(tasks),
-        "counts": dict(lab.scale.counts),
+        "counts": {**lab.scale.counts, **more(lab, tasks)},
         **({"head": "probe"} if lab.parameters.vocabulary == "closed" else {}),
     }
 

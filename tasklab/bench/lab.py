@@ -212,7 +212,8 @@ class Lab(Runs):
             if options:
                 raise TasklabError(f"search=True chooses {', '.join(options)}: leave one out.")
             return contest.searched(self, named, method, name)[0]
-        options = registry.method(name).usual(len(named), options) | options
+        known = merging.defaults.Known.of(named.values(), self.clip.encoder.params, method)
+        options = registry.method(name).usual(known, options) | options
         return merging.merge(name, bench.vectors, **bench.statistics(name), **options)
 
     @property

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -19,7 +20,8 @@ from torch import Tensor
 from tasklab.analyses import editing
 from tasklab.analyses.merging import METHODS, best, merge, of_images, search
 from tasklab.analyses.merging.best import span_of_loss
-from tasklab.analyses.merging.registry import method
+from tasklab.analyses.merging.own import FEATURES, features_of
+from tasklab.analyses.merging.registry import Method, method
 from tasklab.bench.minima import CACHE_VERSION, MINIMA, effort, memory, solved
 from tasklab.bench.trial import Given, Trial
 from tasklab.storage.placement import device_of, placed
@@ -148,8 +150,13 @@ class Bench(Generic[AnyTrial]):
         def make(option: float | None) -> TaskVector:
             return self.merged(name, option, statistics)
 
-        looks = self.sizes["looks"]
-        return search.choose(make, self.options(name), place, look, budget=looks)
+        options, looks = self.options(name), self.sizes["looks"]
+        if isinstance(trial, Given):  # of somebody's few images
+            images = sum(trial.evaluator.count(task, "val") for task in self.tasks)
+            whole = functools.partial(look, least=-math.inf)
+            about: dict[str, Any] = {"images": images, "budget": looks}
+            return search.smoothly(make, options, place, whole, **about)
+        return search.choose(make, options, place, look, budget=looks)
 
     def options(self, name: str) -> tuple[float | None, ...]:
         """Return the values of a merge's option that are tried: one in a rehearsal at full size."""
@@ -163,6 +170,7 @@ class Bench(Generic[AnyTrial]):
             "sizes": self.sizes,
             "rule": [_VERSIONS.get(name, 3), search.LOW, search.HIGH],
             **({"numbers": REHEARSED} if self.trial.lab.light else {}),
+            **({"rule_of": rule.digest} if (rule := _rule(name)) and rule.digest else {}),
             **({"minimum": [CACHE_VERSION, *effort(self, name)]} if name in MINIMA else {}),
         }
 
@@ -175,8 +183,14 @@ class Bench(Generic[AnyTrial]):
             return {
                 needs: placed(TaskVector(solved(self, name).tensors()), device_of(self.vectors))
             }
+        if needs == FEATURES:
+            return {needs: features_of(self.trial.lab.clip.encoder, self._unlabelled)}
         each = (self._of_images(needs, task) for task in self.tasks)  # one task's at a time
         return {needs: METHODS[name].pooled(self.vectors, each)}
+
+    @functools.cached_property
+    def _unlabelled(self) -> Callable[[str], Tensor]:
+        return functools.cache(lambda task: self.images(task, self.read("grams")))
 
     def memory(self, names: Iterable[str]) -> int:
         """Return the bytes that merges take which are solved for; raise if they do not fit."""
@@ -230,6 +244,10 @@ class Bench(Generic[AnyTrial]):
         data = drawn.images_of(lab.suite)
         many = min(count, data.size(task, "train"))
         return data.load(task, "train", n=many, device=lab.clip.encoder.device).x
+
+
+def _rule(name: str) -> Method | None:
+    return None if name in (SPAN, LOSS) else method(name)
 
 
 def _score(accuracies: np.ndarray, alone: np.ndarray) -> float:

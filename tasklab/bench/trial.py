@@ -7,6 +7,7 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from tasklab.bench.scale import FULL
 from tasklab.storage.placement import placed
 from tasklab.tuning.methods import LINEAR
 
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from tasklab.analyses.evaluation import Evaluator
     from tasklab.bench.lab import Lab
     from tasklab.taskvector import TaskVector
+
+VALIDATED = 1000  # validation images of all tasks together that choose among what is brought
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -71,7 +74,23 @@ class Given(Trial):
 
     @functools.cached_property
     def evaluator(self) -> Evaluator:
-        """The model with zero-shot heads, or where it has no text tower with probes."""
+        """The model with zero-shot heads, or where it has no text tower with probes.
+
+        Of few tasks it reads more validation images than the preset's experiments (`more`).
+        """
+        found = self.lab.evaluator
         if self.lab.parameters.vocabulary == "closed":
-            return self.lab.evaluator_of(self.method, self.seed, self.tasks)
-        return self.lab.evaluator
+            found = self.lab.evaluator_of(self.method, self.seed, self.tasks)
+        return found.with_counts(**more(self.lab, self.tasks))
+
+
+def more(lab: Lab, tasks: Sequence[str]) -> dict[str, int]:
+    """Return the number of validation images of each task that choose among given vectors.
+
+    They are `VALIDATED` of all tasks together, at least the preset's and at most the full one's.
+    """
+    most = lab.scale.counts.get("val")
+    if lab.rehearsal or most is None:
+        return {}
+    full = max(most, FULL.counts["val"])
+    return {"val": min(full, max(most, round(VALIDATED / max(1, len(tasks)))))}

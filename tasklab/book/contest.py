@@ -154,8 +154,22 @@ def _warnings(contest: Contest) -> list[str]:
         )
     if contest.best.gain(contest.start).high < 0:
         found.append("Every merge is worse than the pre-trained model: do not use one.")
-    if close := [one.title for one in contest.merges[1:] if not one.gain(contest.best).sure]:
-        found.append(f"Not distinguishable from it on these images: {', '.join(close)}.")
+    if alike := [one.title for one in contest.alike if one is not contest.best]:
+        found.append(
+            f"Validation images cannot tell {', '.join(alike)} from it; of these it costs least."
+        )
+    if contest.single is not None and contest.over_single is not None:
+        single = contest.single
+        found.append(
+            f"It beats the best single model on all tasks, that of {single.title} "
+            f"({single.mean.value:.1f} %), with a probability of {100 * contest.over_single:.0f} %."
+        )
+    for task in contest.best.others:
+        lost = _shown(contest.best.forgot(contest.start, task), "+")
+        found.append(f"{task}, a task without a vector, changes by {lost} points.")
+    rest = [one for one in contest.merges if one not in contest.alike]
+    if close := [one.title for one in rest if not one.gain(contest.best).sure]:
+        found.append(f"Test images do not surely tell them from it: {', '.join(close)}.")
     return found
 
 

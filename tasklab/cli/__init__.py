@@ -34,6 +34,11 @@ _EDIT = {
         "Add and subtract task vectors, and show what that gains on every task.",
         "mini --add merged.safetensors --subtract Textures@nonlinear:0.5",
     ),
+    "judge": Command(
+        "judging:judge",
+        "Judge a merge rule of your own on the recorded worlds, beside the recorded merges.",
+        "my_rule.py --csv rows.csv",
+    ),
     "train": Command(
         "grid:grid",
         "Fine-tune models x methods x tasks x seeds, here, on SLURM or on Ray.",

@@ -15,16 +15,18 @@ from tasklab.analyses.merging import registry
 from tasklab.cli import spreadsheet
 from tasklab.cli import vectors as by_words
 from tasklab.cli.parsing import Given, settings
-from tasklab.errors import TasklabError, path
+from tasklab.errors import TasklabError, path, texts
 from tasklab.exchange import places
 from tasklab.isolation import isolated
 from tasklab.machine import gib
 from tasklab.progress import columns, shared, tell
 from tasklab.storage import atomic
+from tasklab.tasks.drawn import PICTURES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from tasklab.analyses.shares import Estimate
     from tasklab.bench import Lab
     from tasklab.bench.contest import Contest
     from tasklab.exchange.merged import Source
@@ -43,6 +45,7 @@ def compare(
     data: Annotated[tuple[str, ...], tyro.conf.arg(metavar="TASK=FOLDER")] = (),
     methods: str = "all",
     without_labels: bool = False,
+    forget: Annotated[tuple[str, ...], tyro.conf.arg(metavar="TASK")] = (),
     template: tuple[str, ...] = (),
     base: str | None = None,
     out: Path | str = "report.html",
@@ -59,6 +62,9 @@ def compare(
         given: As in a chapter's first code cell.
         data: A task's folder of images, one folder a class. By default the suite's images. Heads
             are zero-shot, made of the class names; for a model without a text tower, linear probes.
+        forget: A task without a vector whose accuracy before and after is measured too: one of
+            the suite or its control task, or one of --data. By default the control task of a
+            suite that comes with this package.
         template: A prompt of the tasks of --data, e.g. "a photo of a {}."; give several for their
             mean.
         methods: Merges to compare, separated by commas; a wrong name shows all. `all` leaves out
@@ -71,11 +77,14 @@ def compare(
         model_out: Write the best merged model, with a card: NAME.safetensors or NAME.pt for
             open_clip or timm, or a folder for transformers.
         csv: Write accuracies and gains of every model on every task.
-        json: Print JSON: best, model, tasks, gains (whether the best merge is better than the
-            pre-trained model, by what chose it), merges (merge, mean, mean_low, mean_high,
+        json: Print JSON: best (the merge to take), leader (the best on validation images), alike
+            (merges that these cannot tell from it), model, tasks, images (of each task, by
+            split), gains (whether the best merge is better than the pre-trained model, by what
+            chose it), single (the best fine-tuned model on all tasks: task, mean, and probability
+            that the best merge beats it), merges (merge, mean, mean_low, mean_high,
             half_interval, gain, gain_low, gain_high, alpha, option, validation, loss,
-            seconds), useless (tasks whose vector does not surely help), written. Names in _low and
-            _high are the ends of 95 % intervals.
+            seconds, forgot: task and points), useless (tasks whose vector does not surely help),
+            written. Names in _low and _high are the ends of 95 % intervals.
     """
     by_words.check_several("compare", vector)
     named = (("--out", out), ("--merged", merged), ("--csv", csv))
@@ -93,6 +102,7 @@ def compare(
     chosen = registry.several(methods.split(","))
     own = by_words.own_tasks(data, template)
     by_words.check_named(vector, own, given)
+    others = _others(forget, own, given)
     count = f"{len(chosen)} merge{'s'[: len(chosen) != 1]} of {len(vector)} task vectors"
     of = f" of {model}" if model else ""
     by_words.check_words(f"comparing {count}{of}", vector, given, base)
@@ -102,19 +112,22 @@ def compare(
     with atomic.room(targets["--out"].parent, by_words.ROOM, drafts) as room:
         sources = by_words.sources_of(vector, given, base, room, heads=True)
         method = sources[0].method
-        of_task = _by_task(sources, own, given)
+        of_task = _by_task(sources, own, given, others)
+        if wrong := [task for task in forget if task in of_task]:
+            raise TasklabError(f"--forget {wrong[0]}: it has a vector, so it is measured anyway.")
         by_words.check_into(into, sources[0], given, base)
-        lab = by_words.lab_of(given, list(of_task), own, base, sources)
+        lab = by_words.lab_of(given, [*of_task, *others], own, base, sources)
         vectors = {task: one.vector for task, one in of_task.items()}
         depths = analyses.merging.sums.depths
         if "all" in methods.split(",") and not any(depths(next(iter(vectors.values()))).values()):
             chosen = tuple(name for name in chosen if name != "lines")
             tell("LiNeS is left out: it needs the parameters of at least two blocks.")
         by_words.tell_memory(lab, vectors, method, chosen)
-        found = bench.contest.contest(lab, vectors, method, chosen, labels=not without_labels)
+        asked: dict[str, Any] = {"labels": not without_labels, "others": others}
+        found = bench.contest.contest(lab, vectors, method, chosen, **asked)
         written = _write(targets, into, found, lab, of_task, method)
     if json:
-        print(writer.dumps(_answer(found, lab, targets), indent=1))
+        print(writer.dumps(_answer(found, lab, targets, into), indent=1))
         return
     rows = [["merge", "test accuracy, %", "95 % interval", "gain", "coefficient"]]
     for one in (*found.merges, found.start):
@@ -130,29 +143,85 @@ def compare(
             f"not surely better on its task with its vector: {', '.join(idle)}. Is each the right "
             "vector, and are there enough images?"
         )
-    rule = "Best on validation images" if found.labels else "Least E on unlabelled images"
-    print(f"{rule}: {found.best.title}. Written: {', '.join(written)}.")
+    for task in others:
+        lost = found.best.forgot(found.start, task)
+        print(f"{task}, which has no vector, changes by {_points(lost)} with {found.best.title}.")
+    print(_chosen(found, min(_images(lab, found)["val"].values())))
+    print(f"Written: {', '.join(written)}.")
     if not found.gains:
         print("No merge is better than the pre-trained model there: keep the single models.")
 
 
-def _answer(found: Contest, lab: Lab, targets: Mapping[str, Path]) -> dict[str, Any]:
+def _chosen(found: Contest, images: int) -> str:
+    """Return which merge to take, and what is sure of that."""
+    if not found.labels:
+        return f"Least E on unlabelled images: {found.best.title}."
+    text = f"The merge to take, by {images} validation images of each task: {found.best.title}."
+    if others := [one.title for one in found.alike if one is not found.best]:
+        text += f" They cannot tell {', '.join(others)} from it; it costs least."
+    assert found.single is not None and found.over_single is not None, "labels chose"
+    return text + (
+        f"\nIt beats the best single model on all tasks ({found.single.title}, "
+        f"{found.single.mean.value:.1f} %) with a probability of {100 * found.over_single:.0f} %."
+    )
+
+
+def _points(one: Estimate) -> str:
+    return f"{one.value:+.1f} points ({one.low:+.1f} to {one.high:+.1f})"
+
+
+def _images(lab: Lab, found: Contest) -> dict[str, dict[str, int]]:
+    evaluator = bench.contest.evaluator_of(lab, found.tasks)
+    return {s: {t: evaluator.count(t, s) for t in found.tasks} for s in ("val", "test")}
+
+
+def _others(
+    forget: Sequence[str], own: Mapping[str, Task], given: dict[str, Any]
+) -> tuple[str, ...]:
+    """Return the tasks without a vector that are measured."""
+    parameters = by_words.checked(given)
+    suite = by_words.suite_of(parameters)
+    if parameters.vocabulary == "closed":
+        if forget:
+            raise TasklabError("--forget needs heads made of prompts: take a model with text.")
+        return ()
+    if not forget:
+        return () if own or parameters.suite not in PICTURES else (suite.control.name,)
+    there = tuple(own) or (*suite.names, suite.control.name)
+    return tuple(dict.fromkeys(texts("--forget", forget, there)))
+
+
+def _answer(
+    found: Contest, lab: Lab, targets: Mapping[str, Path], into: Target | None
+) -> dict[str, Any]:
     plain = ("alpha", "option", "validation", "loss", "seconds")
     merges = [
         {"merge": one.name, **one.mean.named("mean"), "half_interval": one.mean.half}
         | one.gain(found.start).named("gain")
         | {name: getattr(one, name) for name in plain}
+        | {"forgot": {task: one.forgot(found.start, task).value for task in one.others}}
         for one in found.merges
     ]
+    single = found.single and {
+        **{"task": found.single.title, "mean": found.single.mean.value},
+        "probability": found.over_single,
+    }
     return {
-        **{"best": found.best.name, "model": lab.parameters.model, "tasks": list(found.tasks)},
+        **{"best": found.best.name, "leader": found.leader.name},
+        **{"alike": [one.name for one in found.alike], "images": _images(lab, found)},
+        "single": single,
+        **{"model": lab.parameters.model, "tasks": list(found.tasks)},
         **{"gains": found.gains, "merges": merges, "useless": found.useless()},
-        "written": {name: str(target) for name, target in targets.items()},
+        "written": {name: str(target) for name, target in targets.items()}
+        | ({} if into is None else {"--model-out": str(into.place)}),
     }
 
 
 def _by_task(
-    sources: Sequence[Source], own: Mapping[str, Task], given: dict[str, Any]
+    sources: Sequence[Source],
+    own: Mapping[str, Task],
+    given: dict[str, Any],
+    others: Sequence[str],
 ) -> dict[str, Source]:
     found: dict[str, Source] = {}
     asked = {**given, "model": sources[0].model}
@@ -164,7 +233,7 @@ def _by_task(
                 "vector for a task, or TASK=VECTOR."
             )
         found[one.task] = one
-    if idle := [task for task in own if task not in found]:
+    if idle := [task for task in own if task not in (*found, *others)]:
         raise TasklabError(f"--data {idle[0]}=... has no vector: TASK=VECTOR gives it one.")
     return found
 
@@ -202,7 +271,8 @@ def _write(
             import pandas as pd
 
             atomic.write(target, spreadsheet.csv(pd.DataFrame(book.contest.rows(found))))
-        images = {t: {s: lab.evaluator.count(t, s) for s in ("val", "test")} for t in found.tasks}
+        counts = _images(lab, found)
+        images = {task: {s: of[task] for s, of in counts.items()} for task in found.tasks}
         about: dict[str, Any] = {"model": p.model, "suite": p.suite, "vectors": rows}
         about["written"] = [*map(str, targets.values()), *([str(into.place)] if into else [])]
         about |= {"provenance": lab.provenance(), "memory": gib(_peak(lab.device))}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json as writer
 import math
 from pathlib import Path
@@ -18,12 +19,16 @@ from tasklab.cli.runs import checked
 from tasklab.errors import TasklabError, choose, path, real, shown, whole
 from tasklab.exchange import places
 from tasklab.isolation import isolated
-from tasklab.progress import columns, shared, track
+from tasklab.models.zoo import closed, small, text_suite
+from tasklab.progress import columns, shared, tell, track
 from tasklab.storage import atomic
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
+    from torch import Tensor
+
+    from tasklab.analyses.merging.defaults import Known
     from tasklab.analyses.merging.registry import Method
     from tasklab.bench import Lab
     from tasklab.exchange.merged import Source
@@ -130,7 +135,8 @@ def merge(
         if search:
             result, plain, origin = _searched(chosen, method, sources, lab)
         else:
-            result, plain, origin = _merged(chosen, method, sources, options, lab, count)
+            known = len(sources) if "alpha" in options else _known(lab, sources, base)
+            result, plain, origin = _merged(chosen, method, sources, options, lab, count, known)
         rows = [by_words.row_of(one, cosine=one.vector.cosine(result)) for one in sources]
         about: dict[str, Any] = {"method": method, "weights": weights, "vectors": rows}
         model = None
@@ -181,7 +187,12 @@ def _searched(
     found = {"alpha": choice["alpha"]}
     if choice["option"] is not None:
         found[chosen.searched] = choice["option"]
-    origin = f"the best of {choice['looks']} evaluations on validation images"
+    counts = bench.contest.evaluator_of(lab, tuple(vectors))
+    images = min(counts.count(task, "val") for task in vectors)
+    origin = (
+        f"the best on a smooth curve through {choice['looks']} evaluations on {images} validation "
+        "images of each task"
+    )
     return vector, {**chosen.fixed, **found}, origin
 
 
@@ -192,11 +203,20 @@ def _merged(
     options: dict[str, Any],
     lab: Lab | None,
     count: int,
+    known: Known | int,
 ) -> tuple[TaskVector, dict[str, Any], str]:
-    usual = chosen.usual(len(sources), options)
+    usual = chosen.usual(known, options)
     plain = {**usual, **options}
     own = ", ".join(options)
-    origin = f"recommended for {len(sources)} vectors, from {registry.RECOMMENDED}"
+    of = "" if isinstance(known, int) else f" of {known.relative:.3g} times the model's length"
+    origin = f"recommended for {len(sources)} vectors{of}, from {registry.RECOMMENDED}"
+    model = sources[0].model
+    if "alpha" in usual.keys() - options.keys() - chosen.fixed.keys() and not _recorded(model):
+        tell(
+            f"No recorded setting supports a coefficient for {model}: "
+            f"{usual['alpha']:.3g} is what small CLIPs of drawn pictures took. Check it on "
+            "held-out images, or let validation images choose it (--search)."
+        )
     origin = "the solution's own" if method in registry.SOLVED else origin
     if own:
         origin = f"{own} as given" + (f"; the rest {origin}" if usual.keys() - options else "")
@@ -210,10 +230,28 @@ def _merged(
         return analyses.merging.merge(method, vectors, **full), plain, origin
     if chosen.needs:
         assert lab is not None, "it looks at images"
-        full[chosen.needs] = _of_images(chosen.needs, sources, lab, count)
-    named = {one.name: one.vector for one in sources}  # for messages
+        if chosen.needs == merging.own.FEATURES:
+            full[chosen.needs] = merging.own.features_of(lab.clip.encoder, _training(lab, count))
+        else:
+            full[chosen.needs] = _of_images(chosen.needs, sources, lab, count)
+    # a rule of one's own takes tasks; other names are for messages
+    named = {one.task if chosen.digest else one.name: one.vector for one in sources}
     each = named if len(named) == len(sources) else [one.vector for one in sources]
     return analyses.merging.merge(method, each, **full), plain, origin
+
+
+def _recorded(model: str) -> bool:
+    """Return whether recorded runs support a coefficient for a model."""
+    return small(model) and not closed(model) and not text_suite(model)
+
+
+def _known(lab: Lab | None, sources: Sequence[Source], base: str | None) -> Known | int:
+    """Return the vectors' lengths and number, or the number alone where no run was recorded."""
+    first = sources[0]
+    if not _recorded(first.model):
+        return len(sources)
+    theta0 = _encoder(lab, first, base).params
+    return merging.defaults.Known.of([one.vector for one in sources], theta0, first.method)
 
 
 def _by_task(sources: Sequence[Source], asks: str) -> dict[str, TaskVector]:
@@ -240,6 +278,16 @@ def _of_images(needs: str, sources: Sequence[Source], lab: Lab, count: int) -> I
         x = data.load(one.task, "train", n=many, device=encoder.device).x
         head = evaluator.head(one.task)
         yield analyses.merging.of_images(needs, encoder, head, x, one.vector, linear=one.linear)
+
+
+def _training(lab: Lab, count: int) -> Callable[[str], Tensor]:
+    """Return the function from a task to its first training images."""
+    data, device = tasks.drawn.images_of(lab.suite), lab.clip.encoder.device
+    return functools.cache(
+        lambda task: (
+            data.load(task, "train", n=min(count, data.size(task, "train")), device=device).x
+        )
+    )
 
 
 def _are_plain(words: Sequence[str]) -> bool:

@@ -13,6 +13,7 @@ from tasklab.__main__ import main
 from tasklab.analyses.evaluation import Evaluator
 from tasklab.analyses.merging import minimum
 from tasklab.analyses.merging.best import tangents
+from tasklab.analyses.merging.registry import costs
 from tasklab.bench import contest as contests
 from tasklab.bench import minima
 from tasklab.bench.contest import Contest, Entry, Pair
@@ -56,12 +57,33 @@ def told(capsys, *words):
     return json.loads(capsys.readouterr().out)
 
 
+def test_what_is_forgotten_is_told(at, capsys):
+    words = [*files("Signs", "Textures"), *WORDS[:2], "--methods", "arithmetic"]
+    found = told(capsys, *words, "--json", "--out", "f.html")
+    (control,) = found["merges"][0]["forgot"]
+    assert control == Lab(MODEL, progress=False).suite.control.name
+    told_of = ["--forget", "Vehicles", "--forget", control, "--out", "f.html"]
+    found = told(capsys, *words, *told_of, "--json")
+    forgot = found["merges"][0]["forgot"]
+    lab, alpha = Lab(MODEL, progress=False), found["merges"][0]["alpha"]
+    tau = alpha * sum(TaskVector.load(f"{task}.safetensors") for task in ("Signs", "Textures"))
+    for task in ("Vehicles", control):
+        after = lab.evaluator.evaluate(tau, task, "test", linear=False)
+        before = 100 * lab.evaluator.start(task, "test").right.mean()
+        assert forgot[task] == pytest.approx(after - before)
+    assert f"{control}, a task without a vector, changes by" in (at / "f.html").read_text("utf-8")
+    assert "Signs: it has a vector" in mistaken(["compare", *words, "--forget", "Signs"], capsys)
+
+
 def test_the_best_on_validation_is_written_and_scores_what_is_told(at, capsys, monkeypatch):
     words = [*files(), *WORDS, "--json", "--merged", "best.st", "--csv", "rows.csv"]
     found = told(capsys, *words)
     merges = {one["merge"]: one for one in found["merges"]}
     assert set(merges) == {"arithmetic", "ties", "tsv_m"} and found["useless"] == []
-    assert found["best"] == max(merges, key=lambda name: merges[name]["validation"])
+    assert found["leader"] == max(merges, key=lambda name: merges[name]["validation"])
+    assert found["best"] == min(found["alike"], key=costs) and found["leader"] in found["alike"]
+    assert found["images"]["val"] == dict.fromkeys(TASKS, 333)  # of all that are there
+    assert found["single"]["task"] in TASKS and 0.5 < found["single"]["probability"] <= 1
     for one in merges.values():
         assert 0 <= one["mean_low"] <= one["mean"] <= one["mean_high"] <= 100
         assert one["gain_low"] <= one["gain"] <= one["gain_high"]
@@ -104,9 +126,10 @@ def test_without_labels_the_merge_of_least_loss_is_written(at, capsys, monkeypat
     monkeypatch.chdir(at)
     lab, tau = Lab(model=MODEL, progress=False), TaskVector.load("least.st")
     vectors = {task: TaskVector.load(f"{task}.safetensors") for task in TASKS}
-    own = [tangents(lab.evaluator, v, [t])[0] for t, v in vectors.items()]
+    evaluator = contests.evaluator_of(lab, TASKS)
+    own = [tangents(evaluator, v, [t])[0] for t, v in vectors.items()]
     sizes = [float(x.square().sum() / len(x)) for x in own]
-    moved = [tangents(lab.evaluator, tau, [t])[0] for t in TASKS]
+    moved = [tangents(evaluator, tau, [t])[0] for t in TASKS]
     apart = [float((a - b).square().sum() / len(a)) for a, b in zip(moved, own, strict=True)]
     expected = np.mean([x / size for x, size in zip(apart, sizes, strict=True)])
     assert merges[found["best"]]["loss"] == pytest.approx(expected, rel=1e-4)

@@ -221,7 +221,8 @@ def test_methods_that_look_at_images_do(files, encoder, capsys):
     x = [drawn.images_of(lab.suite).load(t, "train", n=8).x for t in ("Signs", "Places")]
     thetas = [tau.apply(encoder.params) for tau in taus]
     G = [merging.grams(encoder, one, params=theta) for one, theta in zip(x, thetas, strict=True)]
-    expected = merging.regmean(taus, G, **merging.METHODS["regmean"].recommended(2))
+    known = merging.defaults.Known.of(taus, encoder.params, "nonlinear")
+    expected = merging.regmean(taus, G, **merging.METHODS["regmean"].recommended(known))
     assert checkpoints.load("m.safetensors", encoder) == expected
     told([*words, "--method", "fisher", "--alpha", "1"], capsys)
     merged = checkpoints.load("m.safetensors", encoder)
@@ -239,10 +240,12 @@ def test_the_default_is_recommended_and_a_search_is_not_worse(files, encoder, ca
     names[0] = "Signs=other.st"
     usual = json.loads(told(["merge", *names, "--model", MODEL, "--json"], capsys))
     assert [row["task"] for row in usual["vectors"]] == ["Signs", "Textures"]
-    assert usual["options"] == merging.METHODS["arithmetic"].recommended(2)
-    assert "recommended for 2 vectors" in usual["origin"]
+    known = merging.defaults.Known.of(lab.vectors().values(), lab.clip.encoder.params)
+    assert usual["options"] == merging.METHODS["arithmetic"].recommended(known)
+    assert re.search(r"recommended for 2 vectors of 0\.\d+ times the model", usual["origin"])
     words = ["merge", *names, "--model", MODEL, "--search", "--out", "s.st", "--json"]
-    assert "best of 8 evaluations" in json.loads(told(words, capsys))["origin"]
+    origin = json.loads(told(words, capsys))["origin"]
+    assert "a smooth curve through 8 evaluations on 500 validation images" in origin
     best, first = (
         lab.evaluate(TaskVector.load(name), lab.tasks, "val").mean["after"]
         for name in ("s.st", "merged.safetensors")

@@ -42,8 +42,11 @@ def merge(tmp_path, monkeypatch):
 
 
 def expected(model, method="ties", **options):
-    clip, options = loading.load(model), merging.METHODS[method].recommended(2) | options
-    tau = merging.merge(method, [vector(clip.encoder, seed) for seed in range(2)], **options)
+    clip = loading.load(model)
+    vectors = [vector(clip.encoder, seed) for seed in range(2)]
+    known = merging.defaults.Known.of(vectors, clip.encoder.params)
+    options = merging.METHODS[method].recommended(known) | options
+    tau = merging.merge(method, vectors, **options)
     x = torch.rand((3, 3, 32, 32), generator=torch.Generator().manual_seed(9))
     words = mini.tokenize(["a red square", "a photo of a very large blue circle"])
     images = clip.encoder(tau.apply(clip.encoder.params), x)

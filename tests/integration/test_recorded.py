@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -74,23 +75,20 @@ def test_recorded_results_name_commits_that_are_in_the_history(root):
     assert [line for line in answers if " commit " not in line] == []
 
 
-def test_recommended_values_are_what_validation_chose_in_the_recorded_runs():
-    tables = [results.recorded("merging", part)[0] for part in ("editing", "fewer")]
-    rows = pd.concat(tables).query(
-        "experiment == 'merging' and model == 'mini' and method == 'nonlinear' "
-        "and metric == 'absolute'"
-    )
-    of_run = ["merge", "n_tasks", "subset", "seed"]
-    runs = rows.groupby(of_run, dropna=False)[["alpha", "option"]].first().reset_index()
-    for (name, count), each in runs[runs["merge"].isin(merging.METHODS)].groupby(
-        ["merge", "n_tasks"]
-    ):
-        alpha, option = merging.METHODS[name].chosen[int(count)]
-        if option is not None:
-            assert (each["option"] == option).sum() == each["option"].value_counts().max()
-            each = each[each["option"] == option]
-        assert alpha == pytest.approx(each["alpha"].median(), abs=5e-4), name
-    assert {*merging.METHODS} <= {*runs["merge"]}
+def test_recommended_coefficients_are_fitted_to_the_recorded_runs(script):
+    coefficients = script("coefficients")
+    found, there = coefficients.table(), pd.read_csv(coefficients.FILE, index_col="merge")
+    there["options"] = there["options"].fillna("")
+    assert {*found.index} == {*merging.METHODS} and list(found["options"]) == list(there["options"])
+    numbers = [*coefficients.TERMS, "spread", "settings"]
+    np.testing.assert_allclose(found[numbers], there[numbers], atol=2e-3)
+
+
+def test_recommended_sums_never_harm_and_are_near_the_best_on_recorded_curves(script):
+    lost = script("coefficients").lost()
+    assert len(lost) > 100 and (lost["gain"] > 0).all()
+    assert (lost["lost"] <= 1).mean() > 0.8  # the page says how many
+    assert lost["lost"].max() < 6 and lost["lost"].mean() < 0.6
 
 
 def require_recorded(chapter, names):

@@ -32,7 +32,7 @@ import safetensors.torch
 import torch
 from torch import Size, Tensor, nn
 
-from tasklab.analyses.merging import adapters, registry, vectors
+from tasklab.analyses.merging import adapters, defaults, registry, vectors
 from tasklab.errors import TasklabError, abridged, path, real, shown
 from tasklab.progress import LATER, bar
 from tasklab.storage import atomic, checksums
@@ -275,11 +275,13 @@ def _coefficient(method: str, alpha: float | None, count: int) -> float:
         return real("alpha", alpha, -math.inf)
     if method == "average" or count == 1:
         return 1.0
+    small = ""
+    if defaults.known(method):
+        begin = defaults.of(method).alpha(count)
+        small = f" In small CLIPs {begin:.2g} was about the best for {count} vectors;"
     raise TasklabError(
-        f"give alpha: no recorded setting supports a coefficient of {method} for this network. "
-        f"On small CLIPs validation images chose "
-        f"{registry.method(method).usual(count, {}).get('alpha', 1.0):g} for {count} vectors; try "
-        "several on held-out data, and average, which needs none."
+        f"give alpha: no recorded setting supports a coefficient of {method} for this network."
+        f"{small or ' You can'} try several on held-out data, and average, which needs none."
     )
 
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import inspect
-import itertools
-import math
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from tasklab.analyses.merging import defaults
 from tasklab.errors import TasklabError, choose, folded, unknown
 from tasklab.isolation import isolated
 
 if TYPE_CHECKING:
+    from tasklab.analyses.merging.defaults import Known
     from tasklab.analyses.merging.vectors import Vectors
     from tasklab.taskvector import TaskVector
 
@@ -35,13 +35,9 @@ class Method:
     #: The option that is chosen on validation images (`search`); empty if there is none.
     searched: str = ""
     values: tuple[float, ...] = ()  #: Those of it that are tried: the paper's and its neighbours
-    #: Number of vectors -> the coefficient, and the value of `searched`, that validation images
-    #: chose on the model `mini`: of the recorded runs (`study.results`) the value that was chosen
-    #: most often, and the median coefficient at it.
-    chosen: Mapping[int, tuple[float, float | None]] = dataclasses.field(default_factory=dict)
-    like: str = ""  #: A variant whose `chosen` serves numbers at which this one is not recorded
     fixed: Mapping[str, float] = dataclasses.field(default_factory=dict)  #: Further options to take
     recorded: Mapping[str, float] = dataclasses.field(default_factory=dict)  #: Those of experiments
+    digest: str = ""  #: SHA-256 of the file of a rule of one's own (`own`)
 
     @property
     def function(self) -> Callable[..., TaskVector]:
@@ -63,49 +59,34 @@ class Method:
         parameters = inspect.signature(self.function).parameters
         return {name: p.default for name, p in list(parameters.items())[1:]}
 
-    def recommended(self, count: int) -> dict[str, float]:
-        """Return the coefficient and options to take for a number of vectors, without a search.
+    def recommended(self, known: Known | int) -> dict[str, float]:
+        """Return the coefficient and options to take without a search (`defaults`).
 
-        Between recorded numbers of vectors the coefficient is interpolated on logarithmic scales;
-        beyond them its trend goes on where it falls. A single number serves its neighbours.
+        Args:
+            known: What is known of the vectors, or their number alone.
 
         Raises:
-            TasklabError: If the method is not recorded at such a number.
+            TasklabError: If recorded coefficients of the method differ too much.
 
-        >>> METHODS["arithmetic"].recommended(8), METHODS["ties"].recommended(3)
-        ({'alpha': 0.288}, {'alpha': 1.13, 'keep': 0.2})
+        >>> few, many = (METHODS["arithmetic"].recommended(n)["alpha"] for n in (2, 20))
+        >>> 0.5 < few < 0.9, 0.04 < many < 0.09
+        (True, True)
         """
-        chosen = self._serving(count)
-        if not chosen:
-            there = ", ".join(map(str, self.chosen)) or "no number"
-            raise TasklabError(
-                f"{self.title} has no recommended coefficient for {count} vectors (recorded with "
-                f"{there}): give alpha, or let validation images choose it (search)."
-            )
-        known = sorted(chosen)
-        _, option = chosen[min(known, key=lambda n: abs(math.log(n / count)))]
-        low, high = next(
-            ((a, b) for a, b in itertools.pairwise(known) if count <= b), (known[-2:][0], known[-1])
-        )
-        (first, _), (last, _) = chosen[low], chosen[high]
-        slope = 0.0 if low == high else math.log(last / first) / math.log(high / low)
-        if count > high:
-            alpha = last * (count / high) ** min(0.0, slope)
-        else:
-            alpha = first * (max(count, low) / low) ** slope
-        found = {"alpha": float(f"{alpha:.3g}")}
-        return found | ({self.searched: option} if option is not None else {}) | dict(self.fixed)
+        found = defaults.of(self._name)
+        chosen = {"alpha": float(f"{found.alpha(known):.3g}")}
+        option = found.option(known if isinstance(known, int) else known.count)
+        return chosen | ({self.searched: option} if option is not None else {}) | dict(self.fixed)
 
-    def usual(self, count: int, options: Mapping[str, Any]) -> dict[str, float]:
+    def usual(self, known: Known | int, options: Mapping[str, Any]) -> dict[str, float]:
         """Return the recommended options beside given ones; only fixed ones if alpha is given."""
-        known = self._serving(count) or "alpha" not in {**self.fixed, **options}
-        return self.recommended(count) if known else dict(self.fixed)
+        given = {**self.fixed, **options}
+        if "alpha" not in given or defaults.known(self._name):
+            return self.recommended(known)
+        return dict(self.fixed)
 
-    def _serving(self, count: int) -> Mapping[int, tuple[float, float | None]]:
-        """Return the chosen values by recorded number, if these serve a number of vectors."""
-        chosen = {**(METHODS[self.like].chosen if self.like else {}), **self.chosen}
-        near = all(2 / 3 <= count / number <= 3 / 2 for number in chosen)
-        return chosen if len(chosen) > 1 or near else {}
+    @property
+    def _name(self) -> str:
+        return next(name for name, one in _every().items() if one is self)
 
 
 def _loaded(place: str) -> Callable[..., Any]:
@@ -113,94 +94,79 @@ def _loaded(place: str) -> Callable[..., Any]:
     return getattr(importlib.import_module(f"tasklab.analyses.merging.{module}"), name)
 
 
-RECOMMENDED = "validation images of the model mini"  # where `Method.recommended` is from
+# Where `Method.recommended` is from
+RECOMMENDED = "what validation images chose in recorded runs of two drawn worlds"
 METHODS: Mapping[str, Method] = MappingProxyType(
     {
         "average": Method(
             place="sums.average", title="Average", text="the mean", paper="2203.05482",
-            chosen={2: (1.5, None), 4: (1.779, None), 8: (2.306, None)},
         ),
         "arithmetic": Method(
             place="sums.arithmetic", title="Task arithmetic", text="the sum", paper="2212.04089",
-            chosen={2: (0.75, None), 4: (0.445, None), 8: (0.288, None)},
         ),
         "lines": Method(
             place="sums.lines", title="LiNeS", text="the sum, more of it in deeper blocks",
             paper="2410.17146",
             searched="beta", values=(0.5, 2.0, 8.0),
-            chosen={2: (0.716, 0.5), 4: (0.448, 0.5), 8: (0.137, 2.0)},
         ),
         "ties": Method(
             place="masks.ties", title="TIES",
             text="trims small entries, elects signs, averages those that agree", paper="2306.01708",
             searched="keep", values=(0.1, 0.2, 0.3),
-            chosen={2: (1.214, 0.3), 4: (1.073, 0.2), 8: (0.997, 0.1)},
         ),
         "dare": Method(
             place="masks.dare", title="DARE", text="drops entries at random and rescales the rest",
             paper="2311.03099",
             searched="drop", values=(0.5, 0.7, 0.9), recorded={"by_place": 1},
-            chosen={2: (0.674, 0.5), 4: (0.452, 0.5), 8: (0.265, 0.5)},
         ),
         "breadcrumbs": Method(
             place="masks.breadcrumbs", title="Breadcrumbs",
             text="drops the smallest and the largest entries of each row", paper="2312.06795",
             searched="small", values=(0.7, 0.85, 0.95),
-            like="breadcrumbs_tensor",
-            chosen={8: (0.623, 0.85)},
         ),
         "breadcrumbs_tensor": Method(
             place="masks.breadcrumbs_tensor", title="Breadcrumbs of tensors",
             text="drops the smallest and the largest entries of each tensor", paper="2312.06795",
             searched="small", values=(0.7, 0.85, 0.95),
-            chosen={2: (1.034, 0.7), 4: (0.655, 0.7), 8: (0.389, 0.7)},
         ),
         "consensus": Method(
             place="masks.consensus", title="Consensus",
             text="keeps the sum where it matters to several tasks", paper="2405.07813",
             searched="threshold", values=(0.2, 0.4, 0.6),
-            chosen={2: (1.521, 0.4), 4: (0.685, 0.4), 8: (0.271, 0.2)},
         ),
         "pcb": Method(
             place="masks.pcb", title="PCB", text="weighs entries by their balanced competition",
             paper="2410.02396",
             searched="keep", values=(0.05, 0.1, 0.2),
-            chosen={2: (1.406, 0.2), 4: (2.113, 0.05), 8: (1.113, 0.05)},
         ),
         "tsv_m": Method(
             place="singular.tsv_m", title="TSV-M",
             text="orthogonalises the leading singular directions of each task", paper="2412.00081",
-            chosen={2: (1.261, None), 4: (1.116, None), 8: (1.048, None)},
         ),
         "iso_c": Method(
             place="singular.iso_c", title="Iso-C",
             text="the sum, with one singular value for all directions", paper="2502.04959",
-            chosen={2: (2.066, None), 4: (1.72, None), 8: (1.054, None)},
         ),
         "iso_cts": Method(
             place="singular.iso_cts", title="Iso-CTS",
             text="common and task-specific directions, one singular value", paper="2502.04959",
             searched="common", values=(0.6, 0.8, 0.9),
-            chosen={2: (2.156, 0.9), 4: (2.089, 0.8), 8: (1.388, 0.6)},
         ),
         "boosting": Method(
             place="singular.boosting", title="Subspace Boosting",
             text="the sum, with small singular values raised", paper="2506.16506",
             searched="beta", values=(0.01, 0.1, 0.3),
-            chosen={8: (0.174, 0.01)},
         ),
         "essential": Method(
             place="directions.essential", title="Essential Subspace",
             text="TSV-M with the directions that change a layer's outputs most",
             paper="2606.19164",
             needs="grams", pool="directions.pooled_directions",
-            chosen={8: (0.738, None)},
         ),
         "fisher": Method(
             place="quadratic.fisher", title="Fisher",
             text="averages weighted by Fisher information", paper="2111.09832",
             needs="diagonals", pool="pooled.pooled_diagonals",
-            chosen={2: (1.291, None), 4: (0.864, None), 8: (0.759, None)},
         ),
         "regmean": Method(
             place="quadratic.regmean", title="RegMean",
@@ -208,7 +174,6 @@ METHODS: Mapping[str, Method] = MappingProxyType(
             needs="grams", pool="pooled.pooled_grams",
             searched="ratio", values=(0.3, 0.6, 0.9),
             fixed={"ridge": 0.01},
-            chosen={2: (1.145, 0.9), 4: (1.507, 0.6), 8: (1.587, 0.9)},
         ),
         "regmean_plusplus": Method(
             place="quadratic.regmean_plusplus", title="RegMean++",
@@ -217,30 +182,23 @@ METHODS: Mapping[str, Method] = MappingProxyType(
             needs="readers",
             searched="ratio", values=(0.3, 0.6, 0.9),
             fixed={"ridge": 0.01},
-            like="regmean",
-            chosen={8: (1.504, 0.9)},
         ),
         "lot": Method(
             place="quadratic.lot", title="LOT",
             text="the least drift of each layer's features, in closed form", paper="2505.23859",
             needs="grams", pool="pooled.pooled_grams",
-            chosen={8: (1.37, None)},
         ),
         "wudi": Method(
             place="quadratic.wudi", title="WUDI",
             text="reduces interference of linear layers by 300 Adam steps", paper="2503.08099",
-            like="wudi_descent",
-            chosen={8: (0.334, None)},
         ),
         "wudi_exact": Method(
             place="quadratic.wudi_exact", title="WUDI's minimum",
             text="the closed-form minimum of WUDI's interference", paper="2503.08099",
-            chosen={2: (0.994, None), 4: (0.011, None), 8: (0.826, None)},
         ),
         "wudi_descent": Method(
             place="quadratic.wudi_descent", title="WUDI, FusionBench",
             text="WUDI as FusionBench implements it", paper="2503.08099",
-            chosen={2: (1.022, None), 4: (0.623, None), 8: (0.36, None)},
         ),
     }
 )  # fmt: skip
@@ -288,6 +246,7 @@ SOLVED: Mapping[str, Method] = MappingProxyType(
     }
 )  # fmt: skip
 _ALL: Mapping[str, Method] = {**METHODS, **SOLVED}
+_OWN: dict[str, Method] = {}  # rules from files, by the words that named them
 # What goes by the same name and is left out, with the reason.
 _OTHER = {
     "tall_masks": "keeps a mask for each task and is no single model; `consensus` is the merge",
@@ -331,11 +290,33 @@ def check(name: str, options: Iterable[str]) -> Method:
 
 def method(name: str) -> Method:
     """Return a method by its name (`named`)."""
-    return _ALL[named(name)]
+    name = named(name)  # which may read a rule of one's own
+    return _every()[name]
+
+
+def add(name: str, rule: Method) -> None:
+    """Register a rule of one's own by a name, in this process."""
+    _OWN[name] = rule
+
+
+def _every() -> Mapping[str, Method]:
+    return {**_ALL, **_OWN}
+
+
+def costs(name: str) -> tuple[bool, bool, int]:
+    """Return the key that sorts methods by cost: solved for, looking at images, their order.
+
+    >>> sorted(["regmean", "tsv_m", "average"], key=costs)
+    ['average', 'tsv_m', 'regmean']
+    """
+    name = named(name)
+    return name in SOLVED, bool(method(name).needs), list(_every()).index(name)
 
 
 def named(name: str) -> str:
     """Return the name of a method, given in any case and with any hyphens.
+
+    `FILE.py` and `FILE.py:FUNCTION` name a rule of one's own, which is read (`own`).
 
     Raises:
         TasklabError: If there is none of that name, with the nearest one.
@@ -345,6 +326,10 @@ def named(name: str) -> str:
     """
     if isinstance(name, Iterable) and not isinstance(name, str):
         raise TasklabError('first the method, then vectors: merge("ties", [a, b]).')
+    if isinstance(name, str) and ".py" in name and name not in _OWN:
+        return str(_loaded("own.take")(name))
+    if name in _OWN:
+        return name
     known = {folded(one): one for one in (*_ALL, *_OTHER)}
     found = known.get(folded(name), name) if isinstance(name, str) else name
     if found in _OTHER:
@@ -362,4 +347,4 @@ def several(names: Iterable[str] | None) -> tuple[str, ...]:
     asked = ["all"] if names is None else [one.strip() for one in names]
     asked = [one if one == "all" else named(one) for one in asked]
     every = METHODS if "all" in asked else ()
-    return tuple(name for name in _ALL if name in every or name in asked)
+    return tuple(name for name in _every() if name in every or name in asked)

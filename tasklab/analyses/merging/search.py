@@ -15,6 +15,10 @@ A look may end where it is surely below the best so far (`Looks`): with every im
 counted as right, the score is an upper bound. Multiples near c* come first. What is chosen is what
 whole looks choose.
 
+`choose` is that rule, which recorded numbers have. With the few images that somebody brings, the
+best of several noisy looks is a lucky one: `smoothly` looks as often, and takes the coefficient at
+which a smooth curve through all looks is highest (`smooth`).
+
 Letters: T tasks, N images.
 """
 
@@ -31,6 +35,7 @@ from torch import Tensor
 
 from tasklab.analyses.edited import line
 from tasklab.analyses.evaluation import Evaluator
+from tasklab.analyses.merging import smooth
 from tasklab.errors import TasklabError, whole
 from tasklab.isolation import isolated
 from tasklab.taskvector import TaskVector
@@ -80,25 +85,8 @@ def choose(
     >>> round(choice.alpha, 2), choice.trials  # of 0.5, 1.58 and 5
     (1.58, 3)
     """
-    first = len(options) if len(options) > 1 else 0
-    left = whole("budget", budget, 1) - first
-    if left < 1:
-        raise TasklabError(
-            f"a budget of {budget} looks at validation images is too small for {len(options)} "
-            "values of an option and one coefficient more."
-        )
-    best, chosen = -math.inf, None
-    for option in options:
-        vector = None  # unless it is the best so far: a third would be one too many in memory
-        vector = make(option)
-        scale, objective = place(vector)
-        if not scale > 0:
-            scale, objective = abs(scale) or 1.0, 1.0
-        score = look(vector, scale, best) if first else 0.0
-        if chosen is None or score > best:
-            best, chosen = score, (vector, option, scale, objective)
-    assert chosen is not None, "there is always one option"
-    vector, option, scale, objective = chosen
+    first, left = _shares(options, budget)
+    (vector, option, scale, objective), best = _option(make, options, place, look)
     scores = {scale: best} if first else {}
     for c in sorted(np.geomspace(LOW, HIGH, left), key=lambda c: abs(math.log(c))):
         alpha = float(scale * c)
@@ -111,6 +99,81 @@ def choose(
         objective=objective,
         trials=left + first,
     )
+
+
+@isolated
+def smoothly(
+    make: Callable[[Option], TaskVector],
+    options: Sequence[Option],
+    place: Callable[[TaskVector], tuple[float, float]],
+    look: Callable[[TaskVector, float], float],
+    *,
+    images: float,
+    budget: int = BUDGET,
+) -> Choice:
+    """Choose a merge's option and coefficient by a smooth curve through all looks.
+
+    Args:
+        make: As `choose` takes it; so are `options` and `budget`.
+        place: The vector -> the coefficient that is expected to be its best one, and E there.
+        look: The vector and a coefficient -> its mean accuracy in % on validation images.
+        images: Number of validation images, all tasks together.
+
+    >>> one = TaskVector({})
+    >>> score = lambda _, alpha: 70.0 - 5.0 * abs(alpha - 1.6)
+    >>> choice = smoothly(lambda _: one, (None,), lambda _: (1.0, 0.5), score, images=1000)
+    >>> 1.4 < choice.alpha < 1.7, choice.trials
+    (True, 12)
+    """
+    first, left = _shares(options, budget)
+    chosen, best = _option(make, options, place, lambda vector, alpha, _: look(vector, alpha))
+    vector, option, scale, objective = chosen
+    scores = {scale: best} if first else {}
+    for c in np.exp(smooth.places(left, known=first > 0)):
+        alpha = float(scale * c)
+        scores[alpha] = look(vector, alpha)
+    found = smooth.peak(list(scores), list(scores.values()), center=scale, images=images)
+    return Choice(
+        vector=vector,
+        alpha=found.alpha,
+        option=option,
+        scale=scale,
+        objective=objective,
+        trials=left + first,
+    )
+
+
+def _shares(options: Sequence[Option], budget: int) -> tuple[int, int]:
+    """Return the numbers of looks that choose the option, and the coefficient."""
+    first = len(options) if len(options) > 1 else 0
+    left = whole("budget", budget, 1) - first
+    if left < 1:
+        raise TasklabError(
+            f"a budget of {budget} looks at validation images is too small for {len(options)} "
+            "values of an option and one coefficient more."
+        )
+    return first, left
+
+
+def _option(
+    make: Callable[[Option], TaskVector],
+    options: Sequence[Option],
+    place: Callable[[TaskVector], tuple[float, float]],
+    look: Callable[[TaskVector, float, float], float],
+) -> tuple[tuple[TaskVector, Option, float, float], float]:
+    """Return the vector, option, scale and objective of the best option, and its score."""
+    best, chosen = -math.inf, None
+    for option in options:
+        vector = None  # unless it is the best so far: a third would be one too many in memory
+        vector = make(option)
+        scale, objective = place(vector)
+        if not scale > 0:
+            scale, objective = abs(scale) or 1.0, 1.0
+        score = look(vector, scale, best) if len(options) > 1 else 0.0
+        if chosen is None or score > best:
+            best, chosen = score, (vector, option, scale, objective)
+    assert chosen is not None, "there is always one option"
+    return chosen, best
 
 
 class Looks:

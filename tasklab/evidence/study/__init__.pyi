@@ -1,4 +1,5 @@
 from . import checking as checking
+from . import judging as judging
 from . import outlook as outlook
 from . import recording as recording
 from . import results as results

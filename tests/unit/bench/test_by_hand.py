@@ -63,7 +63,8 @@ def test_vectors_are_evaluated_in_their_model_and_merged(lab):
     assert plain == pytest.approx(lab.evaluator.evaluate(tau, "Signs", linear=False))
     vectors = {task: drawn(lab, seed) for seed, task in enumerate(TASKS)}
     assert lab.merge("TIES", vectors) == lab.merge("ties", vectors)
-    merge = merging.merge("ties", vectors, **merging.METHODS["ties"].recommended(2))
+    known = merging.defaults.Known.of(vectors.values(), lab.clip.encoder.params)
+    merge = merging.merge("ties", vectors, **merging.METHODS["ties"].recommended(known))
     assert lab.merge("ties", vectors) == merge == lab.merge("ties", [*vectors.values()])
     assert lab.merge("arithmetic", vectors, alpha=0.5) == 0.5 * sum(vectors.values())
     searched = lab.merge("average", vectors, search=True)

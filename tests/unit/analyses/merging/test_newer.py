@@ -77,18 +77,13 @@ def test_lot_by_hand():
 
 
 # --- RegMean++ -----------------------------------------------------------------------------------
-def test_regmean_plusplus_averages_and_recommends(cases):
+def test_regmean_plusplus_averages(cases):
     vectors = cases.vectors(2)
     read = lambda v, names: {n: v[n].T @ v[n] for n in names if n.endswith("weight")}  # noqa: E731
     found = merging.regmean_plusplus(vectors, [read, read], ridge=0.1)
     for name in ("proj", "positional_embedding"):
         torch.testing.assert_close(found[name], (vectors[0][name] + vectors[1][name]) / 2)
     refuses(r"readers=\[...\].* 2 vectors, not 1", merging.regmean_plusplus, vectors, [read])
-    for name in ("lot", "boosting", "essential"):
-        rule = merging.METHODS[name]
-        refuses(f"{rule.title} has no recommended", rule.usual, 2, {})
-        assert rule.usual(2, {"alpha": 1.0}) == dict(rule.fixed)
-        assert rule.usual(8, {})["alpha"] == rule.chosen[8][0]
 
 
 # --- Subspace Boosting ---------------------------------------------------------------------------

@@ -115,16 +115,32 @@ def test_what_is_no_merge_is_said_to_be_none(cases, name):
     refuses(rf"^{name} .*(no single model|test images)", merging.merge, name, cases.vectors(2))
 
 
-def test_a_recommended_coefficient_follows_the_number_of_vectors():
-    of = merging.METHODS["arithmetic"].recommended
-    assert [of(n)["alpha"] for n in (1, 2, 4, 8)] == [0.75, 0.75, 0.445, 0.288]
-    assert 0.445 < of(3)["alpha"] < 0.75 and 0.15 < of(16)["alpha"] < 0.2
-    assert merging.METHODS["wudi_exact"].recommended(100)["alpha"] == 0.826  # rises: no trend
-    of = merging.METHODS["lot"].recommended
-    assert of(8) == of(6) == of(12) == {"alpha": 1.37}
-    for count in (2, 13):
-        refuses(rf"for {count} vectors \(recorded with 8\)", of, count)
-    assert merging.METHODS["wudi"].recommended(2) == merging.METHODS["wudi_descent"].recommended(2)
+def test_a_recommended_coefficient_follows_number_length_size_and_way_of_training():
+    known = merging.defaults.Known
+
+    def of(vectors, name="arithmetic"):
+        return merging.METHODS[name].recommended(vectors)["alpha"]
+
+    alphas = [of(n) for n in (2, 4, 8, 14, 20, 40)]
+    assert alphas == sorted(alphas, reverse=True) and of(1) == of(2)
+    assert alphas[4] < 0.4 * alphas[2]  # faster than 1 / n beyond eight
+    assert of(known(8, 0.04)) > of(8) > of(known(8, 0.16))
+    assert of(known(8, 0.001)) == of(known(8, 0.02))  # the shortest that were recorded
+    assert of(known(8, 0.08, 1_000_000)) < of(8) == of(known(8, 0.08, 10**9))
+    assert of(known(8, partly=True)) > of(8)
+    for n in (2, 8, 20):  # the mean is the sum over n
+        assert of(n, "average") == pytest.approx(n * of(n), rel=0.02)
+    refuses("wudi_exact has no recommended coefficient", merging.METHODS["wudi_exact"].usual, 8, {})
+    assert merging.METHODS["wudi_exact"].usual(8, {"alpha": 0.5}) == {}
+
+
+def test_what_is_known_of_vectors_is_measured():
+    theta0 = {"w": torch.tensor([3.0, 4.0])}
+    vectors = [TaskVector({"w": torch.tensor(x)}) for x in ([1.0, 0.0], [0.0, 2.0])]
+    found = merging.defaults.Known.of(vectors, theta0, "attention_mlp")
+    assert found == merging.defaults.Known(2, 0.3, 2, partly=True)
+    nothing = merging.defaults.Known.of([0 * vectors[0]], theta0)
+    assert nothing.relative == merging.defaults.USUAL and not nothing.partly
 
 
 def test_solved_merges_run_where_they_are_named_and_have_their_own_coefficient(cases):
