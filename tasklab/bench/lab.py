@@ -12,15 +12,12 @@ from typing import Any
 
 import torch
 
+from tasklab import bench, exchange
 from tasklab.analyses import merging
-from tasklab.bench import contest
 from tasklab.bench.answers import Evaluation
-from tasklab.bench.merges import Bench
 from tasklab.bench.parameters import Parameters
 from tasklab.bench.runs import Runs
-from tasklab.bench.trial import Given
 from tasklab.errors import LeftOutError, TasklabError, choose, shown, texts, unknown
-from tasklab.exchange import importing, merged
 from tasklab.isolation import isolated
 from tasklab.models.zoo import FAMILIES, family, text_suite
 from tasklab.progress import track
@@ -101,14 +98,14 @@ class Lab(Runs):
             choose("task", task, self.suite.names)  # raises with the nearest name
         p = self.parameters
         about: dict[str, Any] = {"init": p.init, "base": self.base and str(self.base)}
-        found = merged.find(str(task), self.store, p.model, **about)
+        found = exchange.merged.find(str(task), self.store, p.model, **about)
         weights = self.clip.encoder.weights_hash
         if found.weights not in (None, weights):
             raise TasklabError(
                 f"{task} starts from the weights {found.weights[:12]}, and this lab's model has "
                 f"{weights[:12]}: use a lab of the model that it starts from."
             )
-        importing.tell(task, found.notes)
+        exchange.importing.tell(task, found.notes)
         base = found.vector.base
         if base is None or base.method:
             return found.vector
@@ -207,14 +204,14 @@ class Lab(Runs):
                 raise TasklabError(f"a merge takes TaskVectors, not {shown(one)}.")
         methods = {vector.method for vector in named.values()} - {""}
         method = of_sum("+".join(sorted(methods)))
-        bench = Bench(Given.of(self, named, method))
+        merges = bench.Bench(bench.Given.of(self, named, method))
         if search:
             if options:
                 raise TasklabError(f"search=True chooses {', '.join(options)}: leave one out.")
-            return contest.searched(self, named, method, name)[0]
+            return bench.contest.searched(self, named, method, name)[0]
         known = merging.defaults.Known.of(named.values(), self.clip.encoder.params, method)
         options = registry.method(name).usual(known, options) | options
-        return merging.merge(name, bench.vectors, **bench.statistics(name), **options)
+        return merging.merge(name, merges.vectors, **merges.statistics(name), **options)
 
     @property
     def family(self) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
 
 from tasklab import machine
 from tasklab.bench.parameters import Parameters, folder
@@ -11,16 +12,19 @@ from tasklab.errors import TasklabError
 from tasklab.models import loading
 from tasklab.models.zoo import family, spec
 from tasklab.storage import folders
-from tasklab.tasks.images.loader import DecodedImages
+from tasklab.tasks import images as pictures_of
 from tasklab.tasks.suites import Suite
 from tasklab.tuning import footprint
+
+if TYPE_CHECKING:
+    from tasklab.tasks.images.loader import DecodedImages
 
 _EVALUATED = 3  # copies of theta in memory: theta_0, a vector, the edited model
 
 
 def complete(
     parameters: Parameters,
-    pictures: DecodedImages,
+    pictures: DecodedImages | None,
     needs: Sequence[str] = (),
     *,
     use: str = "train",
@@ -33,7 +37,7 @@ def complete(
 
     Args:
         parameters: Of the study.
-        pictures: Of its suite (`images_of`).
+        pictures: Of its suite (`images_of`); `None` where all are embedded.
         needs: Roles of further models; those that the model's family does not have are left out.
         use: `"train"` needs memory and disk for fine-tuning, `"evaluate"` memory for the model,
             `"plan"` neither.
@@ -56,7 +60,8 @@ def complete(
     wanted = dict.fromkeys(names if weights else names[1:])
     with ThreadPoolExecutor(len(names)) as pool:  # each may wait for the hub
         problems = [*filter(None, pool.map(problem, wanted))]
-    problems += pictures.missing() if tasks is None else lacking(pictures, tasks)
+    if pictures is not None:
+        problems += pictures.missing() if tasks is None else lacking(pictures, tasks)
     slow = parameters.device == "cpu" and parameters.precision == "bfloat16"
     if use == "train" and slow and not machine.fast_in_bfloat16():
         problems.append(
@@ -68,9 +73,19 @@ def complete(
         raise TasklabError("\n".join(problems))
 
 
-def images_of(parameters: Parameters, tasks: Suite, *, progress: bool = False) -> DecodedImages:
-    """Return the images of a suite, which nothing has looked for yet."""
-    return DecodedImages(
+def images_of(
+    parameters: Parameters, tasks: Suite, *, progress: bool = False
+) -> DecodedImages | None:
+    """Return the images of a suite, which nothing has looked for yet; `None` if all are embedded.
+
+    Args:
+        parameters: They have the folder of data sets.
+        tasks: The suite.
+        progress: Whether to show progress bars while images are decoded.
+    """
+    if all(task.source is None for task in (*tasks.tasks, tasks.control)):
+        return None
+    return pictures_of.loader.DecodedImages(
         suite=tasks, root=folder("data_root", parameters.data_root), progress=progress
     )
 

@@ -6,12 +6,11 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from tasklab import exchange
 from tasklab.errors import LeftOutError, TasklabError
-from tasklab.exchange import importing, published
 from tasklab.machine import gib
 from tasklab.progress import cell, tell
 from tasklab.taskvector import TaskVector
-from tasklab.tuning import finetune
 from tasklab.tuning.methods import POSTHOC
 from tasklab.tuning.recipe import FineTune
 
@@ -41,17 +40,17 @@ class PublishedVectors:
         p = lab.parameters
         if p.vectors is None:
             return None
-        source = published.source_of(p.vectors)
+        source = exchange.published.source_of(p.vectors)
         if p.init == "random":
             return cls(lab, source, {})
-        wanted = published.vectors(source, p.model, lab.suite.names)
+        wanted = exchange.published.vectors(source, p.model, lab.suite.names)
         names: dict[str, dict[str, str]] = {}
         for one in wanted:
-            if published.imported(lab.store, one):
+            if exchange.published.imported(lab.store, one):
                 names.setdefault(one.method, {})[one.task] = one.name
         whole = {k: found for k, found in names.items() if len(found) == len(lab.suite.names)}
         if not whole:
-            told = published.status(wanted, lab.store, ask=False)
+            told = exchange.published.status(wanted, lab.store, ask=False)
             raise TasklabError(
                 f"no vectors of {source} for all of {', '.join(lab.suite.names)} are in "
                 f"{lab.store.root}: `python -m tasklab import --from {source} --model {p.model}` "
@@ -60,7 +59,7 @@ class PublishedVectors:
         return cls(lab, source, whole)
 
     def __str__(self) -> str:
-        about = published.entry(self.source)
+        about = exchange.published.entry(self.source)
         recipe = f" ({about['recipe']})" if about["recipe"] else ""
         return f"published vectors of {about['repository']}{recipe}, {', '.join(self.names)}"
 
@@ -73,7 +72,7 @@ class PublishedVectors:
         methods = list(methods)
         if self.lab.parameters.init == "random":
             return f"{', '.join(methods)}: no vectors of random weights"
-        offered = published.offers(self.source, self.lab.parameters.model)
+        offered = exchange.published.offers(self.source, self.lab.parameters.model)
         ends = [f"{m} ({'not imported' if POSTHOC.get(m, m) in offered else 'not published'})"
                 for m in methods]  # fmt: skip
         return f"{', '.join(ends)}: no vectors of {self.source}"
@@ -83,11 +82,11 @@ class PublishedVectors:
         if not self.has(method):
             raise LeftOutError(self.lacks([method]))
         name = self.names[POSTHOC.get(method, method)][task]
-        return importing.KIND, {"model": self.lab.parameters.model, "name": name}
+        return exchange.importing.KIND, {"model": self.lab.parameters.model, "name": name}
 
     def record(self, task: str, method: str) -> dict[str, Any]:
         """Return the record of a vector (`importing.add`)."""
-        return importing.record(self.lab.store, **self.place(task, method)[1])
+        return exchange.importing.record(self.lab.store, **self.place(task, method)[1])
 
     def vector(self, task: str, method: str) -> TaskVector:
         """Return a vector.
@@ -102,7 +101,7 @@ class PublishedVectors:
                 f"{about['name']} starts from the weights {str(about['weights'])[:12]}, and the "
                 f"lab's model has {weights[:12]}."
             )
-        return importing.imported(self.lab.store, self.lab.parameters.model, about["name"])
+        return exchange.importing.imported(self.lab.store, self.lab.parameters.model, about["name"])
 
     def identity(self, task: str, method: str) -> dict[str, Any]:
         """Return all that determines a vector, for keys of records."""
@@ -110,12 +109,9 @@ class PublishedVectors:
         return {part: about[part] for part in ("name", "sha256", "method", "task", "weights")}
 
 
-class NoTrainer(finetune.Trainer):
-    """The trainer of a lab whose vectors are published."""
-
-    def __call__(self, config: FineTune, store: object = None) -> NoReturn:
-        """Raise a `LeftOutError` that names the run."""
-        raise LeftOutError(f"needs runs of {config.task} ({config.method}) at several settings")
+def untrained(config: FineTune, store: object = None) -> NoReturn:
+    """Raise a `LeftOutError` that names the run: the trainer of a lab with published vectors."""
+    raise LeftOutError(f"needs runs of {config.task} ({config.method}) at several settings")
 
 
 def leave_out(text: str) -> None:

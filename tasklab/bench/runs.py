@@ -8,17 +8,17 @@ import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, cast, get_args
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
-from tasklab import machine
+from tasklab import exchange, machine, tuning
+from tasklab import tasks as suites
 from tasklab.analyses import evaluation
 from tasklab.bench import preflight
 from tasklab.bench.parameters import Parameters, with_parameters
 from tasklab.bench.provenance import provenance
-from tasklab.bench.published_vectors import NoTrainer, PublishedVectors, leave_out
+from tasklab.bench.published_vectors import PublishedVectors, leave_out, untrained
 from tasklab.bench.scale import REHEARSED_BLOCKS, REHEARSED_TASKS, scale_of
 from tasklab.errors import Advised, LeftOutError, TasklabError, choose, texts
-from tasklab.exchange import bases
 from tasklab.isolation import isolated
 from tasklab.models import loading
 from tasklab.models.encoder import Encoder
@@ -26,14 +26,15 @@ from tasklab.models.zoo import small
 from tasklab.progress import track
 from tasklab.storage.store import Store, free_first
 from tasklab.tasks import drawn
-from tasklab.tasks import own as own_tasks
-from tasklab.tasks.images.loader import DecodedImages
 from tasklab.tasks.suites import OWN, Suite, Task, pairs_of, suite
 from tasklab.taskvector import TaskVector
-from tasklab.tuning import finetune, probes
 from tasklab.tuning.methods import POSTHOC
 from tasklab.tuning.methods import method as method_of
 from tasklab.tuning.recipe import FineTune
+
+if TYPE_CHECKING:
+    from tasklab.tasks.images.loader import DecodedImages
+    from tasklab.tuning import finetune
 
 _log = logging.getLogger(__name__)
 Use = Literal["train", "evaluate", "plan"]
@@ -64,7 +65,7 @@ class Runs(Advised):
         progress: bool = True,
         **given: Any,
     ) -> None:
-        p, own = Parameters.read(parameters, given), own_tasks.listed(own)
+        p, own = Parameters.read(parameters, given), suites.own.listed(own) if own else ()
         p = dataclasses.replace(p, suite=OWN) if own else p  # type: ignore[arg-type]  # no choice
         choose("use", use, USES)
         machine.keep_freed_memory(small(p.model))
@@ -79,8 +80,6 @@ class Runs(Advised):
         self.suite = _with_images(self.suite, images, self.clip.encoder)
         counts = self.scale.counts
         self.evaluator = evaluation.Evaluator(self.clip, self.suite, self.store, counts=counts)
-        trainer = finetune.Trainer if self.published is None else NoTrainer
-        self.trainer = trainer(self.clip, self.store, self.suite, progress=progress)
         if self.rehearsal and use == "train":
             _say_once(
                 f"steps={p.steps} is a rehearsal: every cell runs, on a few images"
@@ -92,12 +91,19 @@ class Runs(Advised):
         p = self.parameters
         if self.base is not None:
             zero_shot = p.vocabulary == "open"
-            return bases.clip_of(self.base, p.model, texts=zero_shot, device=str(p.device))
+            return exchange.bases.clip_of(self.base, p.model, texts=zero_shot, device=str(p.device))
         if self.light and self.published is None:
             about: dict[str, Any] = {"init": p.init, "device": p.device}
             return loading.shared(p.model, **about, blocks=REHEARSED_BLOCKS)
         load = loading.outline if use == "plan" else loading.shared
         return load(p.model, init=p.init, device=str(p.device))
+
+    @functools.cached_property
+    def trainer(self) -> finetune.Trainer:
+        """The training loop, of this model on these tasks; it returns what is in the store."""
+        if self.published is not None:
+            return cast("finetune.Trainer", untrained)
+        return tuning.finetune.Trainer(self.clip, self.store, self.suite, progress=self.progress)
 
     @property
     def seeds(self) -> tuple[int, ...]:
@@ -183,7 +189,9 @@ class Runs(Advised):
         for task in track(names, len(names), "heads", unit="task", on=self.progress):
             run = self.run(task, method, seed)
             if run.head == "probe":
-                own[task] = probes.fit(run.probe, self.clip, self.suite, task, self.store).head
+                own[task] = tuning.probes.fit(
+                    run.probe, self.clip, self.suite, task, self.store
+                ).head
             elif run.head != "zero_shot":
                 head = self.tune(task, method, seed).head
                 assert head is not None, "it was trained along"
@@ -224,8 +232,8 @@ class Runs(Advised):
             raise LeftOutError(
                 f"needs the whole run of {task} ({method}), and only its vector is published"
             )
-        if isinstance(self.suite.data, DecodedImages):  # bad images of any task are found before
-            self.suite.data.prepare(*self.suite.names)
+        if prepare := getattr(self.suite.data, "prepare", None):  # finds bad images of any task
+            prepare(*self.suite.names)
         return self.trainer(self.run(task, method, seed))
 
     @isolated
@@ -302,10 +310,10 @@ def tasks_of(
     return usual
 
 
-def _with_images(tasks: Suite, images: DecodedImages, encoder: Encoder) -> Suite:
+def _with_images(tasks: Suite, images: DecodedImages | None, encoder: Encoder) -> Suite:
     """Return a suite whose images have the size that the encoder takes."""
     side, shorter = encoder.image_size, encoder.shorter
-    if images.sources:
+    if images is not None:
         return dataclasses.replace(tasks, data=images.at(side, shorter))
     if side != drawn.SIDE and tasks.name in drawn.PICTURES:
         return dataclasses.replace(tasks, data=drawn.images_of(tasks, side, shorter))

@@ -122,6 +122,15 @@ def test_declarations_and_verdicts_are_read_without_torch_or_an_experiment():
             "analyses.merging.merge('ties', [a, b])",
             4_200,
         ),
+        (
+            "import tempfile, torch\n"
+            "from tasklab import Lab, TaskVector\n"
+            "about = {'store_root': tempfile.mkdtemp(), 'device': 'cpu', 'progress': False}\n"
+            "lab = Lab('mini_xs', tasks=['Signs'], **about)\n"
+            "params = lab.clip.encoder.params.items()\n"
+            "lab.evaluate(TaskVector({n: torch.zeros_like(x) + 1e-3 for n, x in params}))",
+            14_000,
+        ),
     ],
 )
 def test_few_lines_are_loaded(code, most):
