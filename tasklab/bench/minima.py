@@ -6,7 +6,7 @@ Those of least E(tau) over all weights (`LEAST`), and those that are trained (`D
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,9 +19,7 @@ from tasklab.tasks import drawn
 from tasklab.taskvector import TaskVector
 from tasklab.tuning import kronecker, tangent
 
-if TYPE_CHECKING:
-    from tasklab.bench.merges import Bench
-
+Bench = Any  # a `merges.Bench`, which is above this module
 CACHE_VERSION = 2  # part of every key: raise it when the same configuration gives other numbers
 KIND = "minimum"  # of artifact
 LEAST = {"least_few": "features"} | {f"least_{metric}": metric for metric in best.METRICS}

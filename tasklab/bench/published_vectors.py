@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NoReturn
 
 from tasklab import exchange
+from tasklab.bench.parameters import Parameters
 from tasklab.errors import LeftOutError, TasklabError
 from tasklab.machine import gib
 from tasklab.progress import cell, tell
+from tasklab.storage.store import Store
 from tasklab.taskvector import TaskVector
 from tasklab.tuning.methods import POSTHOC
 from tasklab.tuning.recipe import FineTune
-
-if TYPE_CHECKING:
-    from tasklab.bench.runs import Runs
 
 _told: set[tuple[int | None, str]] = set()  # by the number of the notebook's cell
 
@@ -24,39 +23,45 @@ _told: set[tuple[int | None, str]] = set()  # by the number of the notebook's ce
 class PublishedVectors:
     """The imported vectors of one source, for all tasks of a lab."""
 
-    lab: Runs
+    parameters: Parameters
+    store: Store
     source: str
     names: Mapping[str, Mapping[str, str]]  #: In the store, by method and task
 
     @classmethod
-    def of(cls, lab: Runs) -> PublishedVectors | None:
+    def of(
+        cls, parameters: Parameters, store: Store, tasks: Sequence[str]
+    ) -> PublishedVectors | None:
         """Return the vectors that are imported for a lab; `None` if its parameters name no source.
 
-        Of random weights there is none.
+        Args:
+            parameters: Of the lab; of random weights there is no vector.
+            store: Where imported vectors are.
+            tasks: Names of the lab's tasks.
 
         Raises:
             TasklabError: If there is no method of which all tasks have a vector.
         """
-        p = lab.parameters
+        p = parameters
         if p.vectors is None:
             return None
         source = exchange.published.source_of(p.vectors)
         if p.init == "random":
-            return cls(lab, source, {})
-        wanted = exchange.published.vectors(source, p.model, lab.suite.names)
+            return cls(p, store, source, {})
+        wanted = exchange.published.vectors(source, p.model, tasks)
         names: dict[str, dict[str, str]] = {}
         for one in wanted:
-            if exchange.published.imported(lab.store, one):
+            if exchange.published.imported(store, one):
                 names.setdefault(one.method, {})[one.task] = one.name
-        whole = {k: found for k, found in names.items() if len(found) == len(lab.suite.names)}
+        whole = {k: found for k, found in names.items() if len(found) == len(tasks)}
         if not whole:
-            told = exchange.published.status(wanted, lab.store, ask=False)
+            told = exchange.published.status(wanted, store, ask=False)
             raise TasklabError(
-                f"no vectors of {source} for all of {', '.join(lab.suite.names)} are in "
-                f"{lab.store.root}: `python -m tasklab import --from {source} --model {p.model}` "
+                f"no vectors of {source} for all of {', '.join(tasks)} are in "
+                f"{store.root}: `python -m tasklab import --from {source} --model {p.model}` "
                 f"fetches them (about {gib(sum(one.bytes for one in told))})."
             )
-        return cls(lab, source, whole)
+        return cls(p, store, source, whole)
 
     def __str__(self) -> str:
         about = exchange.published.entry(self.source)
@@ -70,9 +75,9 @@ class PublishedVectors:
     def lacks(self, methods: Iterable[str]) -> str:
         """Name methods without vectors."""
         methods = list(methods)
-        if self.lab.parameters.init == "random":
+        if self.parameters.init == "random":
             return f"{', '.join(methods)}: no vectors of random weights"
-        offered = exchange.published.offers(self.source, self.lab.parameters.model)
+        offered = exchange.published.offers(self.source, self.parameters.model)
         ends = [f"{m} ({'not imported' if POSTHOC.get(m, m) in offered else 'not published'})"
                 for m in methods]  # fmt: skip
         return f"{', '.join(ends)}: no vectors of {self.source}"
@@ -82,26 +87,31 @@ class PublishedVectors:
         if not self.has(method):
             raise LeftOutError(self.lacks([method]))
         name = self.names[POSTHOC.get(method, method)][task]
-        return exchange.importing.KIND, {"model": self.lab.parameters.model, "name": name}
+        return exchange.importing.KIND, {"model": self.parameters.model, "name": name}
 
     def record(self, task: str, method: str) -> dict[str, Any]:
         """Return the record of a vector (`importing.add`)."""
-        return exchange.importing.record(self.lab.store, **self.place(task, method)[1])
+        return exchange.importing.record(self.store, **self.place(task, method)[1])
 
-    def vector(self, task: str, method: str) -> TaskVector:
+    def vector(self, task: str, method: str, weights: str) -> TaskVector:
         """Return a vector.
+
+        Args:
+            task: Its task.
+            method: How it was fine-tuned.
+            weights: The hash of the lab's model.
 
         Raises:
             LeftOutError: If there is none of the method.
             TasklabError: If it starts from other weights than the lab's model has.
         """
-        about, weights = self.record(task, method), self.lab.clip.encoder.weights_hash
+        about = self.record(task, method)
         if about["weights"] != weights:
             raise TasklabError(
                 f"{about['name']} starts from the weights {str(about['weights'])[:12]}, and the "
                 f"lab's model has {weights[:12]}."
             )
-        return exchange.importing.imported(self.lab.store, self.lab.parameters.model, about["name"])
+        return exchange.importing.imported(self.store, self.parameters.model, about["name"])
 
     def identity(self, task: str, method: str) -> dict[str, Any]:
         """Return all that determines a vector, for keys of records."""

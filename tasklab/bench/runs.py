@@ -72,7 +72,7 @@ class Runs(Advised):
         self.began, self.progress = time.perf_counter(), progress
         self.parameters, self.own, self.base, self.scale = p, own, base, scale_of(p)
         self.suite, self.store = tasks_of(p, own, tasks), Store(p.store_root)
-        self.published = PublishedVectors.of(self)
+        self.published = PublishedVectors.of(p, self.store, self.suite.names)
         use = "evaluate" if use == "train" and self.published is not None else use
         images = preflight.images_of(p, self.suite, progress=progress)
         preflight.complete(p, images, use=use, tasks=images_of, weights=base is None)
@@ -215,7 +215,8 @@ class Runs(Advised):
             raise TasklabError("method is a name; tasks are named by lab.vectors(tasks=[...]).")
         chosen = texts("tasks", tasks) if tasks else self.suite.names
         if self.published is not None:
-            found = {task: self.published.vector(task, method) for task in chosen}
+            weights = self.clip.encoder.weights_hash
+            found = {task: self.published.vector(task, method, weights) for task in chosen}
             return {t: _edited_by(vector, method, {"task": t}) for t, vector in found.items()}
         runs = {task: self.identity(task, method, seed) for task in chosen}
         order = free_first(chosen, lambda task: self.store.making("finetune", runs[task]))
