@@ -118,6 +118,12 @@ class TaskVector(Advised, Mapping[str, Tensor]):
 
         The `names` are by default all floating-point ones, which both must then have. A state dict
         is the network's own memory: `theta0` must be a copy from before fine-tuning.
+
+        Args:
+            theta0: theta_0 by the name of each parameter.
+            theta: The fine-tuned parameters by name.
+            names: Only these parameters.
+            base: The weights that the vector starts from, if known.
         """
         if odd := next((x for x in (theta0, theta) if not isinstance(x, Mapping)), None):
             raise TasklabError(
@@ -182,6 +188,11 @@ class TaskVector(Advised, Mapping[str, Tensor]):
         """Return a vector of a file's tensors, checked for NaN and infinity once a process.
 
         The `file` is `None` if it is not written yet.
+
+        Args:
+            tensors: The file's tensors by name.
+            file: The file.
+            base: The weights that the vector starts from, if known.
         """
         made = cls._trusted({name: tensor.detach() for name, tensor in tensors.items()}, base)
         if file is None:

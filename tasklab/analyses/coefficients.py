@@ -48,7 +48,14 @@ Validate = Callable[[np.ndarray], np.ndarray]  # coefficients (T,) -> validation
 def affine_scores(
     evaluator: Evaluator, vectors: Sequence[TaskVector], task: str, split: str
 ) -> AffineScores:
-    """Return the scores of a linearized model on a task's images, in float64."""
+    """Return the scores of a linearized model on a task's images, in float64.
+
+    Args:
+        evaluator: The model with its heads and images.
+        vectors: Task vectors of one model, one for each slope.
+        task: Name of a task.
+        split: `"train"`, `"val"` or `"test"`.
+    """
     if not vectors:
         raise TasklabError("scores along task vectors need at least one vector.")
     features = [evaluator.tangent_features(vector, task, split) for vector in vectors]
@@ -121,7 +128,13 @@ class ExactAddition:
 def exact_addition(
     evaluator: Evaluator, vectors: Vectors, *, grid: Sequence[float] = ALPHAS
 ) -> ExactAddition:
-    """Add the vectors in the linearized model, and solve for the best shared coefficient."""
+    """Add the vectors in the linearized model, and solve for the best shared coefficient.
+
+    Args:
+        evaluator: The model with its heads and images.
+        vectors: Task vectors of one model, by their tasks or in the order of the tasks.
+        grid: Coefficients with which the exact one is compared.
+    """
     check_grid(grid)
     check_vectors(vectors)
     tasks, total = tuple(vectors), TaskVector.sum(vectors.values())
@@ -149,6 +162,11 @@ def exact_negation(evaluator: Evaluator, task: str, vector: TaskVector) -> Negat
 
     Of all coefficients in [0, 1] that keep the control on validation images, those of the lowest
     target accuracy; of these the middle of the widest stretch.
+
+    Args:
+        evaluator: The model with its heads and images.
+        task: Name of a task.
+        vector: The task's vector, which is subtracted.
     """
     names = (task, evaluator.suite.control.name)
     curves = [affine_scores(evaluator, [vector], name, "val").along([-1.0]) for name in names]
@@ -207,6 +225,11 @@ def per_task(evaluator: Evaluator, vectors: Vectors, *, linear: bool) -> PerTask
 
     Both searches (`ascend`, `climb`) maximise the mean normalised validation accuracy, from the
     best shared coefficient on.
+
+    Args:
+        evaluator: The model with its heads and images.
+        vectors: Task vectors of one model, by their tasks or in the order of the tasks.
+        linear: Whether to edit the linearized model.
     """
     check_vectors(vectors)
     tasks = tuple(vectors)

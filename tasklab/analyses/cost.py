@@ -101,7 +101,15 @@ def gradients(
 def features(
     variant: str, encoder: tangent.Model, params: tangent.Params, held: tangent.Params, x: Tensor
 ) -> Float[Tensor, "B D"]:
-    """Return the features of one batch, without a graph."""
+    """Return the features of one batch, without a graph.
+
+    Args:
+        variant: One of `VARIANTS`.
+        encoder: The model that is timed.
+        params: Its parameters theta_0.
+        held: The vector along which a linearized variant moves.
+        x: Preprocessed images (B, 3, H, W).
+    """
     with torch.no_grad():
         if variant == "ours":
             return tangent.jvp(encoder, params, held, x).at(1.0)

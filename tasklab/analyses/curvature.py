@@ -48,6 +48,12 @@ def loss(encoder: Model, head: Head, x: Tensor, y: Int[Tensor, " B"]) -> Scalar:
     """Return the mean cross-entropy of a fixed batch as a function of the parameters.
 
     Logits are summed up in float64: a delta is a small difference of losses.
+
+    Args:
+        encoder: The encoder, in eval mode; it is not changed.
+        head: The task's classifier.
+        x: Preprocessed images (B, 3, H, W).
+        y: Their classes (B,), int64.
     """
     return lambda params: F.cross_entropy(head(encoder(params, x)).double(), y)
 
@@ -168,7 +174,14 @@ def largest_curvature(
 
 @isolated
 def interpolation_gap(f: Scalar, one: Params, two: Params, alpha: float = 0.5) -> float:
-    """Return delta = |f(alpha one + (1 - alpha) two) - alpha f(one) - (1 - alpha) f(two)|."""
+    """Return delta = |f(alpha one + (1 - alpha) two) - alpha f(one) - (1 - alpha) f(two)|.
+
+    Args:
+        f: Parameters -> a number.
+        one: Parameters of the first model.
+        two: Parameters of the second model, of the same names.
+        alpha: Weight of the first model, from 0 to 1.
+    """
     with torch.no_grad():
         return _gap(f, TaskVector.between(two, one), two, float(f(one)), float(f(two)), alpha)
 

@@ -57,7 +57,14 @@ class Addition:
 def single_task(
     evaluator: Evaluator, vectors: Vectors, split: str, *, linear: bool
 ) -> Float[np.ndarray, " T"]:
-    """Return accuracies in % of each vector alone, at coefficient 1, on its own task."""
+    """Return accuracies in % of each vector alone, at coefficient 1, on its own task.
+
+    Args:
+        evaluator: The model with its heads and images.
+        vectors: Task vectors of one model, by their tasks or in the order of the tasks.
+        split: `"train"`, `"val"` or `"test"`.
+        linear: Whether to edit the linearized model.
+    """
     check_vectors(vectors)
     each = vectors.items()
     return np.array([evaluator.evaluate(v, task, split, linear=linear) for task, v in each])
@@ -72,7 +79,14 @@ def percent(answers: Sequence[np.ndarray]) -> Float[np.ndarray, " T"]:
 def addition(
     evaluator: Evaluator, vectors: Vectors, *, linear: bool, alphas: Sequence[float] = ALPHAS
 ) -> Addition:
-    """Add the vectors; choose alpha on validation, report on test images (tangent, table 1)."""
+    """Add the vectors; choose alpha on validation, report on test images (tangent, table 1).
+
+    Args:
+        evaluator: The model with its heads and images.
+        vectors: Task vectors of one model, by their tasks or in the order of the tasks.
+        linear: Whether to edit the linearized model.
+        alphas: Coefficients that are tried, in ascending order (A,).
+    """
     check_grid(alphas)
     check_vectors(vectors)
     tasks, total = tuple(vectors), TaskVector.sum(vectors.values())
@@ -134,6 +148,13 @@ def negation(
     Coefficients are tried from the one that forgets most, and the first that keeps 95 % of the
     control accuracy is the rule's choice. The control task, which has most images, is evaluated at
     no others, and only until it is sure whether it is kept (`Evaluator.reaches`).
+
+    Args:
+        evaluator: The model with its heads and images.
+        task: Name of a task.
+        vector: The task's vector, which is subtracted.
+        linear: Whether to edit the linearized model.
+        alphas: Coefficients that are tried, in ascending order (A,).
     """
     check_grid(alphas)
     if alphas[0] != 0:
@@ -161,7 +182,18 @@ def reported(
     *,
     linear: bool,
 ) -> Negation:
-    """Return a negation at a chosen coefficient, with its accuracies on test images."""
+    """Return a negation at a chosen coefficient, with its accuracies on test images.
+
+    Args:
+        evaluator: The model with its heads and images.
+        task: Name of a task.
+        vector: The task vector tau.
+        alpha: The chosen coefficient of the subtracted vector.
+        alphas: Those that were tried (A,).
+        validation: Accuracies in % on validation images, of the target and of the control, by
+            coefficient.
+        linear: Whether to edit the linearized model.
+    """
     names = (task, evaluator.suite.control.name)
     answers = [evaluator.answers(vector, name, "test", -alpha, linear=linear) for name in names]
     target, control = map(float, percent(answers))

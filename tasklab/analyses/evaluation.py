@@ -148,7 +148,13 @@ class Evaluator:
     @isolated
     @torch.inference_mode()
     def preprocessed(self, task: str, split: str, most: int) -> Tensor:
-        """Return a split's first images as the encoder takes them, for many passes over them."""
+        """Return a split's first images as the encoder takes them, for many passes over them.
+
+        Args:
+            task: Name of a task.
+            split: `"train"`, `"val"` or `"test"`.
+            most: The most images.
+        """
         images = self.images(task, split).x[:most]
         return torch.cat([self.clip.encoder.preprocess(x) for x in images.split(self.parts.size)])
 
@@ -170,14 +176,28 @@ class Evaluator:
     def accuracy(
         self, features: Float[Tensor, "N D"], task: str, split: str, *, alpha: float | None = None
     ) -> float:
-        """Return the accuracy in % of features of all images of a split."""
+        """Return the accuracy in % of features of all images of a split.
+
+        Args:
+            features: Features of N images, (N, D).
+            task: Name of a task.
+            split: `"train"`, `"val"` or `"test"`.
+            alpha: Coefficient of the edit, for the message where features are not finite.
+        """
         return 100 * float(self.right(features, task, split, alpha).mean())
 
     @isolated
     def right(
         self, features: Float[Tensor, "N D"], task: str, split: str, alpha: float | None = None
     ) -> Bool[np.ndarray, " N"]:
-        """Return which images are classified correctly from their features."""
+        """Return which images are classified correctly from their features.
+
+        Args:
+            features: Features of N images, (N, D).
+            task: Name of a task.
+            split: `"train"`, `"val"` or `"test"`.
+            alpha: Coefficient of the edit, for the message where features are not finite.
+        """
         place = f"split {split!r}" + ("" if alpha is None else f", coefficient {alpha:g}")
         logits = self.logits(features, task, place)
         return (logits.argmax(-1) == self.images(task, split).y).cpu().numpy()
@@ -186,14 +206,26 @@ class Evaluator:
     def logits(
         self, features: Float[Tensor, "N D"], task: str, place: str = "edited"
     ) -> Float[Tensor, "N C"]:
-        """Return the logits of a task's head."""
+        """Return the logits of a task's head.
+
+        Args:
+            features: Features of N images, (N, D).
+            task: Name of a task.
+            place: Which model the features are of, for messages.
+        """
         place = f"task {task!r}, {place}"
         logits = self.head(task)(finite_rows(features, f"features ({place})"))
         return finite(logits, f"logits ({place})")
 
     @isolated
     def features(self, params: Mapping[str, Tensor], task: str, split: str) -> Float[Tensor, "N D"]:
-        """Return the features of all images of a split."""
+        """Return the features of all images of a split.
+
+        Args:
+            params: Parameters theta of the edited encoder, by name.
+            task: Name of a task.
+            split: `"train"`, `"val"` or `"test"`.
+        """
         return self.passed(params, self.images(task, split).x)
 
     @isolated
@@ -211,6 +243,11 @@ class Evaluator:
     @isolated
     def tangent_features(self, vector: TaskVector, task: str, split: str) -> TangentFeatures:
         """Return f(x; theta_0) and J(x) tau for the images of a split, from the store if there.
+
+        Args:
+            vector: The task vector tau.
+            task: Name of a task.
+            split: `"train"`, `"val"` or `"test"`.
 
         Raises:
             TasklabError: If they are not finite; nothing is then kept in the store.
@@ -278,7 +315,15 @@ class Evaluator:
     def answers(
         self, vector: TaskVector, task: str, split: str, alpha: float = 1.0, *, linear: bool
     ) -> Bool[np.ndarray, " N"]:
-        """Return which images the edited model classifies correctly, as `evaluate` counts them."""
+        """Return which images the edited model classifies correctly, as `evaluate` counts them.
+
+        Args:
+            vector: The task vector tau.
+            task: Name of a task.
+            split: `"train"`, `"val"` or `"test"`.
+            alpha: Coefficient of the vector.
+            linear: Whether to edit the linearized model.
+        """
         return self._answering(vector, task, split, linear)(alpha)
 
     @isolated
@@ -296,6 +341,14 @@ class Evaluator:
 
         The answer is exact: images are left out only once they cannot change it. Those that the
         unedited model is least sure of come first, so that it is soon sure where many are lost.
+
+        Args:
+            accuracy: In %.
+            vector: The task vector tau.
+            task: Name of a task.
+            split: `"train"`, `"val"` or `"test"`.
+            alpha: Coefficient of the vector.
+            linear: Whether to edit the linearized model.
         """
         if linear:  # whose features are kept
             return self.evaluate(vector, task, split, alpha, linear=True) >= accuracy
@@ -349,7 +402,15 @@ class Evaluator:
         linear: bool,
         alphas: Sequence[float] = ALPHAS,
     ) -> Float[np.ndarray, "A T"]:
-        """Return accuracies in % along alpha."""
+        """Return accuracies in % along alpha.
+
+        Args:
+            vector: The task vector tau.
+            tasks: Names of the T tasks.
+            split: `"train"`, `"val"` or `"test"`.
+            linear: Whether to edit the linearized model.
+            alphas: Coefficients that are tried, in ascending order (A,).
+        """
         check_grid(alphas)
         names = texts("tasks", tasks)
         each = [self.evaluate(vector, name, split, alphas, linear=linear) for name in names]
@@ -358,6 +419,11 @@ class Evaluator:
 
 def settled(answers: Iterable[Bool[np.ndarray, " n"]], count: int, accuracy: float) -> bool:
     """Return whether a share of right answers is at least some accuracy, as soon as that is sure.
+
+    Args:
+        answers: Parts of the answers in turn: which images are right.
+        count: Images in all parts together.
+        accuracy: In %.
 
     >>> parts = iter([np.array([True, False]), np.array([False, False]), np.array([True, True])])
     >>> settled(parts, 6, 60.0), len(list(parts))

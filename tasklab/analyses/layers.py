@@ -77,6 +77,11 @@ def norms(
 ) -> pd.DataFrame:
     """Return |tau| / |theta_0|, whole and by block and projection: where fine-tuning acts.
 
+    Args:
+        vectors: Task vectors of one model, by their tasks or in the order of the tasks.
+        theta0: theta_0 by the name of each parameter.
+        projections: Names of the projections that are told apart.
+
     Returns:
         Columns task, block, projection, value; the groups are those of `cosines`.
     """
@@ -118,6 +123,11 @@ def alignment(
     times `each`. `random` knows no size, only direction: it is the root mean square cosine of
     tau's rows and x, over that of random rows. The proposition wants it to be near 0 for other
     tasks; at 1 they are as little orthogonal to the data as random matrices.
+
+    Args:
+        vectors: Task vectors of one model, by their tasks or in the order of the tasks.
+        moments: Second moments of the inputs of each projection, by task.
+        theta0: theta_0 by the name of each parameter.
 
     Returns:
         Columns task, part, block, projection, metric, value, for the projections that have
@@ -197,6 +207,14 @@ def interference(
     | `lost` | `alone` - `together` | percentage points |
 
     Weights are disentangled on the task where both changes are 0 (property 3).
+
+    Args:
+        evaluator: The model with its heads and images.
+        vectors: Task vectors of one model, by their tasks or in the order of the tasks.
+        aligned: What `alignment` returned.
+        linear: Whether to edit the linearized model.
+        alpha: Coefficient of the vector.
+        split: `"train"`, `"val"` or `"test"`.
 
     Returns:
         Columns task, alpha, metric, value, n (images).

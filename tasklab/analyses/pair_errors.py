@@ -111,6 +111,11 @@ def _share(flags: Tensor) -> float:
 def foretold(linearity: pd.DataFrame, errors: pd.DataFrame, alpha: float = 0.5) -> pd.DataFrame:
     """Put a pair's linearity beside its disentanglement error and its loss in addition.
 
+    Args:
+        linearity: Records of `cross_task`.
+        errors: Records of `pair_errors`.
+        alpha: Weight of the first model at which linearity is read.
+
     Returns:
         One row per pair and method, means over seeds: method, one, other, distance (1 - cos at the
         features), base, xi_pair (%) and lost (points); group is the method.

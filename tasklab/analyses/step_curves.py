@@ -97,6 +97,13 @@ def exact_curve(
     one side of the crossing. Over all c, an image is right on an interval, from the last crossing
     that y must pass to the first at which it falls back. At a crossing itself, `argmax` gives the
     class with the lower index. Sorting the ends of all intervals costs O(N C + N log N).
+
+    Args:
+        scores: Scores of N images at alpha = 0.
+        slopes: Their derivatives by alpha.
+        labels: Classes of the images.
+        low: Least alpha.
+        high: Largest alpha.
     """
     low, high = as_coefficient(low, "the lowest alpha"), as_coefficient(high, "the highest alpha")
     if not low < high:
@@ -240,6 +247,12 @@ def ascend(
     Each step takes the best value of one coefficient, the others fixed: the middle of the widest
     interval where the exact curve is highest. It stops when no coefficient improves. That is a
     local maximum: moving two coefficients at once may find more.
+
+    Args:
+        tasks: Scores of each task, affine in the coefficients.
+        single: Accuracies in % of each vector alone (T,).
+        start: Coefficients from which to start (T,).
+        sweeps: The most passes over all coefficients.
     """
 
     def objective(alphas: np.ndarray) -> float:

@@ -85,6 +85,14 @@ def negations(
 ) -> Iterator[tuple[float, str, float]]:
     """Yield the accuracies of stitched negation (figure 10).
 
+    Args:
+        encoder: The encoder, in eval mode; it is not changed.
+        head: The task's classifier.
+        data: Images with their labels.
+        vector: The vector that is subtracted.
+        alphas: Coefficients lambda.
+        block: Number of the last block of the front.
+
     Yields:
         lambda, the front, and the accuracy in %: `features` with the change of the features
         subtracted, `weights` of theta_0 - lambda tau.

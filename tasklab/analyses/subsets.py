@@ -73,6 +73,11 @@ def climb(value: Callable[[int], float], size: int, start: int) -> int:
     """Return the place of a local maximum on a grid.
 
     A step is taken to the better neighbour while it is better.
+
+    Args:
+        value: Place -> its value.
+        size: Number of places.
+        start: The first place, from 0.
     """
     here = start
     while True:
@@ -146,6 +151,11 @@ def passes(evaluator: Evaluator, vectors: Vectors, images: Mapping[str, int]) ->
     """Return the accuracies of sums in the model itself, by passes over a task's first images.
 
     Images stay preprocessed.
+
+    Args:
+        evaluator: The model with its heads and images.
+        vectors: Task vectors of one model, by their tasks or in the order of the tasks.
+        images: The most images by split.
     """
     check_vectors(vectors)
     encoder, tasks = evaluator.passes, tuple(vectors)

@@ -51,6 +51,13 @@ def gaps(
 ) -> pd.DataFrame:
     """Return the gap at every layer and distance along one task vector.
 
+    Args:
+        encoder: The encoder, in eval mode; it is not changed.
+        vector: The task vector tau.
+        images: Preprocessed images (N, 3, H, W).
+        scales: Distances c, as multiples of the vector.
+        batch_size: Images in one pass.
+
     Returns:
         Columns alpha (the distance c), size (c |tau| / |theta_0|, over all parameters), block
         (0, 1, ...; missing for the features) and value (the gap). A block that the vector does not

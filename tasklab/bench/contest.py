@@ -227,6 +227,12 @@ def searched(
     """Return a merge times its coefficient, and what validation images chose.
 
     `name` is a merge's; the choice has alpha, option, looks and seconds.
+
+    Args:
+        lab: Model, tasks, seeds, scale and store.
+        vectors: Task vectors by their tasks.
+        method: How the vectors were fine-tuned: a linear method's are edited in the tangent model.
+        name: One of `merging.METHODS`.
     """
     trial = Given.of(lab, vectors, method)
     about, vector = _Keeper(trial).choice(Bench(trial), name)
@@ -234,7 +240,14 @@ def searched(
 
 
 def merged(lab: Lab, vectors: Mapping[str, TaskVector], method: str, one: Entry) -> TaskVector:
-    """Return the vector of one of `Contest.merges`, its coefficient multiplied in."""
+    """Return the vector of one of `Contest.merges`, its coefficient multiplied in.
+
+    Args:
+        lab: Model, tasks, seeds, scale and store.
+        vectors: Task vectors by their tasks.
+        method: How the vectors were fine-tuned: a linear method's are edited in the tangent model.
+        one: One of `Contest.merges`.
+    """
     return one.alpha * Bench(Given.of(lab, vectors, method)).merged(one.name, one.option)
 
 

@@ -219,6 +219,12 @@ class Parameters:
         """Return the run of one task by one method that these parameters ask for.
 
         `others` are the tasks whose images a penalty looks at; `None` is all others of the suite.
+
+        Args:
+            task: Name of a task.
+            method: Name of the fine-tuning method.
+            seed: Of the run.
+            others: Tasks whose images a penalty looks at.
         """
         same = ("suite", "init", "head", "steps", "lr", "precision", "device")
         settled: dict[str, Any] = {name: getattr(self, name) for name in same}

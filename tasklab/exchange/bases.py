@@ -31,7 +31,14 @@ _IMAGES = "visual."  # before the image tower's names
 def clip_of(
     base: Path | str, model: str, *, texts: bool = True, device: torch.device | str = "cpu"
 ) -> Clip:
-    """Return a model with the weights of a checkpoint; `texts` as of `network`."""
+    """Return a model with the weights of a checkpoint; `texts` as of `network`.
+
+    Args:
+        base: The checkpoint.
+        model: Short name of a model (`tasklab list models`).
+        texts: Whether a text tower is needed, as for zero-shot heads.
+        device: Where the model or the images are to be.
+    """
     found, made = importing.base_of(base, model), network(base, model, texts=texts)
     texts = hasattr(made, "token_embedding")
     beside = _beside(made.state_dict(), model, texts) if found.text or found.buffers else ""
@@ -56,6 +63,11 @@ def network(base: Path | str, model: str, *, texts: bool = True) -> nn.Module:
     """Return a model's network with the weights of a checkpoint.
 
     Without `texts`, a CLIP is its image tower alone.
+
+    Args:
+        base: The checkpoint.
+        model: Short name of a model (`tasklab list models`).
+        texts: Whether a text tower is needed, as for zero-shot heads.
     """
     texts, found = texts and bool(reading.text_shapes(model)), completed(base, model, texts=texts)
     with torch.random.fork_rng(devices=[]):  # the caller's random numbers stay as they were
@@ -74,7 +86,13 @@ def _tell(text: str) -> None:
 
 
 def completed(base: Path | str, model: str, *, texts: bool = True) -> Checkpoint:
-    """Return a checkpoint with what it lacks from the published weights, if they are here."""
+    """Return a checkpoint with what it lacks from the published weights, if they are here.
+
+    Args:
+        base: The checkpoint.
+        model: Short name of a model (`tasklab list models`).
+        texts: Whether a text tower is needed, as for zero-shot heads.
+    """
     found = importing.base_of(base, model)
     names = [name for name in reading.text_shapes(model) if name not in found.text] if texts else []
     if not names and not found.lacking:

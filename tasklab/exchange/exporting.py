@@ -55,6 +55,13 @@ def write(
     Where the folder holds the same run, its files are replaced one by one. The tensors are the same
     bits, so that it is whole at every moment; files of other names stay, and so does theta_0. The
     card has the `accuracies` of `accuracies_of`.
+
+    Args:
+        run: A fine-tuning run of the store.
+        encoder: The encoder that it starts from.
+        folder: Where its folder is made.
+        accuracies: Rows of `accuracies_of`, for the card.
+        base: Whether to write theta_0 as well.
     """
     if run.config["weights"] != encoder.weights_hash:
         raise TasklabError(
@@ -137,7 +144,14 @@ def _free(folder: Path, content: Mapping[str, Any]) -> None:
 def card(
     run: Artifact, accuracies: Sequence[Mapping[str, Any]], *, head: bool, base: bool
 ) -> str:  # fmt: skip
-    """Return the model card: what it is, how to use it, how it was made, how good it is."""
+    """Return the model card: what it is, how to use it, how it was made, how good it is.
+
+    Args:
+        run: A fine-tuning run of the store.
+        accuracies: Rows of `accuracies_of`.
+        head: Whether a head is exported along.
+        base: Whether theta_0 is exported along.
+    """
     config, linear = run.config, run.config["method"] in LINEAR
     entry = spec(config["model"])
     source = entry.source if entry.shipped else f"weights {entry.pretrained} ({entry.source})"

@@ -75,6 +75,11 @@ def vector_of(path: Path | str, model: str, *, base: Path | str | None = None) -
 
     `base` is the checkpoint that it starts from (the papers' `zeroshot.pt`); `None` is the model's
     pre-trained one.
+
+    Args:
+        path: The checkpoint.
+        model: Short name of a model (`tasklab list models`).
+        base: The checkpoint that it starts from; by default the published weights.
     """
     made = compare(path, model, base=base)
     tell(path, (*made.checkpoint.notes, *far(made.distance)))
@@ -98,6 +103,12 @@ def compare(
     """Return a checkpoint, its task vector, and what is known of the weights it starts from.
 
     `base` is that of `vector_of`; `task` says whose vector is meant, in a file of several.
+
+    Args:
+        path: The checkpoint.
+        model: Short name of a model (`tasklab list models`).
+        base: The checkpoint that it starts from; by default the published weights.
+        task: Whose vector is meant, in a file of several.
     """
     # a wrong file is told first
     found = reading.contents(path, model, lambda: _known(model, base), task=task, text="found")
@@ -259,6 +270,11 @@ def imported(store: Store, model: str, name: str) -> TaskVector:
 
         cars, svhn = (imported(store, "vitb32", f"{task}_nonlinear") for task in ("Cars", "SVHN"))
         theta = ((cars + svhn) / 3).apply(encoder.params)
+
+    Args:
+        store: Where results are kept.
+        model: Short name of a model (`tasklab list models`).
+        name: Of the vector (`tasklab list vectors`).
     """
     found = _kept(store, model, name)
     tell(name, found.record["notes"])
@@ -268,7 +284,13 @@ def imported(store: Store, model: str, name: str) -> TaskVector:
 
 
 def record(store: Store, model: str, name: str) -> dict[str, Any]:
-    """Return the record of an imported vector, with `model` and `name`."""
+    """Return the record of an imported vector, with `model` and `name`.
+
+    Args:
+        store: Where results are kept.
+        model: Short name of a model (`tasklab list models`).
+        name: Of the vector (`tasklab list vectors`).
+    """
     return {"model": model, "name": name, **_kept(store, model, name).record}
 
 

@@ -164,7 +164,13 @@ def together(sources: Sequence[Source]) -> str:
 
 
 def check_start(encoder: Encoder, weights: str, base: Path | str | None = None) -> None:
-    """Raise unless task vectors start from an encoder's weights; they may lack its projection."""
+    """Raise unless task vectors start from an encoder's weights; they may lack its projection.
+
+    Args:
+        encoder: The encoder, in eval mode; it is not changed.
+        weights: Hash of theta_0 of the vectors.
+        base: The checkpoint whose weights the encoder has, for messages.
+    """
     if weights == encoder.weights_hash:
         return
     without = {name: x for name, x in encoder.params.items() if name != "proj"}

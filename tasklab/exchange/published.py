@@ -49,6 +49,12 @@ def status(
 
     A `folder` is a mirror on this machine in place of the hub. Unless the hub is asked for sizes,
     they follow from the model's.
+
+    Args:
+        wanted: Published vectors.
+        store: Where results are kept.
+        folder: A mirror on this machine in place of the hub.
+        ask: Whether to ask the hub for sizes.
     """
     found, counted = [], set[tuple[str, str]]()
     asked: dict[str, Mapping[str, fetching.Remote]] = {}
@@ -103,6 +109,12 @@ def fetch(
     the others go on. What is imported is not fetched again; an interrupted file goes on where it
     stopped; a file enters the hub's cache only after its checksum was compared. A `folder` is a
     mirror on this machine in place of the hub.
+
+    Args:
+        wanted: Published vectors.
+        store: Where results are kept.
+        folder: A mirror on this machine in place of the hub.
+        progress: Whether to show a progress bar.
     """
     wanted = list(wanted)
     with bar(len(wanted), "importing", unit="vector", on=progress) as shown:

@@ -41,6 +41,12 @@ def check_model(into: places.Target, model: str, init: str, base: Path | str | N
 
     Its weights, or those of a checkpoint `base` in their place, must be here, and a CLIP's have a
     text tower.
+
+    Args:
+        into: Where the model is to be written.
+        model: Short name of a model (`tasklab list models`).
+        init: `"pretrained"` or `"random"`.
+        base: A checkpoint whose weights stand in for the published ones; `None` for these.
     """
     places.check_library(into, model)
     entry = spec(model)
@@ -73,7 +79,15 @@ def written(
     about: Mapping[str, Any],
     base: Path | str | None = None,
 ) -> Iterator[None]:
-    """Write an edited model, which is there when the block has ended without an error."""
+    """Write an edited model, which is there when the block has ended without an error.
+
+    Args:
+        into: Where the model is written.
+        theta: The edited parameters by name.
+        encoder: The encoder that was edited.
+        about: What was merged, for the card.
+        base: A checkpoint whose weights stand in for the published ones; `None` for these.
+    """
     texts = spec(encoder.name).kind == "clip"
     if base is not None:
         network = bases.network(base, encoder.name, texts=texts)
@@ -119,6 +133,12 @@ def card(into: places.Target, encoder: Encoder, about: Mapping[str, Any], digest
 
     `about` has method, title, paper, options, weights, base, and of each of its vectors the vector,
     task, method, sha256 and notes; `digest` is the SHA-256 of the file of weights.
+
+    Args:
+        into: Where the model is written.
+        encoder: The encoder, in eval mode; it is not changed.
+        about: What was merged.
+        digest: SHA-256 of the file of weights.
     """
     facts = {
         **about, "model": encoder.name, "init": encoder.init, "file_sha256": digest,

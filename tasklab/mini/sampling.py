@@ -165,6 +165,11 @@ def sample(task: str, split: str, n: int) -> tuple[Tensor, Tensor]:
 
     Classes are balanced and shuffled. The splits are drawn from different seeds; those of the
     handwritten digits come from different sheets as well, so that no source is in two splits.
+
+    Args:
+        task: Name of a task.
+        split: `"train"`, `"val"` or `"test"`.
+        n: Number of images.
     """
     choose("task", task, _DRAWERS)
     choose("split", split, SPLITS)

@@ -221,6 +221,11 @@ def sample_text(task: str, split: str, n: int) -> tuple[Tensor, Tensor]:
 
     Classes are balanced and shuffled. The splits are drawn from different seeds, and no text is in
     two of them.
+
+    Args:
+        task: Name of a task.
+        split: `"train"`, `"val"` or `"test"`.
+        n: Number of texts.
     """
     import torch
 

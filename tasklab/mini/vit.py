@@ -21,6 +21,11 @@ def build(name: str, classes: int = 0, **settings: object) -> torch.nn.Module:
     """Return a timm vision transformer with random weights from torch's global seed.
 
     Its head has so many `classes`, 0 for features; `settings` override, e.g. `patch_drop_rate`.
+
+    Args:
+        name: timm's name of the architecture.
+        classes: Outputs of the head; 0 for features.
+        **settings: Of timm's model, e.g. `patch_drop_rate`.
     """
     from timm.models.vision_transformer import VisionTransformer
 

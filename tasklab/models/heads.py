@@ -174,6 +174,13 @@ def minimise(
     """Move x to the minimum next to it of a loss of the present x, by L-BFGS with `options`.
 
     It stops where no entry of the gradient is larger than `gradient`.
+
+    Args:
+        x: The point, which is moved in place.
+        loss: Returns the loss at the present x.
+        iterations: The most iterations.
+        gradient: Largest entry of the gradient at the end.
+        **options: Of `torch.optim.LBFGS`.
     """
     ends: dict[str, Any] = {"tolerance_grad": gradient, "tolerance_change": 1e-12, **options}
     solver = torch.optim.LBFGS([x], max_iter=iterations, line_search_fn="strong_wolfe", **ends)

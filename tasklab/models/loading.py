@@ -109,7 +109,14 @@ def load(
 def as_clip(
     entry: Spec, model: nn.Module, *, init: str = "pretrained", device: torch.device | str = "cpu"
 ) -> Clip:
-    """Return a network of `build` with its weights as an encoder and, of a CLIP, its text tower."""
+    """Return a network of `build` with its weights as an encoder and, of a CLIP, its text tower.
+
+    Args:
+        entry: Entry of the model in the registry.
+        model: The network.
+        init: `"pretrained"` or `"random"`.
+        device: Where the model or the images are to be.
+    """
     model = model.to(device=device, dtype=torch.float32).eval().requires_grad_(False)
     device = torch.device(device)
     if entry.kind == "t5":
@@ -137,7 +144,14 @@ def both_towers(name: str, *, init: str = "pretrained") -> nn.Module:
 def shared(
     name: str, *, init: str = "pretrained", device: str = "cpu", blocks: int | None = None
 ) -> Clip:
-    """Return a model as `load` does, with so many `blocks`; once while in use and unchanged."""
+    """Return a model as `load` does, with so many `blocks`; once while in use and unchanged.
+
+    Args:
+        name: Short name of a model.
+        init: `"pretrained"` or `"random"`.
+        device: Where the model or the images are to be.
+        blocks: Number of blocks of each tower; `None` for all.
+    """
     key = (name, init, device, blocks)
     if (clip := _SHARED.get(key)) is None or not clip.encoder.origin.intact:
         clip = _SHARED[key] = load(name, init=init, device=device, blocks=blocks)
@@ -148,6 +162,11 @@ def outline(name: str, *, init: str = "pretrained", device: str = "cpu") -> Clip
     """Return a model as `shared` does, but a shipped one without its network, in milliseconds.
 
     Its encoder has theta_0 and all that keys of results hold; it cannot be called.
+
+    Args:
+        name: Short name of a model.
+        init: `"pretrained"` or `"random"`.
+        device: Where the model or the images are to be.
     """
     entry = spec(name)
     if not entry.shipped or init == "random":
@@ -170,6 +189,12 @@ def locate(
     """Return the checkpoint that `load` would read, fetched if need be; `None` if it needs none.
 
     Unless it is to `fetch` it, the answer is `None` too for one that could be fetched.
+
+    Args:
+        name: Short name of a model.
+        init: `"pretrained"` or `"random"`.
+        weights: A file in place of the published ones.
+        fetch: Whether to fetch it.
     """
     entry = spec(name)
     choose("init", init, INITS)

@@ -75,7 +75,14 @@ class SuiteImages(Protocol):
     def load(
         self, task: str, split: str, *, n: int | None = None, device: Device = "cpu"
     ) -> Images:
-        """Return a split, or its first n images."""
+        """Return a split, or its first n images.
+
+        Args:
+            task: Name of a task.
+            split: `"train"`, `"val"` or `"test"`.
+            n: Only the first n images; `None` for all.
+            device: Where the model or the images are to be.
+        """
 
     def size(self, task: str, split: str) -> int:
         """Return the number of images of a split."""
@@ -89,7 +96,15 @@ class SuiteImages(Protocol):
     def batches(
         self, task: str, order: Order, steps: range, *, seed: int, device: Device
     ) -> Iterator[Images]:
-        """Yield the training images of each step."""
+        """Yield the training images of each step.
+
+        Args:
+            task: Name of a task.
+            order: Step and number of images -> the indices of the images.
+            steps: Numbers of the steps.
+            seed: Of whatever is random in them.
+            device: Where the model or the images are to be.
+        """
 
 
 @dataclasses.dataclass(frozen=True)
@@ -228,7 +243,13 @@ def _glosses(task: str, split: str) -> tuple[Images, str]:
 
 
 def count_of(n: int | None, whole: int, split: str) -> int:
-    """Return a checked number of images of a split."""
+    """Return a checked number of images of a split.
+
+    Args:
+        n: The number that is asked for; `None` for all.
+        whole: Images in the split.
+        split: Its name, for the message.
+    """
     try:
         number = operator.index(whole if n is None else n)
     except TypeError:
@@ -247,6 +268,12 @@ def images_of(suite: Suite, side: int | None = None, shorter: int | None = None)
     """Return the images of a suite: its own, or the drawn ones, enlarged to a side.
 
     `side` and `shorter` are those of `DrawnImages`.
+
+    Args:
+        suite: The tasks with their images.
+        side: Height and width of the model's input; `None` as drawn.
+        shorter: To which the shorter side is resized before the centre is cut out; `None` is
+            `side`.
     """
     if not isinstance(suite, Suite):
         raise TasklabError(f"images are those of a suite, not of {shown(suite)}.")

@@ -50,7 +50,13 @@ CACHE_VERSION = 1  # part of every key: raise it when the same configuration giv
 
 @isolated
 def identity(config: FineTune, clip: Clip, tasks: Suite | None = None) -> dict[str, Any]:
-    """Return all that determines the result of a run: its configuration in the store."""
+    """Return all that determines the result of a run: its configuration in the store.
+
+    Args:
+        config: The run, with all that determines it.
+        clip: The pre-trained model.
+        tasks: The tasks with their images; by default the suite of the run.
+    """
     tasks = tasks or suite(config.suite)
     data = drawn.images_of(tasks)
     task, fields = tasks[config.task], config.identity()
@@ -170,7 +176,16 @@ def learning_rate(config: FineTune, step: int) -> float:
 def train(
     config: FineTune, clip: Clip, tasks: Suite, head: heads.Head, checkpoint: Path, show: bool
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Return delta, with a head that trains along, and the record of the run."""
+    """Return delta, with a head that trains along, and the record of the run.
+
+    Args:
+        config: The run, with all that determines it.
+        clip: The pre-trained model.
+        tasks: The tasks with their images.
+        head: The task's classifier; of a run with a trained head its start.
+        checkpoint: File from which an interrupted run goes on.
+        show: Whether to show a progress bar.
+    """
     encoder, task, data = clip.encoder, tasks[config.task], drawn.images_of(tasks)
     names = trainable(encoder.params, config.method, encoder.name)
     theta0 = {name: encoder.params[name].detach() for name in names}
@@ -238,7 +253,13 @@ def descend(
 
 
 def batch(config: FineTune, step: int, count: int) -> Tensor:
-    """Return the indices (B,) of a step's images: shuffled epochs, one after another."""
+    """Return the indices (B,) of a step's images: shuffled epochs, one after another.
+
+    Args:
+        config: The run, with all that determines it.
+        step: Number of the step, from 0.
+        count: Images of the training split.
+    """
     position, parts, missing = step * config.batch_size, [], config.batch_size
     while missing:
         epoch, start = divmod(position, count)

@@ -109,6 +109,12 @@ def accumulated(
 
     Gradients are added in their own type, which is that of the weights: float32, under autocast
     too. A batch that is not divided is not weighted either: its result is bit for bit `gradient`'s.
+
+    Args:
+        gradient: Images and classes -> their mean loss and its gradient.
+        x: Preprocessed images (B, 3, H, W).
+        y: Their classes (B,), int64.
+        size: The most images at a time.
     """
     if size >= len(y):
         return gradient(x, y)

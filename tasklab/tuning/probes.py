@@ -57,7 +57,14 @@ def searched_task(suite: Suite) -> str:
 
 
 def identity(probe: Probe, clip: Clip, suite: Suite, task: str) -> dict[str, Any]:
-    """Return all that determines a probe: its configuration in the store."""
+    """Return all that determines a probe: its configuration in the store.
+
+    Args:
+        probe: How it is fitted.
+        clip: The pre-trained model.
+        suite: The tasks with their images.
+        task: Name of a task.
+    """
     searched = probe.solver == "adamw" and probe.lr is None
     search = {"rates": list(RATES), "on": _images(clip, suite, searched_task(suite))}
     return {
@@ -104,7 +111,16 @@ def search(
     rates: Sequence[float] = RATES,
     task: str | None = None,
 ) -> dict[float, float]:
-    """Return validation accuracies in % of AdamW's probes by rate."""
+    """Return validation accuracies in % of AdamW's probes by rate.
+
+    Args:
+        probe: How it is fitted.
+        clip: The pre-trained model.
+        suite: The tasks with their images.
+        store: Where results are kept.
+        rates: Learning rates that are tried.
+        task: Name of the task; by default the one that rates are searched on.
+    """
     task = task or searched_task(suite)
     every = {float(lr): dataclasses.replace(probe, solver="adamw", lr=lr) for lr in rates}
     return {lr: validation(one, clip, suite, store, task) for lr, one in every.items()}
@@ -112,7 +128,15 @@ def search(
 
 @isolated
 def validation(probe: Probe, clip: Clip, suite: Suite, store: Store, task: str) -> float:
-    """Return the validation accuracy in % of a probe with a given rate, or by L-BFGS."""
+    """Return the validation accuracy in % of a probe with a given rate, or by L-BFGS.
+
+    Args:
+        probe: How it is fitted.
+        clip: The pre-trained model.
+        suite: The tasks with their images.
+        store: Where results are kept.
+        task: Name of a task.
+    """
     train, val = (_features(probe, clip, suite, task, store, split) for split in ("train", "val"))
     (features, labels), (others, answers) = (_on(clip, kept, task) for kept in (train, val))
     head = _solve(probe, features, labels, len(suite[task].classes), probe.lr or 0.0)
@@ -144,6 +168,16 @@ def adamw(
 
     AdamW on the mean cross-entropy of shuffled batches, a tenth of the steps warm-up, then a cosine
     down to zero, from PyTorch's usual random weights.
+
+    Args:
+        features: Features of N images, (N, D).
+        labels: Classes of the N images.
+        classes: Number of classes C.
+        lr: Learning rate.
+        steps: Of AdamW.
+        batch_size: Images of a step.
+        weight_decay: AdamW's.
+        seed: Of the weights and the order of images.
     """
     count, warmup = len(features), steps // 10
     if count == 0:

@@ -81,6 +81,12 @@ def jvp(encoder: Model, params: Params, tau: Params, x: Tensor) -> TangentFeatur
     """Return f(x; theta_0) and J(x) tau from one forward-mode pass, without a graph.
 
     They are at least float32, also where autocast computed them in bfloat16: sums need the digits.
+
+    Args:
+        encoder: The encoder, in eval mode; it is not changed.
+        params: theta_0 by name.
+        tau: The direction, by the names of some parameters.
+        x: Preprocessed images (B, 3, H, W).
     """
     with torch.no_grad():
         return TangentFeatures(*map(_precise, _dual_pass(encoder, params, tau, x)))
@@ -196,7 +202,13 @@ def _dual_pass(encoder: Model, params: Params, tau: Params, x: Tensor) -> tuple[
 
 
 def pullback(f0: Tensor, leaves: Params, cotangent: Tensor) -> dict[str, Tensor]:
-    """Return J' c of recorded features by the leaves' names."""
+    """Return J' c of recorded features by the leaves' names.
+
+    Args:
+        f0: Recorded features (B, D).
+        leaves: The parameters that they were recorded with, by name.
+        cotangent: c, in the shape of `f0`.
+    """
     reached = f0.requires_grad  # not if tau has only parameters of no use to the features
     grads = torch.autograd.grad(
         [f0] if reached else [],

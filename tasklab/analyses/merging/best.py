@@ -67,7 +67,13 @@ class Metric:
     def draw(
         self, like: Float[Tensor, "B D"], rows: Tensor, numbers: torch.Generator
     ) -> Float[Tensor, "B D"]:
-        """Return random rows whose covariance is weight G of some of the images."""
+        """Return random rows whose covariance is weight G of some of the images.
+
+        Args:
+            like: Features in whose shape, type and place the rows are drawn.
+            rows: Numbers (B,) of the images whose G is taken.
+            numbers: Source of the random numbers.
+        """
 
         def signs(x: Tensor) -> Tensor:
             return (2 * torch.randint(0, 2, x.shape, generator=numbers) - 1).to(x)
@@ -112,12 +118,25 @@ def metrics(name: str, own: Sequence[TangentFeatures], heads: Sequence[Head]) ->
 def tangents(
     evaluator: Evaluator, vector: TaskVector, tasks: Sequence[str], split: str = "val"
 ) -> list[Float[Tensor, "N D"]]:
-    """Return J(x) tau of a vector on the images of each task, from the store if it is there."""
+    """Return J(x) tau of a vector on the images of each task, from the store if it is there.
+
+    Args:
+        evaluator: The model with its heads and images.
+        vector: The task vector tau.
+        tasks: Names of the tasks.
+        split: `"train"`, `"val"` or `"test"`.
+    """
     return [evaluator.tangent_features(vector, task, split).jtau for task in tasks]
 
 
 def objective(merged: PerTask, own: PerTask, by: Sequence[Metric] | None = None) -> float:
-    """Return E(tau); `by` is the metric of each task, features' by default."""
+    """Return E(tau); `by` is the metric of each task, features' by default.
+
+    Args:
+        merged: J(x) tau of the merged vector on the images of each task, (N, D) each.
+        own: J(x) tau_t of each task's own vector on the same images.
+        by: The metric of each task; features' by default.
+    """
     return total([a - b for a, b in pairs(merged, own)], by)
 
 
@@ -131,6 +150,11 @@ def relative(merged: PerTask, own: PerTask, by: Sequence[Metric] | None = None) 
     """Return E(tau) / E(0): 0 if nothing is lost on any task, 1 for the unedited model.
 
     E is that of `objective`, with `by` as there.
+
+    Args:
+        merged: J(x) tau of the merged vector on the images of each task, (N, D) each.
+        own: J(x) tau_t of each task's own vector on the same images.
+        by: The metric of each task; features' by default.
     """
     start = total(own, by)
     if start == 0:

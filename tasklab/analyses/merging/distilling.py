@@ -58,7 +58,14 @@ _BATCH_SIZE = 128  # images in a pass without derivatives
 def features(
     encoder: Encoder, vector: TaskVector, images: Tensor, batch_size: int = _BATCH_SIZE
 ) -> Tensor:
-    """Return f(x; theta_0 + tau) of images, (N, D): what a task's `Part.own` holds here."""
+    """Return f(x; theta_0 + tau) of images, (N, D): what a task's `Part.own` holds here.
+
+    Args:
+        encoder: The encoder, in eval mode; it is not changed.
+        vector: The task vector tau.
+        images: Preprocessed images (N, 3, H, W).
+        batch_size: Images in one pass.
+    """
     params = {**encoder.params, **vector.apply(encoder.params)}
     with torch.no_grad():
         each = memory.Parts(batch_size)(

@@ -144,6 +144,15 @@ def fisher_diagonals(
     The labels y are drawn from the model itself, so that it needs none (arXiv:2111.09832). It takes
     a backward pass for each image and draw.
 
+    Args:
+        encoder: The encoder, in eval mode; it is not changed.
+        head: The task's classifier.
+        images: Preprocessed images (N, 3, H, W), without labels.
+        params: Where the gradient is taken; by default theta_0.
+        names: Only these parameters; by default all.
+        draws: Labels that are drawn of each image.
+        seed: Of the drawn labels.
+
     Returns:
         F by the parameter's name, in its shape and type.
     """

@@ -175,6 +175,11 @@ def pcb(vectors: Vectors, *, keep: float = 0.05, alpha: float = 1.0) -> TaskVect
         merged   alpha sum_t w_t sign(tau_t) a_t / sum_t w_t
 
     where norm(x) = (x - min) / (max - min). So a share `keep` of each task has a weight at all.
+
+    Args:
+        vectors: Task vectors of one model, by their tasks or in the order of the tasks.
+        keep: Share of the entries of each task that get a weight, above 0 and at most 1.
+        alpha: Coefficient of the merge.
     """
     each, keep = listed(vectors, 2), real("keep", keep, 0, 1)
     if not keep:

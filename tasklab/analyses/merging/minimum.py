@@ -76,7 +76,13 @@ class Solution:
 
 @isolated
 def least(vectors: Vectors, *, solution: TaskVector, alpha: float = 1.0) -> TaskVector:
-    """Scale the solution that `minimum` found for these vectors."""
+    """Scale the solution that `minimum` found for these vectors.
+
+    Args:
+        vectors: The vectors that were merged.
+        solution: The vector that `minimum` found.
+        alpha: Coefficient of the merge.
+    """
     return by_tensor(listed(vectors), lambda name, _: solution[name], alpha)
 
 

@@ -85,7 +85,13 @@ def pooled_grams(vectors: Vectors, grams: PerTask | Grams | None) -> Grams:
 
 
 def gram_of(name: str, grams: Tensors, tau: Tensor) -> Tensor:
-    """Return a Gram matrix as a task's matrix needs it, or raise if its shape is another."""
+    """Return a Gram matrix as a task's matrix needs it, or raise if its shape is another.
+
+    Args:
+        name: Of the matrix.
+        grams: Gram matrices of one task, by the name of each matrix.
+        tau: The task's change of the matrix (O, I).
+    """
     side, G = tau.shape[-1], grams[name].to(tau)
     if G.shape != (side,) * tau.dim():
         raise TasklabError(f"the Gram matrices of {name} must have {side} rows and columns.")
@@ -148,7 +154,14 @@ def unpacked(triangle: Float[Tensor, " P"]) -> Float[Tensor, "I I"]:
 def matched(
     vectors: Vectors, each: Sequence[TaskVector], given: PerTask | None, asked: str
 ) -> Iterator[tuple[TaskVector, Tensors]]:
-    """Yield each vector with its statistics, one task at a time, or raise if one has none."""
+    """Yield each vector with its statistics, one task at a time, or raise if one has none.
+
+    Args:
+        vectors: The vectors that are merged.
+        each: The same as a list.
+        given: Statistics of the images of each task, by task or in order.
+        asked: The sentence that says what is needed, for messages.
+    """
     if given is None:
         raise TasklabError(f"{asked}.")
     if isinstance(vectors, Mapping) and isinstance(given, Mapping):

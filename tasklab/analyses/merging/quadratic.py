@@ -272,6 +272,12 @@ def wudi_descent(
 
     This is FusionBench's WUDI (arXiv:2503.08099): `wudi` of all matrices, with |tau_t|^2 in place
     of |tau_t|, and what is no matrix averaged.
+
+    Args:
+        vectors: Task vectors of one model, by their tasks or in the order of the tasks.
+        steps: Of Adam.
+        lr: Adam's learning rate.
+        alpha: Coefficient of the merge.
     """
     steps, lr = whole("steps", steps, 1), real("lr", lr, 0)
 

@@ -185,7 +185,13 @@ def by_matrix(vectors: Sequence[TaskVector], rule: Rule, alpha: float = 1.0) -> 
 
 
 def decomposed(vectors: Sequence[TaskVector], rule: Rule, alpha: float = 1.0) -> TaskVector:
-    """Return `by_matrix` of a rule that decomposes in float64, where that is quick."""
+    """Return `by_matrix` of a rule that decomposes in float64, where that is quick.
+
+    Args:
+        vectors: Task vectors of one model, by their tasks or in the order of the tasks.
+        rule: A name and the matrices of all tasks -> the merged matrix.
+        alpha: Coefficient of the merge.
+    """
     place = decomposes(vectors[0].device)
     return by_matrix(vectors, lambda name, tensors: rule(name, placed(tensors, place)), alpha)
 

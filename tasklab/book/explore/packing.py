@@ -25,7 +25,13 @@ _BITS = {"theta0": 8, "vector": 4, "row": 8}
 
 @isolated
 def packed(lab: Lab, method: str, pictures: int) -> tuple[dict[str, Any], np.ndarray]:
-    """Return the description of a network for a page, and its numbers."""
+    """Return the description of a network for a page, and its numbers.
+
+    Args:
+        lab: Model, tasks, seeds, scale and store.
+        method: Of the vectors.
+        pictures: Test images of each task that the page shows.
+    """
     seeds: Any = lab.parameters.seeds  # settled: a tuple
     encoder, evaluator = lab.clip.encoder, lab.evaluator_of(method)
     shape = _supported(tower(encoder.module), encoder.name)

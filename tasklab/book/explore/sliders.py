@@ -184,6 +184,12 @@ def coefficients(
     """Return sliders from -1 to 1 for the coefficients of a method's vectors, and bars.
 
     The coefficient that was chosen in `records` of an addition of task vectors gets a button.
+
+    Args:
+        lab: Model, tasks, seeds, scale and store.
+        method: Of the vectors.
+        split: On which images the bars are computed.
+        records: Of an addition.
     """
     at, tasks = accuracies(lab, method, split), lab.suite.names
     chosen = None if records is None else _chosen(records, method)

@@ -117,7 +117,13 @@ def damage(path: Path) -> str:
 
 
 def find_data(name: str, root: Path | None = None, cache: Path | None = None) -> Data:
-    """Return the state of a data set of the suite `paper`."""
+    """Return the state of a data set of the suite `paper`.
+
+    Args:
+        name: Of the data set.
+        root: Folder of data sets.
+        cache: Folder of decoded images; by default the user's.
+    """
     cache = cache or folders.data()
     task, sides = paper_task(paper_data_sets()[name]), decoded_sides(name, cache)
     try:

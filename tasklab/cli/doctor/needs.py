@@ -52,6 +52,13 @@ def of(
     """List the needs of `tasklab paper`, step by step.
 
     The outputs of `executed` chapters are in the store; a `reachable` hub is asked for sizes.
+
+    Args:
+        parameters: Of the chapters.
+        chapters: Names of the chapters.
+        executed: Those whose outputs are in the store.
+        reachable: Whether the hub answers.
+        source: A folder that holds the published vectors, in place of the hub.
     """
     return [
         *_weights(parameters, reachable),

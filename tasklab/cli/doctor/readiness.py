@@ -187,6 +187,13 @@ def blocking(
     """List the causes that keep the default model's chapters from running.
 
     `pair` is what is wrong with torch and torchvision together, if anything.
+
+    Args:
+        versions: Of each package; `None` if it is not installed.
+        pair: What is wrong with torch and torchvision together, if anything.
+        disks: By what lies there: `"store"`, `"decoded"`.
+        files: Weights by model.
+        chapters: For each model and chapter, whether it can run.
     """
     lines = [f"{name} is not installed." for name, version in versions.items() if version is None]
     lines += [pair] if pair else []

@@ -80,7 +80,14 @@ def schemes(
 def across(
     labs: Sequence[Lab], experiment: Callable[..., pd.DataFrame], *args: Any, **more: Any
 ) -> pd.DataFrame:
-    """Return the records of one experiment on several labs, as one table."""
+    """Return the records of one experiment on several labs, as one table.
+
+    Args:
+        labs: Labs of several models.
+        experiment: One of `experiments`.
+        *args: Further arguments of the experiment.
+        **more: Options of the experiment.
+    """
     return combine(*(experiment(lab, *args, **more) for lab in labs))
 
 

@@ -34,6 +34,12 @@ def cost(
     Kept in the store for one machine, number of threads, device and version of torch. In the
     rehearsal of a full-size model it is one round of training alone, without the optimiser's two
     copies of the model for every variant.
+
+    Args:
+        lab: Model, tasks, seeds, scale and store.
+        variants: Ways of training, any of `analyses.cost.VARIANTS`.
+        batch_sizes: By default the preset's.
+        rounds: Times that each variant is timed, in turns.
     """
     sizes = list(batch_sizes or lab.scale.cost_batches)
     task = lab.suite.names[0]
@@ -76,7 +82,13 @@ def cost(
 def step_cost(
     lab: Lab, variants: Sequence[str] = _TRAINING, *, rounds: int = _ROUNDS
 ) -> pd.DataFrame:
-    """Return the costs of a training step as records, which claims are judged by."""
+    """Return the costs of a training step as records, which claims are judged by.
+
+    Args:
+        lab: Model, tasks, seeds, scale and store.
+        variants: Ways of training, any of `analyses.cost.VARIANTS`.
+        rounds: Times that each variant is timed, in turns.
+    """
     lab.needs_training("the cost of a step")
     batch = [max(lab.scale.cost_batches)]
     return step_records(lab, cost(lab, variants, batch_sizes=batch, rounds=rounds))

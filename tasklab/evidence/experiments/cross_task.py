@@ -75,6 +75,11 @@ def cross_task_addition(
     f(theta_0 + 2 lambda tau_j).
 
     `alpha` is lambda.
+
+    Args:
+        lab: Model, tasks, seeds, scale and store.
+        methods: Fine-tuning methods, any of `EDITS`.
+        coefficient: lambda.
     """
     pairs = list(itertools.combinations(several(lab.suite), 2))
     as_coefficient(coefficient)
@@ -96,6 +101,11 @@ def cross_task_negation(
     f(theta_0) is compared with the mean of f(theta_0 + lambda tau) and f(theta_0 - lambda tau).
 
     `alpha` is lambda.
+
+    Args:
+        lab: Model, tasks, seeds, scale and store.
+        methods: Fine-tuning methods, any of `EDITS`.
+        coefficient: lambda.
     """
     as_coefficient(coefficient)
 

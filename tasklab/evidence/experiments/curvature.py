@@ -137,6 +137,12 @@ def pair_errors(
     At c = 0.5 the sum of two vectors is the middle of the two models, where `cross_task` measures.
     All vectors are used in the model itself, not in its linearization, in which cross-task
     linearity is exact, unless that is asked for.
+
+    Args:
+        lab: Model, tasks, seeds, scale and store.
+        methods: Fine-tuning methods, any of `EDITS`.
+        coefficients: Common coefficients c of both vectors.
+        linear: Whether the vectors are used in the linearized model.
     """
     as_coefficients(coefficients, "coefficients")
     several(lab.suite)

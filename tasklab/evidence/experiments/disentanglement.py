@@ -92,6 +92,11 @@ def search_box(lab: Lab, methods: Sequence[str], *, n_pairs: int | None = None) 
     """Return the mean disentanglement error of pairs of tasks in the search box of addition.
 
     It takes 5 by 5 coefficients in [0, 1]², of which a map on [-3, 3]² has few.
+
+    Args:
+        lab: Model, tasks, seeds, scale and store.
+        methods: Fine-tuning methods, any of `EDITS`.
+        n_pairs: Number of pairs; by default the preset's.
     """
     cells = disentanglement(lab, methods, n_pairs=n_pairs, alphas=BOX)
     return box_means(cells).assign(experiment="search_box")

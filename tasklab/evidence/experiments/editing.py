@@ -75,6 +75,11 @@ def addition(
 
     The sweep is on validation images; for linear models, where it costs nothing, on test images
     too.
+
+    Args:
+        lab: Model, tasks, seeds, scale and store.
+        methods: Fine-tuning methods, any of `EDITS`.
+        n_tasks: Numbers of tasks whose vectors are added; by default those of the preset.
     """
     alphas = lab.scale.alphas
 

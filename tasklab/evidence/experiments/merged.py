@@ -43,6 +43,12 @@ def merged(
     length over the mean length of the single vectors; `objective`, E(tau) / E(0) in the tangent
     model on validation images; `excess`, what that is above the best merge on the span. The other
     metrics are those of `analyses.agreement`.
+
+    Args:
+        lab: Model, tasks, seeds, scale and store.
+        methods: Fine-tuning methods, any of `EDITS`.
+        merges: Any of `MERGES`; by default all.
+        n_tasks: Numbers of tasks whose vectors are added; by default those of the preset.
     """
     names, every = known_merges(merges), benches(lab, methods, n_tasks, "merged")
     return tidy([row for bench in every for row in _of_bench(bench, names)])
@@ -120,6 +126,12 @@ def merging_cost(
 
     Kept in the store for one machine, number of threads, device and version of torch. The first
     seed's vectors and the first group of tasks of each size stand for all.
+
+    Args:
+        lab: Model, tasks, seeds, scale and store.
+        methods: Fine-tuning methods, any of `EDITS`.
+        merges: Any of `MERGES`; by default all.
+        n_tasks: Numbers of tasks whose vectors are added; by default those of the preset.
 
     Returns:
         Records of the experiment `merging_cost` (task `all`): `seconds` and `peak_memory` of the

@@ -42,6 +42,11 @@ def penalty_strengths(
 
     The sum is at the coefficient that is best on validation images; where a run diverges,
     `diverged_at` alone is recorded, the step (from 0) at which it was stopped.
+
+    Args:
+        lab: Model, tasks, seeds, scale and store.
+        methods: Methods with a penalty.
+        factors: Multiples of the penalty's own strength.
     """
     several(lab.suite)
     chosen, factors = known_methods(methods), ascending(factors, "factors")

@@ -65,18 +65,39 @@ class Trial(Vectors):
     def accuracy(
         self, task: str, metric: str, value: float, split: str = "test", **more: Any
     ) -> dict[str, Any]:
-        """Return the record of an accuracy, with the number of images."""
+        """Return the record of an accuracy, with the number of images.
+
+        Args:
+            task: Name of a task.
+            metric: Its name.
+            value: The accuracy in %.
+            split: On which images: `"validation"` or `"test"`.
+            **more: Further columns.
+        """
         n = self.lab.evaluator.count(task, "val" if split == "validation" else split)
         named = {"task": task, "metric": metric, "split": split, "value": float(value), "n": n}
         return self.row(**{**named, **more})
 
     def answered(self, task: str, metric: str, answers: np.ndarray, **more: Any) -> dict[str, Any]:
-        """Return the record of an accuracy on test images, with which of them were right."""
+        """Return the record of an accuracy on test images, with which of them were right.
+
+        Args:
+            task: Name of a task.
+            metric: Its name.
+            answers: Which of the N test images are right.
+            **more: Further columns.
+        """
         columns = {"n": len(answers), "hits": packed(answers), **more}
         return self.accuracy(task, metric, 100 * float(answers.mean()), **columns)
 
     def diverged(self, task: str, error: DivergedError, **more: Any) -> dict[str, Any]:
-        """Return the record of the step at which a run was stopped."""
+        """Return the record of the step at which a run was stopped.
+
+        Args:
+            task: Name of a task.
+            error: It has the step.
+            **more: Further columns.
+        """
         named = {"metric": "diverged_at", "split": "validation", "value": float(error.step)}
         return self.row(task=task, **named, **more)
 
@@ -95,6 +116,13 @@ def grid(
     """Yield a trial for every method, seed and group of tasks, showing progress.
 
     `over` lists the groups; by default one of all tasks.
+
+    Args:
+        lab: Model, tasks, seeds, scale and store.
+        experiment: Its name.
+        methods: Fine-tuning methods, any of `EDITS`.
+        over: Groups of tasks; by default one of all tasks.
+        title: For the progress bar.
     """
     trials, title = _trials(lab, experiment, methods, over), title or experiment.replace("_", " ")
     for trial in track(trials, len(trials), title, unit="run", on=lab.progress):
@@ -187,13 +215,25 @@ def _told_apart(trial: Trial, tasks: Sequence[str]) -> dict[str, Any]:
 
 
 def busy(trial: Trial, measure: Callable, **key: Any) -> bool:
-    """Return whether another process measures now what `kept` would."""
+    """Return whether another process measures now what `kept` would.
+
+    Args:
+        trial: The trial.
+        measure: The function that measures it.
+        **key: What else determines the records.
+    """
     return trial.lab.store.making(KIND, _config(trial, measure, **key))
 
 
 @isolated
 def stored(lab: Lab, config: Mapping[str, Any], make: Callable[[], list[dict]]) -> list[dict]:
-    """Return the records of a configuration from the store, or those that `make` measures."""
+    """Return the records of a configuration from the store, or those that `make` measures.
+
+    Args:
+        lab: Model, tasks, seeds, scale and store.
+        config: What determines the records.
+        make: Measures them.
+    """
     return _stored(lab, {**config, **version(make)}, make)
 
 
@@ -219,6 +259,16 @@ def records(
     """Return the records of all trials of an experiment, one a group of tasks in `over`.
 
     `key` is what determines the records, besides what a trial is (`kept`).
+
+    Args:
+        lab: Model, tasks, seeds, scale and store.
+        experiment: Its name.
+        methods: Fine-tuning methods, any of `EDITS`.
+        measure: Trial -> its records.
+        over: Groups of tasks; by default one of all tasks.
+        title: For the progress bar.
+        grouped: Whether the records name the group of tasks (`Trial.group`).
+        **key: What determines the records, besides what a trial is (`kept`).
     """
     trials = _trials(lab, experiment, methods, over)
     return in_any_order(trials, measure, lambda _: key, title=title, grouped=grouped)
@@ -235,6 +285,13 @@ def in_any_order(
     """Return the records of trials in their order; what others measure now comes last.
 
     `key` returns what determines a trial's records, besides what a trial is (`kept`).
+
+    Args:
+        trials: The trials.
+        measure: Trial -> its records.
+        key: Trial -> what determines its records, besides what a trial is (`kept`).
+        title: For the progress bar.
+        grouped: Whether the records name the group of tasks (`Trial.group`).
     """
     if not trials:
         return []
@@ -250,7 +307,15 @@ def in_any_order(
 def run(
     lab: Lab, experiment: str, methods: Sequence[str] | str, measure: Measure, **more: Any
 ) -> pd.DataFrame:
-    """Return `records` as one checked table."""
+    """Return `records` as one checked table.
+
+    Args:
+        lab: Model, tasks, seeds, scale and store.
+        experiment: Its name.
+        methods: Fine-tuning methods, any of `EDITS`.
+        measure: Trial -> its records.
+        **more: Options of `records`.
+    """
     return tidy(records(lab, experiment, methods, measure, **more))
 
 

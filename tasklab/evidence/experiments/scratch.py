@@ -82,6 +82,13 @@ def scratch_linearity(
     """Return cross-task linearity between all pairs of a network's fine-tuned models.
 
     Figures 2, 3 and 13 to 16; with other epochs figure 11, with `ratio` figure 12.
+
+    Args:
+        lab: Model, tasks, seeds, scale and store.
+        network: `"mlp"` or `"resnet18"`.
+        n_tasks: Tasks that the network is fine-tuned on.
+        alphas: Weights of the first model of a pair.
+        **changes: Of the usual setting (`small_networks.Setting`), e.g. `pretraining=5`.
     """
     return _records(lab, "ctl", network, changes, n_tasks, alphas)
 
@@ -94,6 +101,13 @@ def segments(
 
     theta_alpha is alpha theta_i + (1 - alpha) theta_j of the pair `"i+j"`, on the test images of
     either task and of pre-training.
+
+    Args:
+        lab: Model, tasks, seeds, scale and store.
+        network: `"mlp"` or `"resnet18"`.
+        n_tasks: Tasks that the network is fine-tuned on.
+        points: Models along the segment.
+        **changes: Of the usual setting (`small_networks.Setting`), e.g. `pretraining=5`.
     """
     alphas = torch.linspace(0, 1, points).tolist()
     return _records(lab, "segment", network, changes, n_tasks, alphas)

@@ -125,6 +125,11 @@ def averaging(lab: Lab, *, task: str | None = None, count: int = 3) -> pd.DataFr
     of these models, the accuracy of the mean of weights is set beside that of the mean of logits
     (figure 4), and the features of the mean of all weights beside the mean of features (equation 1,
     figures 5, 6, 17 and 18).
+
+    Args:
+        lab: Model, tasks, seeds, scale and store.
+        task: Name of the task; by default the first.
+        count: Models in a group.
     """
     task = task or lab.suite.names[0]
     choose("task", task, lab.suite.names)

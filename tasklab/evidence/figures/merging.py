@@ -275,7 +275,13 @@ def merge_gains_table(df: pd.DataFrame) -> pd.DataFrame:
 
 
 def ranged(effect: float, low: float, high: float) -> str:
-    """Return an effect with the ends of its interval, if it has one."""
+    """Return an effect with the ends of its interval, if it has one.
+
+    Args:
+        effect: In points.
+        low: Lower end of the 95 % interval; NaN if there is none.
+        high: Its upper end.
+    """
     return in_words(effect, low, high, named=False)
 
 

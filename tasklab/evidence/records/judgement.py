@@ -251,7 +251,15 @@ def verdicts(
     n_tasks: int = 8,
     model: str | None = None,
 ) -> list[Verdict]:
-    """Judge all claims, or those of one paper or table, in the papers' order."""
+    """Judge all claims, or those of one paper or table, in the papers' order.
+
+    Args:
+        df: Records.
+        paper: Only claims of this paper: the name of its chapter.
+        table: Only claims of this table or figure.
+        n_tasks: Number of added tasks that claims are judged at.
+        model: The model that claims are about; needed where the records have several.
+    """
     if paper is not None:
         choose("paper", paper, dict.fromkeys(claim.paper for claim in CLAIMS))
     chosen = [c for c in CLAIMS if paper in (None, c.paper) and table in (None, c.table)]
@@ -274,6 +282,12 @@ def gains(
     It is that of the mean difference over tasks, at the same seeds and with the same vectors: the
     spread over seeds of fine-tuning and over tasks (`judgement.verdict`). Beside it stands that
     over pre-trainings which differ in their seed, where several are recorded.
+
+    Args:
+        df: Records with merges.
+        over: The merge that others are compared with.
+        metric: `"absolute"` or `"normalised"`, in %.
+        model: Its name in the records.
 
     Returns:
         Columns n_tasks, merge, effect, low, high, seeds, and effect, low, high of the others

@@ -38,6 +38,11 @@ def judged(chapter: str, *, model: str = "mini", store: Store | None = None) -> 
     They are those of `records.verdicts(evidence(chapter), chapter, model=model)`, marked with the
     corrections that their statements survive among those of all chapters. As that takes seconds,
     verdicts are kept in the store, until the code that judges, a claim or a record changes.
+
+    Args:
+        chapter: Its name.
+        model: The model that claims are about.
+        store: Where verdicts are kept.
     """
     chapter_of(chapter)
     kept = store or Store()

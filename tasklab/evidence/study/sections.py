@@ -162,7 +162,13 @@ class Evidence:
 
 
 def of_records(chapter: str, model: str = FIRST, *, store: Store | None = None) -> Evidence:
-    """Return the evidence of a chapter's recorded results; its numbers are kept in the store."""
+    """Return the evidence of a chapter's recorded results; its numbers are kept in the store.
+
+    Args:
+        chapter: Its name.
+        model: Its name in the records.
+        store: Where numbers are kept.
+    """
     choose("chapter", chapter, CHAPTERS)
     kept = store or Store()
     asked = {"chapter": chapter, "model": model, "package": package(), "answers": _here()}
@@ -230,6 +236,11 @@ def line(statement: str, evidence: Evidence, *, worlds: bool = True) -> str:
 
     The statement, its outcome and effect in the evidence, then what a paper prints (beside a run)
     and the outcome in the other recorded worlds, if they are asked for.
+
+    Args:
+        statement: Its name in `statements.csv`.
+        evidence: Rows and verdicts of one model.
+        worlds: Whether to name the other recorded worlds' outcomes.
     """
     row = evidence.rows.loc[statement]
     told = [f"{chip(row, statement)} {row['short']}"]

@@ -273,6 +273,11 @@ def wanted_files(
     """Return the files to fetch: parquet files of a configuration, and the card.
 
     They are those of all our splits, or of `splits` alone if all of these are there.
+
+    Args:
+        listed: Files of the repository.
+        config: Name of the configuration; `None` for all.
+        splits: Names of the splits that are needed.
     """
     files = [name for name in listed if name.endswith(".parquet") and trees.split_of(name)]
     if config and any(config in name.split("/") for name in files):

@@ -117,6 +117,12 @@ class DecodedImages:
 
         The images move to a GPU while they fit (`placement.resident`), and else stay in the memory
         map, on the CPU; the labels are moved to the device. Training images come uncropped.
+
+        Args:
+            task: Name of a task.
+            split: `"train"`, `"val"` or `"test"`.
+            n: Only the first n images; `None` for all.
+            device: Where the model or the images are to be.
         """
         entry = self._task(task, split)
         if entry.source is None:
@@ -158,6 +164,13 @@ class DecodedImages:
         """Yield the training images of each step, cropped as the papers crop them.
 
         The next batch is read from the memory map while the device works on this one.
+
+        Args:
+            task: Name of a task.
+            order: Step and number of images -> the indices of the images.
+            steps: Numbers of the steps.
+            seed: Of random crops.
+            device: Where the model or the images are to be.
         """
         entry = self._task(task, "train")
         if entry.source is None:
