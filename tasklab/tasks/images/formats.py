@@ -26,7 +26,7 @@ from PIL import Image, features
 
 from tasklab import machine
 from tasklab.errors import TasklabError, abridged
-from tasklab.tasks.images.checks import absent, class_names, sound
+from tasklab.tasks.images.soundness import absent, class_names, sound
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -14,9 +14,9 @@ import numpy as np
 
 from tasklab.errors import TasklabError, abridged
 from tasklab.tasks.images import formats
-from tasklab.tasks.images.checks import check_shards, sound
 from tasklab.tasks.images.lists import by_list
 from tasklab.tasks.images.published import LAYOUTS
+from tasklab.tasks.images.soundness import check_shards, sound
 from tasklab.tasks.images.trees import Splits, by_class, split_of, tell, visible
 from tasklab.tasks.suites import spoken
 

@@ -28,8 +28,8 @@ from pathlib import Path
 
 from tasklab.errors import TasklabError, abridged
 from tasklab.tasks.images import columns
-from tasklab.tasks.images.checks import absent
 from tasklab.tasks.images.formats import SUFFIXES, image_files
+from tasklab.tasks.images.soundness import absent
 from tasklab.tasks.images.trees import Splits, files_below, folders_in, split_named, split_of, tell
 
 _LOOKED_AT = 200  # rows that tell what a column holds

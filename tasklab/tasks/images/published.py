@@ -12,7 +12,7 @@ from typing import Any
 
 from tasklab.errors import TasklabError
 from tasklab.tasks.images import formats
-from tasklab.tasks.images.checks import absent, sound
+from tasklab.tasks.images.soundness import absent, sound
 from tasklab.tasks.images.trees import Splits, class_folders, visible
 
 _MANY = 20  # folders of one level in which a list is looked for

@@ -16,8 +16,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from tasklab.errors import TasklabError, abridged
-from tasklab.tasks.images.checks import absent
 from tasklab.tasks.images.formats import SUFFIXES, Split, image_files, is_image
+from tasklab.tasks.images.soundness import absent
 
 SPLITS = {
     **{"train": "train", "training": "train", "test": "test", "testing": "test"},

@@ -13,7 +13,7 @@ from scipy.io import savemat
 
 from tasklab import machine
 from tasklab.errors import TasklabError
-from tasklab.tasks.images import checks, formats, layouts
+from tasklab.tasks.images import formats, layouts, soundness
 from tests import layouts as made_by
 from tests.helpers import refuses
 from tests.layouts import images, picture
@@ -335,7 +335,7 @@ def test_a_file_that_is_no_image_or_may_not_be_read(tmp_path, monkeypatch):
     monkeypatch.setattr(formats.Image, "open", denied)
     refuses("a.png cannot be read: permission denied", decoded, split)
     for kind in (MemoryError, ImportError):
-        with pytest.raises(kind), checks.sound(tmp_path, "a folder"):
+        with pytest.raises(kind), soundness.sound(tmp_path, "a folder"):
             raise kind
 
 
