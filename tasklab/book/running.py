@@ -40,7 +40,7 @@ class Line:
             self.show(f"*Running: {section}, cell {self.last + 1} of {len(self.cells)}{since}.*")
 
     def after(self, result: Any) -> None:
-        """Say how it ended, after the last cell or one that failed."""
+        """Print the outcome, after the last cell or one that failed."""
         spent = duration(max(1.0, time.monotonic() - self.began))
         if not result.success:
             where = f"{self.cells[self.last][1]}, cell {self.last + 1}" if self.last >= 0 else ""

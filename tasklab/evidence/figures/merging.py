@@ -214,7 +214,7 @@ def merge_curves(df: pd.DataFrame, over: str | None = None) -> Figure:
 
 
 def _mark_below(axes: Axes, lines: pd.DataFrame, colours: Mapping[str, str]) -> None:
-    """Let one line that falls far below all others leave the panel: an arrow with its number.
+    """Cut a line off that falls far below all others, and mark it by an arrow with its number.
 
     Far is by more than half of the range that the others need.
     """
