@@ -7,7 +7,8 @@
 - `steps`: a step of ViT-B/32, B/16 and L/14: non-linear, linearized, attention only, tau_Jp, TAK,
   eager and compiled, beside plain open_clip (`gpu.py`); joint training.
 - `chapters`: `ctl` and `merging` on ViT-L/14 by phase, and the share in which the card computes.
-- `paths`: fine-tuning with each way of being fast, and without it.
+- `paths`: fine-tuning with each way of being fast, and without it; a table says what each gains,
+  and what leaves the package where that is less than 1.2 (`WAYS`).
 - `merges`: eight random vectors of ViT-L/14 merged by every rule that needs no images.
 - `many`: many small runs of `mini` in one process and in several.
 
@@ -43,6 +44,7 @@ from tasklab.tuning import compiled, dual, multitask
 
 HERE = Path(__file__).parent
 PENALISED = ("tau_jp", "tak")
+METHODS = ("nonlinear", "linearized")  # of `paths`
 KEY = ("part", "name", "card", "commit")
 Row = dict[str, Any]
 Job = tuple[str, float, Callable[[], Row]]  # name, seconds that it may take, what measures
@@ -58,10 +60,14 @@ class Size:
     batch: int = 128
     steps: int = 8
     runs: int = 8
+    run_steps: int = 100  # of a run whose ways of being fast are compared
     chapter_steps: int = 20
 
 
-TINY = Size(("mini_xs",), "mini_xs", "mini_xs", batch=4, steps=1, runs=2, chapter_steps=2)
+TINY = Size(
+    ("mini_xs",), "mini_xs", "mini_xs", batch=4, steps=1, runs=1, run_steps=2, chapter_steps=2
+)
+LEAST = 1.2  # what a way of being fast has to gain
 
 
 def steps(size: Size, device: str) -> Iterator[Job]:
@@ -101,6 +107,12 @@ def joint(model: str, size: Size, device: str) -> Row:
     return {"seconds": seconds, "peak_memory_mib": most, "tasks": tasks}
 
 
+def profile(words: list[str]) -> None:
+    """Run `chapters.py` in a process of its own."""
+    command, environment = [sys.executable, str(HERE / "chapters.py"), *words], dict(os.environ)
+    subprocess.run(command, check=True, env=environment | {compiled.SETTING: "1"})
+
+
 def chapters(size: Size, device: str) -> Iterator[Job]:
     """Yield a job for each chapter, in a process of its own."""
     for chapter in ("ctl", "merging"):
@@ -113,10 +125,7 @@ def chapters(size: Size, device: str) -> Iterator[Job]:
                 given = {"model": size.large, "init": "random", "steps": size.chapter_steps}
                 given |= {"live": "all", "device": device}
                 setting = [f"{name}={value}" for name, value in given.items()]
-                subprocess.run(
-                    [sys.executable, str(HERE / "chapters.py"), chapter, *words, "--set", *setting],
-                    check=True, env=os.environ | {compiled.SETTING: "1"},
-                )  # fmt: skip
+                profile([chapter, *words, "--set", *setting])
                 row = json.loads(out.read_text())["rows"][0]
             kept = ("busy", "wall_s", "cpu_s", "phases", "whole", "most_gib")
             return {"seconds": row["cpu_s"], **{key: row[key] for key in kept}}
@@ -135,26 +144,69 @@ def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
         setattr(owner, name, before)
 
 
-WAYS: dict[str, Callable[[], contextlib.AbstractContextManager[None]]] = {
-    "all": contextlib.nullcontext,
-    "without compiled blocks": lambda: replaced(compiled, "compiles", lambda *given: False),
-    "without recorded steps": lambda: replaced(compiled, "records", lambda *given: False),
-    "without one pass for values and tangents": lambda: replaced(
-        dual, "passes", lambda *given: None
+@dataclasses.dataclass(frozen=True)
+class Way:
+    """A way of being fast.
+
+    Attributes:
+        off: Switches it off in a block.
+        place: What leaves the package where it gains too little.
+    """
+
+    off: Callable[[], contextlib.AbstractContextManager[None]]
+    place: str
+
+
+ALL = "all"
+WAYS = {
+    "compiled blocks": Way(
+        lambda: replaced(compiled, "compiles", lambda *given: False),
+        "tuning/compiled.py: compiles, block; steps.py: Step._compile",
     ),
-    "without a thread that writes": lambda: replaced(writing, "LARGE", 2**62),
+    "recorded steps": Way(
+        lambda: replaced(compiled, "records", lambda *given: False),
+        "tuning/compiled.py: records, Replayed",
+    ),
+    "one pass for values and tangents": Way(
+        lambda: replaced(dual, "passes", lambda *given: None), "tuning/dual.py"
+    ),
+    "a thread that writes": Way(
+        lambda: replaced(writing, "LARGE", 2**62), "storage/writing.py: the thread"
+    ),
 }
+
+
+def gains(rows: list[Row]) -> list[str]:
+    """Return a line for each way of being fast: what it gains, and what leaves if that is little.
+
+    Args:
+        rows: Measurements of one card and commit.
+    """
+    seconds = {row["name"]: row["seconds"] for row in rows if "seconds" in row}
+    told = []
+    for way, about in WAYS.items():
+        found = {
+            method: seconds[f"without {way}, {method}"] / seconds[f"{ALL}, {method}"]
+            for method in METHODS
+            if {f"without {way}, {method}", f"{ALL}, {method}"} <= seconds.keys()
+        }
+        if found:
+            each = ", ".join(f"{method} {gain:.2f}" for method, gain in found.items())
+            leaves = max(found.values()) < LEAST and len(found) == len(METHODS)
+            told.append(f"{way}: {each}" + f"; leaves: {about.place}" * leaves)
+    return told
 
 
 def paths(size: Size, device: str) -> Iterator[Job]:
     """Yield a job for each way of being fast that is switched off, and one for all of them."""
-    for way, off in WAYS.items():
-        for method in ("nonlinear", "linearized"):
+    off = {ALL: contextlib.nullcontext} | {f"without {way}": one.off for way, one in WAYS.items()}
+    for way, switched in off.items():
+        for method in METHODS:
 
-            def measure(off: Any = off, method: str = method) -> Row:
-                with off(), tempfile.TemporaryDirectory() as store:
+            def measure(switched: Any = switched, method: str = method) -> Row:
+                with switched(), tempfile.TemporaryDirectory() as store:
                     lab = Lab(
-                        size.small, init="random", device=device, steps=100 * size.steps // 8,
+                        size.small, init="random", device=device, steps=size.run_steps,
                         store_root=store, suite="mini", progress=False,
                     )  # fmt: skip
                     names = lab.suite.names[: size.runs]
@@ -209,6 +261,12 @@ print(time.perf_counter() - began, flush=True)
 """
 
 
+def started(words: list[str]) -> subprocess.Popen:
+    """Return a process of small runs, which waits for a line when it is ready."""
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    return subprocess.Popen([sys.executable, "-c", RUNS, *words], text=True, **pipes)
+
+
 def many(size: Size, device: str) -> Iterator[Job]:
     """Yield jobs of the same small runs in one process, and in several that share the card."""
     model = "mini" if size.large != "mini_xs" else "mini_xs"
@@ -221,12 +279,7 @@ def many(size: Size, device: str) -> Iterator[Job]:
                 work = []
                 for number in range(count):
                     words[2] = str(number * each)
-                    work.append(
-                        subprocess.Popen(
-                            [sys.executable, "-c", RUNS, *words], text=True,
-                            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                        )
-                    )  # fmt: skip
+                    work.append(started(words))
                 for one in work:
                     if one.stdout.readline().strip() != "ready":
                         raise RuntimeError("a process of small runs did not start")
@@ -282,6 +335,10 @@ def main() -> None:
             told = row.get("failed") or f"{row['seconds']:.4g} s"
             print(f"{part:9} {name:48} {told}", flush=True)
             args.out.write_text(json.dumps({"rows": [*rows, row]}, indent=1) + "\n")
+        if part == "paths" and args.out.is_file():
+            rows = json.loads(args.out.read_text())["rows"]
+            mine = [one for one in rows if one["part"] == part and one["card"] == card]
+            print(*gains([one for one in mine if one["commit"] == notes["commit"]]), sep="\n")
     if late:
         print(f"{late} measurements are left: run the same command again")
 

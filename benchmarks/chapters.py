@@ -108,7 +108,7 @@ def profiled(source: Path, parameters: dict[str, Any], seconds: float = math.inf
                 print(f"  {seconds:8.1f} {ends[:90]}", flush=True)
             parts = {kind: seconds * min(1.0, s / wall) for kind, s in added(store, seen).items()}
             parts[REST if opened else START] = max(0.0, seconds - sum(parts.values()))
-            opened = opened or "Lab(" in cell.source
+            opened = opened or re.search(r"Lab\(|chapters\.open\(", cell.source) is not None
             cells.append({
                 "cell": number, "section": section, "ends": ends, "cpu_s": round(seconds, 2),
                 "wall_s": round(wall, 2), "gib": peak(),

@@ -34,8 +34,9 @@ RULES = tuple(
         (r"torch/_(dynamo|inductor|functorch)/", RUNS, "compiling"),
         (r"tasklab/(storage|models|taskvector)", r"hash|digest|checksum|verif", "hashing"),
         (r"tasklab/", r"finite", "finiteness"),
+        (r"tasklab/(taskvector|sums|storage/placement)", RUNS, "vectors"),
+        (r"tasklab/analyses/(edited|merging/)", RUNS, "vectors"),
         (r"tasklab/storage/", RUNS, "files"),
-        (r"tasklab/(taskvector|sums|placement|analyses/(edited|merging/))", RUNS, "vectors"),
         (r"tasklab/(tasks|mini)/", RUNS, "images"),
         (r"tasklab/(figures|book)/", RUNS, "figures"),
     )

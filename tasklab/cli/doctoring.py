@@ -141,7 +141,8 @@ def _machine(report: Report) -> Iterator[tuple[str, str]]:
             yield "", one.useless
         elif report.speed is not None:
             rate, precision = report.speed.rates[number], report.speed.precisions[number]
-            yield "", f"fine-tuning in {precision}, large products at {rate:.0f} TFLOP/s"
+            rates = f"large products at {rate:.0f} TFLOP/s"
+            yield "", f"fine-tuning in {precision}, {rates}; evaluation in float32"
     if report.speed is not None:
         why = report.speed.compiler
         yield "compiler", f"none: {why}" if why else "torch.compile, for blocks of transformers"

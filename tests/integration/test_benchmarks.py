@@ -8,6 +8,9 @@ from pathlib import Path
 
 import nbformat
 import pytest
+import torch
+
+from tasklab.bench.parameters import Parameters
 
 KERNEL = {"name": "python3", "display_name": "Python 3", "language": "python"}
 
@@ -186,33 +189,111 @@ def test_steps_on_a_gpu_are_measured_beside_open_clips(script, tmp_path, monkeyp
     assert len(capsys.readouterr().out.splitlines()) == 1 + len(rows)
 
 
-@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
-def test_a_card_is_measured_in_parts_that_go_on(script, tmp_path, monkeypatch):
-    script("gpu"), script("merges")
+@pytest.fixture
+def card(script, device, tmp_path, monkeypatch):
+    """Return the script, and a function that measures a part of it on a pretended card."""
+    for name in ("gpu", "merges"):
+        script(name)
     card, out = script("card"), tmp_path / "card.json"
-    monkeypatch.setenv(card.compiled.SETTING, "")  # measurements set it
-    monkeypatch.setattr(card.compiled, "_backend", "eager")
-    card.compiled.block.cache_clear()
+    monkeypatch.setenv(card.compiled.SETTING, "1")
+    monkeypatch.setattr(card.compiled, "block", card.dual.block_of)  # no code is made
+    monkeypatch.setattr(torch, "compile", lambda network, **options: network)
+    monkeypatch.setattr(card.compiled.Quick, "failed", set())
 
     def rows(part, *words):
-        given = [part, "--device", "cpu", "--tiny", "--out", str(out), *words]
+        given = [part, "--device", "cuda", "--tiny", "--out", str(out), *words]
         monkeypatch.setattr(sys, "argv", ["card", *given])
         card.main()
-        return {(row["part"], row["name"]): row for row in json.loads(out.read_text())["rows"]}
+        every = json.loads(out.read_text())["rows"]
+        assert not [row for row in every if "failed" in row]
+        return {row["name"]: row for row in every if row["part"] == part}
 
+    return card, rows
+
+
+def test_merges_on_a_card_go_on_where_they_stopped(card):
+    card, rows = card
     one = rows("merges", "--only", "ties")
-    assert set(one) == {("merges", "ties")} and one["merges", "ties"]["seconds"] > 0
+    assert set(one) == {"ties"} and one["ties"]["peak_memory_mib"] > 0
     every = rows("merges")
-    assert every["merges", "ties"] == one["merges", "ties"]  # not measured again
+    assert every["ties"] == one["ties"]  # not measured again
     free = {name for name, method in card.merging.METHODS.items() if not method.needs}
-    assert {name for part, name in every} == free
-    assert not [row for row in every.values() if "failed" in row]
-    found = rows("paths", "--only", "linearized")
-    ways = {name.rpartition(", ")[0] for part, name in found if part == "paths"}
-    assert ways == {*card.WAYS} and not [row for row in found.values() if "failed" in row]
-    steps = rows("steps", "--only", "tau_jp")
-    assert ("steps", "mini_xs tau_jp eager") in steps
-    card.compiled.block.cache_clear()
+    assert set(every) == free
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
+def test_every_step_runs_on_a_card(card):
+    card, rows = card
+    rows("steps", "--only", "compiled")
+    methods = (card.gpu.PLAIN, *card.gpu.METHODS, *card.PENALISED)
+    expected = {f"mini_xs {method} compiled" for method in methods}
+    found = rows("steps", "--only", "joint")
+    assert set(found) == expected | {"mini_xs joint"}
+    assert all(row["seconds"] > 0 and row["peak_memory_mib"] > 0 for row in found.values())
+
+
+def test_ways_of_being_fast_are_switched_off_one_by_one(card, capsys):
+    card, rows = card
+    found = rows("paths", "--only", "nonlinear")
+    off = {f"without {way}, nonlinear" for way in card.WAYS}
+    assert set(found) == {"all, nonlinear", *off}
+    told = capsys.readouterr().out
+    assert all(f"{way}: nonlinear " in told for way in card.WAYS) and "leaves" not in told
+    every = [{"name": f"all, {method}", "seconds": 1.0} for method in card.METHODS]
+    every += [
+        {"name": f"without {way}, {method}", "seconds": 1.3 if way == "recorded steps" else 1.1}
+        for way in card.WAYS
+        for method in card.METHODS
+    ]
+    leave = [line.partition(":")[0] for line in card.gains(every) if "leaves" in line]
+    assert leave == [way for way in card.WAYS if way != "recorded steps"]
+
+
+def test_other_processes_get_what_their_scripts_understand(card, script, monkeypatch):
+    card, rows = card
+    chapters, asked = script("chapters"), []
+
+    def profiled(source, given, seconds):
+        asked.append((source.stem, given, seconds))
+        about = {"cpu_s": 1.0, "wall_s": 2.0, "busy": 0.5, "most_gib": 1.0, "whole": True}
+        return {**about, "phases": {"training": 1.0}, "cells": []}
+
+    def profile(words):
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "argv", ["chapters", *words])
+            patch.setenv("TASKLAB_STORE", "")
+            chapters.main()
+
+    monkeypatch.setattr(chapters, "profiled", profiled)
+    monkeypatch.setattr(chapters.execution, "INLINE", {})
+    monkeypatch.setattr(card, "profile", profile)
+    found = rows("chapters")
+    assert [name for name, *_ in asked] == ["ctl", "merging"] and set(found) == {"ctl", "merging"}
+    known = Parameters.names()
+    assert all(name in known for _, given, _ in asked for name in given)
+    assert asked[0][1]["device"] == "cuda" and found["ctl"]["busy"] == 0.5
+    started = card.started
+
+    def on_this_processor(words):
+        return started([words[0], "cpu", *words[2:]])
+
+    monkeypatch.setattr(card, "started", on_this_processor)
+    found = rows("many", "--only", "1 process")
+    assert found["mini_xs, 1 process"]["processes"] == 1
+
+
+def test_what_lower_precision_changes_is_measured(script, tmp_path, monkeypatch):
+    precision, out = script("precision"), tmp_path / "out.json"
+    assert precision.cut(torch.tensor([1 + 2**-10, 1 + 2**-11])).tolist() == [1 + 2**-10, 1]
+    words = ["--models", "mini_xs", "--tasks", "2", "--steps", "1", "--out", str(out)]
+    monkeypatch.setattr(sys, "argv", ["precision", *words])
+    precision.main()
+    low, cut = json.loads(out.read_text())["rows"]
+    assert (low["precision"], cut["precision"]) == ("bfloat16", "tf32")
+    assert 1e-5 < cut["features"] < low["features"] < 0.05
+    for row in (low, cut):
+        assert row["interval"][0] <= row["accuracy"] <= row["interval"][1]
+        assert row["fit"] is (row["changed"] < precision.FIT) and row["seconds"] > 0
 
 
 def test_a_failed_measurement_is_told_and_the_others_are_made(

@@ -49,5 +49,7 @@ def test_the_doctor_shows_precision_and_compiler(monkeypatch, tmp_path):
     monkeypatch.setattr(readiness, "hub_answer", lambda: "no network")
     report = readiness.examine(store_root=tmp_path)
     lines = list(command.text(report))
-    assert any("bfloat16, large products at 790 TFLOP/s" in line for line in lines)
+    assert any(
+        "bfloat16, large products at 790 TFLOP/s; evaluation in float32" in line for line in lines
+    )
     assert any(line.split()[:2] == ["compiler", "torch.compile,"] for line in lines)
