@@ -24,9 +24,10 @@ FOLDERS = ("unit", "integration", "notebooks", "site")
 # The longest files. The site's pages wait for a rehearsal on both cores: beside it run files that
 # wait themselves; files that read the rehearsal come later.
 FIRST = (
-    "test_pages", "test_grid_slurm", "test_grid_ray", "test_device_chapters", "test_search_kill",
-    "test_store_kill", "test_device", "test_build", "test_finetune", "test_closed_architectures",
-    "test_architectures", "test_chapter_outlook", "test_fromscratch", "test_run", "test_print",
+    "test_pages", "test_grid_slurm", "test_grid_ray", "test_device_chapters",
+    "test_search_kill", "test_store_kill", "test_device_paths", "test_build", "test_orders",
+    "test_closed_architectures", "test_benchmarks", "test_architectures", "test_device",
+    "test_compiled", "test_run", "test_print",
 )  # fmt: skip
 
 os.environ.setdefault("MPLBACKEND", "Agg")  # no test opens a window
