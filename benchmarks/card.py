@@ -61,6 +61,7 @@ class Size:
     steps: int = 8
     runs: int = 8
     run_steps: int = 100  # of a run whose ways of being fast are compared
+    small_steps: int = 240  # of one of many small runs
     chapter_steps: int = 20
 
 
@@ -275,7 +276,7 @@ def many(size: Size, device: str) -> Iterator[Job]:
         def measure(count: int = count) -> Row:
             each = max(1, 4 * size.runs // 4 // count)
             with tempfile.TemporaryDirectory() as store:
-                words = [model, device, "", str(each), store, str(30 * size.steps)]
+                words = [model, device, "", str(each), store, str(size.small_steps)]
                 work = []
                 for number in range(count):
                     words[2] = str(number * each)

@@ -278,6 +278,7 @@ def test_other_processes_get_what_their_scripts_understand(card, script, monkeyp
         return started([words[0], "cpu", *words[2:]])
 
     monkeypatch.setattr(card, "started", on_this_processor)
+    monkeypatch.setenv(card.compiled.SETTING, "0")  # making code takes a minute
     found = rows("many", "--only", "1 process")
     assert found["mini_xs, 1 process"]["processes"] == 1
 
