@@ -66,7 +66,15 @@ class Size:
 
 
 TINY = Size(
-    ("mini_xs",), "mini_xs", "mini_xs", batch=4, steps=1, runs=1, run_steps=2, chapter_steps=2
+    ("mini_xs",),
+    "mini_xs",
+    "mini_xs",
+    batch=4,
+    steps=1,
+    runs=1,
+    run_steps=2,
+    small_steps=10,
+    chapter_steps=2,
 )
 LEAST = 1.2  # what a way of being fast has to gain
 
