@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as writer
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,7 +49,8 @@ def judge(
         out: The report to write, one HTML file.
         csv: Write accuracies of the rule and of recorded merges, by seed, set and task.
         json: Print JSON: rule, and worlds (world, mean, place, of, gains: against, effect, low,
-            high and target of the interval; places: the mean of every merge), written.
+            high and target of the interval, null for one seed; places: the mean of every
+            merge), written.
     """
     named = (("--out", out, ".html"), ("--csv", csv, ".csv"))
     targets = {name: path(name, one) for name, one, _ in named if one is not None}
@@ -86,8 +88,8 @@ def judge(
 
 def _answer(one: Judgement) -> dict[str, Any]:
     gains = [
-        {"against": other, "target": target, "effect": gain.effect, "low": gain.low}
-        | {"high": gain.high}
+        {"against": other, "target": target, "effect": gain.effect}
+        | {end: x if math.isfinite(x := getattr(gain, end)) else None for end in ("low", "high")}
         for other, of in one.gains.items()
         for target, gain in of.items()
     ]
@@ -103,6 +105,7 @@ def _table(one: Judgement) -> list[list[str]]:
     for other, of in one.gains.items():
         for target, gain in of.items():
             over = f"gain over {registry.method(other).title}"
-            ends = f"{gain.low:+.1f} to {gain.high:+.1f}"
+            told = math.isfinite(gain.low)
+            ends = f"{gain.low:+.1f} to {gain.high:+.1f}" if told else "needs two seeds"
             rows.append([over, f"{gain.effect:+.1f}", ends, target])
     return rows

@@ -56,6 +56,17 @@ def test_a_rule_is_judged_beside_the_recorded_merges(few, capsys):
     assert main([*words, "--csv", "rows.csv"]) == 0  # another rule: measured anew
 
 
+@pytest.mark.parametrize("world", study.judging.WORLDS)
+def test_default_tasks_alone_are_judged(few, capsys, world):
+    words = ["judge", "ties", "--world", world, "--seeds", "1", "--sets", "0"]
+    assert main([*words, "--json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)["worlds"]
+    assert {one["target"] for one in found["gains"]} == {targets.TASKS}
+    assert all(one["low"] is one["high"] is None for one in found["gains"])  # of one seed
+    assert "needs two seeds" in (few / "judged.html").read_text("utf-8")
+    assert found["of"] == len(found["places"]) > 15 and found["places"]["ties"] == found["mean"]
+
+
 def test_mistakes_are_one_sentence(few, capsys):
     for words, told in (
         (["none.py"], "there is no file 'none.py'"),

@@ -75,7 +75,7 @@ def runs(
             **given,
         }
         lab = Lab(world, tasks="all" if many else None, **about)
-        usual = () if not many else icons.usual()
+        usual = icons.usual() if many else lab.suite.names
         named = {"lab": lab, "experiment": "merging", "method": METHOD}
         trials = [
             Trial(**named, seed=seed, tasks=tasks)  # type: ignore[arg-type]
