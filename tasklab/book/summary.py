@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tasklab.book.captions import KEY
+from tasklab.evidence.records.intervals import in_words
 from tasklab.evidence.study import sections
 from tasklab.evidence.study.sections import Evidence
 from tasklab.storage import atomic
@@ -55,9 +56,8 @@ class Summary:
         head = "".join(f'<th scope="col">{one}</th>' for one in (*_HEAD, *map(_code, worlds)))
         body = "".join(f"<tr>{_cells(row, worlds)}</tr>" for row in self.rows)
         note = (
-            "<p>Effects are positive in the direction that the paper claims, on the tasks that "
-            "were tried; intervals are over seeds. One seed has no interval and decides "
-            "nothing.</p>"
+            "<p>Effects are positive in the direction that the paper claims. One seed has no "
+            "interval and decides nothing.</p>"
         )
         return (
             f'{lead}<div class="tl-summary"><table><thead><tr>{head}</tr></thead>'
@@ -126,11 +126,9 @@ def _cells(row: Mapping[str, Any], worlds: Sequence[str]) -> str:
 
 
 def _effect(of: Mapping[str, Any], unit: str) -> str:
-    row = {
-        "here": "", "outcome": of["outcome"], "unit": unit, "n_seeds": of.get("seeds", 2),
-        "effect": of["effect"], "low": _number(of["low"]), "high": _number(of["high"]),
-    }  # fmt: skip
-    return sections.effect(row)
+    effect, low, high = (_number(of[name]) for name in ("effect", "low", "high"))
+    told = in_words(effect, low, high, unit=unit, over=of["over"])
+    return f"{told}, one seed" if of.get("seeds") == 1 else told
 
 
 def _number(value: float | None) -> float:

@@ -40,7 +40,7 @@ def unnamed(run, recorded):
     found = []
     for source, texts in outputs(run).items():
         for text in texts:
-            if NAMED.search(text) or text.lstrip().startswith(("<svg", "<details class")):
+            if NAMED.search(text) or "<svg" in text or text.startswith("<details class"):
                 continue
             found += [text] * (text in there.get(source, ()))  # a sentence as it stands there
             found += [one for one in sentences(text) & every if NUMBER.search(one)]

@@ -89,7 +89,7 @@ class Evidence:
             return ""
         if row is None:
             return f"{entry['open'].format(**numbers)} *These records are too few for a verdict.*"
-        text = entry[_SENTENCES.get(_scoped(row)[0], "fails")].format(**numbers)
+        text = entry[_SENTENCES.get(_outcome(row), "fails")].format(**numbers)
         return " ".join(filter(None, (text, self._caution(row))))
 
     def _row(self, statement: str) -> Mapping[str, Any] | None:
@@ -114,7 +114,7 @@ class Evidence:
     def _caution(self, row: Mapping[str, Any]) -> str:
         if self.steps is not None and self.steps < REHEARSAL_STEPS:
             return f"*A rehearsal of {self.steps} steps: these numbers mean nothing.*"
-        if row["n_seeds"] == 1 and _scoped(row)[0] not in DECIDED:
+        if row["n_seeds"] == 1 and _outcome(row) not in DECIDED:
             return "*One seed of fine-tuning cannot decide this.*"
         return ""
 
@@ -154,7 +154,7 @@ class Evidence:
         """Count the statements and their outcomes in a sentence."""
         rows = self.rows[self.rows["outcome"] != "not tested"]
         new = int((rows["outcome"] == "holds").sum())
-        here = int(sum(_scoped(row)[0] == "holds" for row in rows.to_dict("records")))
+        here = int(sum(_outcome(row) == "holds" for row in rows.to_dict("records")))
         tested = f"{len(rows)} statement{'s' * (len(rows) != 1)} tested"
         if not here:
             return f"{tested}: none is decided for the claim."
@@ -232,7 +232,7 @@ def recorded_worlds(chapter: str) -> dict[str, str]:
 
 
 def line(statement: str, evidence: Evidence, *, worlds: bool = True) -> str:
-    """Return what a page says of a statement beside its own sentence, as HTML.
+    """Return the line of a statement below a section, as HTML.
 
     The statement, its outcome and effect in the evidence, then what a paper prints (beside a run)
     and the outcome in the other recorded worlds, if they are asked for.
@@ -278,9 +278,9 @@ def comparison(evidence: Evidence) -> list[dict[str, Any]]:
     """Return a row per statement that a run tests: this model, the paper, the recorded worlds.
 
     Returns:
-        Dictionaries of statement, short, unit, this (outcome, effect, low, high, seeds), paper
-        (effect by model) and worlds (by model: outcome, effect, low, high). Effects are positive in
-        the claimed direction; intervals are those of the tasks that were tried.
+        Dictionaries of statement, short, unit, this (outcome, effect, low, high, over and seeds),
+        paper (effect by model) and worlds (by model, as this). Effects are positive in the claimed
+        direction; `over` is what was drawn for an interval.
     """
     found = []
     for row in evidence.rows[evidence.rows["outcome"] != "not tested"].to_dict("records"):
@@ -299,16 +299,17 @@ def comparison(evidence: Evidence) -> list[dict[str, Any]]:
 
 
 def _short(row: Mapping[str, Any]) -> dict[str, Any]:
-    _, effect, low, high = _scoped(row)
-    ends = {name: None if pd.isna(x) else float(x) for name, x in (("low", low), ("high", high))}
-    return {"outcome": verdict_word(row), "effect": float(effect), **ends}
+    """Return outcome and effect, with the interval that the outcome rests on."""
+    new = row["here"] != "" and row["outcome"] in DECIDED
+    told = row if new or not row["here"] else seen(row, "here")
+    over = "seeds and tasks" if new else "rounds" if row["unit"] == "times" else "seeds"
+    ends = {name: None if pd.isna(told[name]) else float(told[name]) for name in ("low", "high")}
+    return {"outcome": verdict_word(row), "effect": float(told["effect"]), **ends, "over": over}
 
 
-def _scoped(row: Mapping[str, Any]) -> tuple[str, float, float, float]:
-    """Return outcome, effect and interval on the tasks that were tried."""
-    if row["here"]:
-        return row["here"], row["here_effect"], row["here_low"], row["here_high"]
-    return row["outcome"], row["effect"], row["low"], row["high"]
+def _outcome(row: Mapping[str, Any]) -> str:
+    """Return the outcome for new tasks if it is decided, else that on the tasks that were tried."""
+    return str(row["outcome"] if row["outcome"] in DECIDED else row["here"] or row["outcome"])
 
 
 def verdict_word(row: Mapping[str, Any]) -> str:
@@ -320,7 +321,7 @@ def verdict_word(row: Mapping[str, Any]) -> str:
         return "holds for new tasks" if general else "holds here"
     if outcome in DECIDED:
         return "fails for new tasks" if general else "fails"
-    here = _scoped(row)[0]
+    here = _outcome(row)
     return {"holds": "holds here"}.get(here, "fails here" if here in DECIDED else "open")
 
 
