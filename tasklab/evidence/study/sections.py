@@ -222,12 +222,14 @@ def of_run(
 def recorded_worlds(chapter: str) -> dict[str, str]:
     """Return the models of the recorded worlds of a chapter, each with a label of its world.
 
-    A world is the first one, or a recorded part of the chapter that is named like a suite.
+    A world is the first one, or a recorded part of the chapter that is named like a suite
+    (`wordnet`, or its sums alone, `wordnet_sums`).
     """
     found = {FIRST: WORLD_LABEL["mini"]}
     for part, works in chapter_of(chapter).parts.items():
-        if part in SUITES and results.path_of(chapter, part).exists():
-            found[works[0].changes["model"]] = WORLD_LABEL.get(part, part)
+        name = part.removesuffix("_sums")
+        if name in SUITES and results.path_of(chapter, part).exists():
+            found[works[0].changes["model"]] = WORLD_LABEL.get(name, name)
     return found
 
 
