@@ -35,6 +35,8 @@ _FORMER = {
     **{"explore": "book", "cluster": "cli", "doctor": "cli"},
     **dict.fromkeys(("placement", "seals", "templates"), "storage"),
 }
+# Modules of the room experiments that are in the library's room bench.
+_BENCH = ("answers", "contest", "labels", "lab", "minima", "parameters", "preflight", "scale")
 
 
 class _Former(MetaPathFinder, Loader):
@@ -46,8 +48,9 @@ class _Former(MetaPathFinder, Loader):
         return ModuleSpec(name, self) if known else None
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
-        rest = spec.name.partition(".")[2]
-        module = importlib.import_module(f"{__name__}.{_FORMER[rest.partition('.')[0]]}.{rest}")
+        room, _, rest = spec.name.partition(".")[2].partition(".")
+        place = "bench" if room == "experiments" and rest in _BENCH else f"{_FORMER[room]}.{room}"
+        module = importlib.import_module(f"{__name__}.{place}{'.' * bool(rest)}{rest}")
         spec.loader_state = module.__spec__  # which the import system replaces
         return module
 

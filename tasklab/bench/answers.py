@@ -30,7 +30,7 @@ class Evaluation(Advised):
                 "evaluation.table()"
             ),
             "to_csv csv": "evaluation.table().to_csv(path)",
-            "plot figure": "figures.plot(evaluation)",
+            "plot figure": "lab.plot(evaluation)",
             "to_dict json": "evaluation.rows",
         }
     )

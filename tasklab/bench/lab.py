@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+import tasklab
 from tasklab import bench, exchange
 from tasklab.analyses import merging
 from tasklab.bench.answers import Evaluation
@@ -67,7 +68,7 @@ class Lab(Runs):
             "xi interference disentanglement": (
                 "tasklab.analyses.pair_errors.pair_errors(lab.evaluator, lab.vectors(), [1.0])"
             ),
-            "plot figure draw": "figures.plot(evaluation), figures.plot(vector, lab)",
+            "figure draw": "lab.plot(evaluation), lab.plot(vector)",
             "head heads": 'lab.evaluator.head("TASK")',
             "data dataset load images": 'lab.evaluator.images("TASK", "test")',
         }
@@ -212,6 +213,17 @@ class Lab(Runs):
         known = merging.defaults.Known.of(named.values(), self.clip.encoder.params, method)
         options = registry.method(name).usual(known, options) | options
         return merging.merge(name, merges.vectors, **merges.statistics(name), **options)
+
+    def plot(self, what: Any = None, **options: Any) -> Any:
+        """Return a figure of records, an evaluation, or a vector along its coefficient.
+
+        Args:
+            what: What an experiment or `evaluate` returned, or a vector, whose accuracies on
+                validation images are drawn for coefficients from 0.
+            **options: Of the figure.
+        """
+        along = self if isinstance(what, TaskVector) else None
+        return tasklab.figures.plot(what, along, **options)  # the package's face has them
 
     @property
     def family(self) -> dict[str, str]:

@@ -65,6 +65,7 @@ class Runs(Advised):
         progress: bool = True,
         **given: Any,
     ) -> None:
+        use = _former(given, use)
         p, own = Parameters.read(parameters, given), suites.own.listed(own) if own else ()
         p = dataclasses.replace(p, suite=OWN) if own else p  # type: ignore[arg-type]  # no choice
         choose("use", use, USES)
@@ -285,6 +286,12 @@ class Runs(Advised):
         if missing:
             leave_out(self.published.lacks(missing))
         return kept
+
+
+def _former(given: dict[str, Any], use: Use) -> Use:
+    """Return the use that the former arguments `trains` and `computes` name; they are taken out."""
+    trains, computes = given.pop("trains", True), given.pop("computes", True)
+    return "plan" if not computes else "evaluate" if not trains else use
 
 
 def tasks_of(

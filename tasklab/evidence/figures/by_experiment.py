@@ -51,7 +51,7 @@ def draw(df: pd.DataFrame, **options: Any) -> Figure:
     if not isinstance(df, pd.DataFrame) or "experiment" not in df:
         raise TasklabError(
             "a plot is made of records of an experiment, an evaluation or a vector: "
-            "figures.plot(lab.evaluate(a + b)), figures.plot(a, lab)."
+            "lab.plot(lab.evaluate(a + b)), lab.plot(a)."
         )
     there = df["experiment"].value_counts().index  # the most rows first
     drawn = [EXPERIMENTS[name].figure for name in there if name in EXPERIMENTS]

@@ -183,8 +183,8 @@ def test_files_of_every_command_load(lab, tmp_path, monkeypatch, capsys):
 
 
 def test_plots_reprs_and_refusals(lab):
-    assert isinstance(figures.plot(drawn(lab, 0), lab, alphas=[0, 1]), Figure)
-    assert isinstance(figures.plot(lab.evaluate(drawn(lab, 0))), Figure)
+    assert isinstance(lab.plot(drawn(lab, 0), alphas=[0, 1]), Figure)
+    assert isinstance(lab.plot(lab.evaluate(drawn(lab, 0))), Figure)
     assert isinstance(figures.plot(experiments.single(lab, ["nonlinear"])), Figure)
     refuses("records of x", figures.plot, pd.DataFrame({"experiment": ["x"]}))
     for thing in (lab.suite, lab.clip, lab.clip.encoder, lab.evaluator):
@@ -211,7 +211,7 @@ def test_plots_reprs_and_refusals(lab):
         (lambda lab, a: lab.evaluate(a, split="validation"), "did you mean 'val'"),
         (lambda lab, a: a.apply(lab.clip), "vector.apply(lab.clip.encoder.params)"),
         (lambda lab, a: merging.merge([a, a], "ties"), 'merge("ties", [a, b])'),
-        (lambda lab, a: figures.plot(a), "figures.plot(a, lab)"),
+        (lambda lab, a: lab.plot(), "lab.plot(a)"),
         (lambda lab, a: Lab("mini_xs", task="Signs"), "did you mean 'tasks'"),
         (lambda lab, a: lab.train("Signs"), 'lab.vector("TASK")'),
         (lambda lab, a: lab.forget("Signs"), "lab.evaluate(-0.5"),
@@ -227,8 +227,8 @@ def test_plots_reprs_and_refusals(lab):
         (lambda lab, a: lab.tune("Signs").accuracy, "lab.evaluate(run.vector)"),
         (lambda lab, a: lab.evaluate().to_dataframe(), "evaluation.table()"),
         (lambda lab, a: lab.evaluate().to_csv(), "evaluation.table().to_csv(path)"),
-        (lambda lab, a: lab.plot(a), "figures.plot(vector, lab)"),
-        (lambda lab, a: lab.evaluate().plot(), "figures.plot(evaluation)"),
+        (lambda lab, a: figures.plot(a), "lab.plot(a)"),
+        (lambda lab, a: lab.evaluate().plot(), "lab.plot(evaluation)"),
         (lambda lab, a: a.cpu(), 'vector.to("cpu")'),
         (lambda lab, a: a.numel(), "dict(vector)"),
         (lambda lab, a: TaskVector.load(__file__), "Lab(model).vector(path)"),
