@@ -108,6 +108,14 @@ def rehearsal(root: Path, shared: Path, chapters_store: Path) -> Path:
 
 
 @pytest.fixture(scope="module", autouse=True)
+def _no_open_page() -> Iterator[None]:
+    """Close the page that a file of tests opened in this process."""
+    yield
+    if speaking := sys.modules.get("tasklab.book.speaking"):
+        speaking.close()
+
+
+@pytest.fixture(scope="module", autouse=True)
 def _frozen() -> None:
     """Look no more for garbage among what files before this one left: a second each time."""
     gc.collect()

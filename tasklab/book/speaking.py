@@ -91,6 +91,11 @@ def current() -> Page | None:
     return _open[0] if _open else None
 
 
+def close() -> None:
+    """Close the page that was opened: what follows is beside the chapters."""
+    _open.clear()
+
+
 def note(rows: pd.DataFrame) -> None:
     """Add records that the page has computed."""
     page = current()

@@ -85,7 +85,7 @@ def passes(encoder: Encoder, *, tokens: bool = False) -> Encoder:
     if shape is None or not all(map(_plain, shape.blocks)):
         if not isinstance(encoder, Encoder) or not products.for_weights(encoder.params):
             return encoder
-        return dataclasses.replace(encoder, module=quick_products(encoder.module))
+        return with_module(encoder, quick_products(encoder.module))
     path, _, _ = str(shape.blocks[0].qkv_w).partition(".0.")  # of the blocks in the network
     first = Block(*(name and name.removeprefix(f"{path}.0.") for name in shape.blocks[0]))
     common, last = {"names": first, "settings": shape.kind}, str(len(shape.blocks) - 1)
@@ -121,6 +121,13 @@ def like(module: nn.Module, kind: type[nn.Module] | None = None, **changed: Any)
     for name, value in changed.items():
         setattr(other, name, value)
     return other.eval()
+
+
+def with_module(encoder: Encoder, module: nn.Module) -> Encoder:
+    """Return the encoder with another network of the same parameters; all else is its own."""
+    other = copy.copy(encoder)
+    object.__setattr__(other, "module", module)
+    return other
 
 
 def quick_products(module: nn.Module) -> nn.Module:

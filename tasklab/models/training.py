@@ -28,7 +28,7 @@ from torch import Tensor, nn
 
 from tasklab.models import products
 from tasklab.models.encoder import Encoder
-from tasklab.models.inference import like, quick_products, with_parts
+from tasklab.models.inference import like, quick_products, with_module, with_parts
 
 
 def passes(encoder: Encoder) -> Encoder:
@@ -39,7 +39,7 @@ def passes(encoder: Encoder) -> Encoder:
         changed = changed if changed is written else _with_patches(changed)
     if products.for_weights(encoder.params):
         changed = quick_products(_with_fused(changed))
-    return encoder if changed is written else dataclasses.replace(encoder, module=changed)
+    return encoder if changed is written else with_module(encoder, changed)
 
 
 def written_out(encoder: Encoder) -> Encoder:

@@ -37,7 +37,7 @@ def words(tmp_path):
 def test_every_step_goes_on_where_it_was(clone, words, monkeypatch, capsys):
     assert main([*words, "--dry-run"]) == 0
     listed = capsys.readouterr().out
-    for part in ("mini_xs ", "nonlinear, 8 runs", "images to evaluate", "missing: "):
+    for part in ("mini_xs ", "nonlinear, 8 runs", "chapters", "missing: "):
         assert part in listed
     assert not (clone / "store").exists()
 

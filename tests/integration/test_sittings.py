@@ -68,7 +68,7 @@ def test_a_dry_run_counts_what_the_records_lack(small, works, tmp_path, capsys):
     terms += ["--seeds", "0,1", "--out", str(path), "--dry-run", "--device", "cpu"]
     for more, runs in ([], 24), (["--add"], 8):  # one method has its only seed already
         assert main(["record", "tangent", *terms, *more]) == 0
-        assert f"{runs} runs,     0 kept" in capsys.readouterr().out
+        assert f"{runs} runs,     0 in the store" in capsys.readouterr().out
 
 
 def test_the_further_seeds_may_be_given_alone(small, works, tmp_path):

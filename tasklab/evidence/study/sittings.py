@@ -143,8 +143,11 @@ def former_images(sitting: Mapping[str, Any]) -> bool:
 
     >>> former_images({"data": "mini-2/Vehicles/test/1000/b20eeece66a2"})
     True
+    >>> former_images({"data": "wordnet-1/Plants/test/141d8de3ab8b/52c7c3c3ac02"})
+    False
     """
-    return str(sitting.get("data") or "").count("/") > 3
+    data = str(sitting.get("data") or "")
+    return data.startswith("mini") and data.count("/") > 3
 
 
 def rows_of(sitting: Mapping[str, Any], rows: pd.DataFrame) -> pd.Series:

@@ -13,6 +13,7 @@ from tasklab.analyses import editing, merging
 from tasklab.bench.merges import MERGES, REHEARSAL, Bench, options
 from tasklab.evidence.experiments import Lab, runner
 from tasklab.evidence.experiments import merging as experiment
+from tasklab.evidence.experiments.merging import merging_of
 from tasklab.tasks.suites import suite
 from tests.helpers import refuses
 
@@ -159,7 +160,7 @@ def test_what_is_kept_is_not_measured_again(lab, table, monkeypatch):
 
 
 def test_what_another_process_merges_comes_last_and_stands_in_its_place(lab, table, monkeypatch):
-    taken, module = [], sys.modules[Bench.__module__]
+    taken, module = [], sys.modules[merging_of.__module__]
     one, few = module.merging_of, ["average", "ties", "arithmetic"]
 
     def told(bench, name):

@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file
 
 from tasklab.__main__ import main
-from tasklab.bench import lab
+from tasklab.bench import runs
 from tasklab.bench.parameters import Parameters
 from tasklab.cli import checkpoints as commands
 from tasklab.errors import TasklabError
@@ -214,7 +214,7 @@ def made(store):
     ],
 )
 def test_only_what_was_asked_for_by_name_is_missed(made, tmp_path, capfd, more, expected):
-    lab._say_once.cache_clear()  # as in a process of its own
+    runs._say_once.cache_clear()  # as in a process of its own
     assert main([*words_of(made, tmp_path / "out"), *more]) == 0
     out, err = capfd.readouterr()
     folder, count, *missed = out.splitlines(keepends=True)

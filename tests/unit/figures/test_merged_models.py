@@ -83,7 +83,7 @@ def test_rows_and_points_are_numbers_of_tasks():
         [2, "Task arithmetic"], [2, "WUDI"], [8, "Task arithmetic"], [8, "WUDI"]]  # fmt: skip
     assert table["alone"].tolist() == [80.5] * 4
     assert table["non-linear"].tolist() == [50, 50, 40, 40]
-    assert table["linearized"].tolist() == ["+6.5 [0.1, 12.9]"] * 4  # 12.7 times 0.5 on each side
+    assert table["linearized"].tolist() == ["+6.5 (0.1 to 12.9)"] * 4  # 12.7 times 0.5 on each side
     assert figures.merge_rates_table(rates())["linearized"].tolist() == ["+6.0"] * 4  # one seed
     (axes,) = figures.merge_even(rates(seeds=(0, 1))).axes
     drawn = [line.get_xdata().tolist() for line in axes.lines if line.get_marker() in ("o", "s")]

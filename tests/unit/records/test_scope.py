@@ -32,7 +32,7 @@ def test_pairs_and_tasks_are_drawn():
     assert found.outcome == "undecided" and found.too_few and math.isnan(found.p)
     assert found.on_these_tasks.outcome == "holds" and found.interval.effect == pytest.approx(5)
     (row,) = verdict_rows([found]).to_dict("records")
-    assert effect_of(row) == "+5 points, one pair" and row["here"] == "holds"
+    assert effect_of(row) == "+5.0 points, one pair" and row["here"] == "holds"
     apart = {"A+B": 1.0, "C+D": 2.0, "E+F": 6.0}
     source = intervals.of_tasks(apart)
     assert source.variance == pytest.approx(np.var([1, 2, 6], ddof=1) / 3) and source.freedom == 2
