@@ -27,7 +27,7 @@ FIRST = (
     "test_pages", "test_grid_slurm", "test_grid_ray", "test_device_chapters",
     "test_search_kill", "test_store_kill", "test_device_paths", "test_build", "test_orders",
     "test_closed_architectures", "test_benchmarks", "test_architectures", "test_device",
-    "test_compiled", "test_run", "test_print",
+    "test_compiled", "test_run", "test_print", "test_speaking",
 )  # fmt: skip
 
 os.environ.setdefault("MPLBACKEND", "Agg")  # no test opens a window

@@ -189,7 +189,7 @@ def export(
         with_base: Write theta_0 beside the vector.
     """
     target = path("--out", out)
-    named = method or (chapter_of(chapter).methods if chapter else None)
+    named = method or (chapter_of(chapter).methods if chapter is not None else None)
     for one in method:
         choose("method", one, EDITS)
     parameters = checked(given)

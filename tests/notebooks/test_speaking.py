@@ -70,7 +70,6 @@ def test_a_sentence_of_the_recorded_page_needs_a_name():
     [
         ("ctl", {"model": "mini_xs"}),
         pytest.param("tangent", {"model": "icons_s"}, marks=pytest.mark.slow),
-        pytest.param("linear_layers", {"init": "random"}, marks=pytest.mark.slow),
         pytest.param("merging", {"model": "mini_xs"}, marks=pytest.mark.slow),
         pytest.param("closed_vocab", {"live": "all"}, marks=pytest.mark.slow),
     ],
