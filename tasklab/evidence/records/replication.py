@@ -23,7 +23,7 @@ BOTH = ("confirmed", "not confirmed", "they differ", "open")
 _SAME = ["id", "setting", "paper", "headline", "short", "statement", "evidence", "unit"]
 _OWN = [
     "outcome", "effect", "low", "high", "strength", "n_seeds", "n_tasks", "too_few", "value",
-    "bound", "band",
+    "bound", "band", "here",
 ]  # fmt: skip
 SIDES = ("_first", "_second")
 PROPERTIES = ("single", "zero_shot", "classes", "norm", "cosine", "gradient_cosine")

@@ -51,6 +51,9 @@ def test_statements_are_confirmed_in_both_worlds(worlds):
     fixed = records.replication(*worlds, here=True)
     assert list(fixed["both"])[3] == "confirmed" and fixed["low_second"][3] == 0.4
     assert list(records.replication(*worlds)["both"])[3] == "open"
+    drawn = [figures.replication_table(records.replication(*worlds, here=h)) for h in (False, True)]
+    told = [table["real drawings"][3] for table in drawn]
+    assert "over seeds and tasks" in told[0] and "over seeds)" in told[1]
 
 
 def test_both_worlds_are_drawn_and_told(worlds):
