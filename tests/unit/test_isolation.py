@@ -314,7 +314,9 @@ def test_a_child_of_a_busy_process_computes(monkeypatch):
 
 TAKES = re.compile(r"\b(Encoder|Evaluator|Clip|Lab)\b")
 PARTS = {  # of a computation, or without any: they only arrange what doors compute
-    "tasklab.models": {"passes", "from_patches", "written_out", "as_clip", "outline"},
+    "tasklab.models": {
+        "passes", "from_patches", "written_out", "as_clip", "outline", "with_module",
+    },
     "tasklab.tuning": {
         "compiles", "records", "passes", "train", "plans", "given_back", "identity",
         "tangent_change", "measure", "read", "gradient", "tangent_gradient", "distance",
