@@ -131,8 +131,8 @@ def _told(row: Mapping[str, Any], side: str) -> str:
 def headline_effects(worlds: Mapping[str, Sequence[Verdict]]) -> Figure:
     """Plot the headlines' effects in every world, with those that papers print for CLIP as crosses.
 
-    Effects are in points, positive as claimed, with 95 % intervals for the tasks that were tried;
-    an end beyond the axis is an arrow.
+    Effects are in points, positive where the claim holds, with 95 % intervals for the tasks that
+    were tried; an end beyond the axis is an arrow.
 
     Args:
         worlds: Name (one of `WORLDS` or `TEXTS`) -> verdicts.
@@ -165,7 +165,8 @@ def headline_effects(worlds: Mapping[str, Sequence[Verdict]]) -> Figure:
     axes.axvline(0, color=INK, lw=0.8, zorder=1)
     names = [f"{c.short}: {c.cell}" if c.cell else c.short for c in claims.values()]
     axes.set_yticks(range(len(names)), ["\n".join(textwrap.wrap(n, 38)) for n in names])
-    axes.set(ylim=(len(names) - 0.5, -0.5), xlabel="effect in points (positive as claimed)")
+    axes.set(ylim=(len(names) - 0.5, -0.5))
+    axes.set_xlabel("effect in points (positive where the claim holds)")
     axes.grid(visible=False, axis="y")
     handles = [
         Line2D([], [], marker=marker, color=colour, label=label)
