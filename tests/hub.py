@@ -243,12 +243,14 @@ def register() -> None:
 
 def forget() -> None:
     """Undo `register`."""
-    from tasklab.exchange import published
+    from tasklab.exchange import published, reading
     from tasklab.models import zoo
 
     zoo.REGISTRY.pop(MODEL, None)
     zoo.MODELS = tuple(zoo.REGISTRY)
     published.table.cache_clear()
+    for kept in (reading.shapes, reading.text_shapes):  # by a name that other tests use too
+        kept.cache_clear()
 
 
 def weights() -> dict[str, torch.Tensor]:

@@ -89,6 +89,8 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def tiny(monkeypatch, folder):
+    for kept in (reading.shapes, reading.text_shapes):  # by a name that other tests use too
+        kept.cache_clear()
     for name, quick in (("tiny", True), ("tiny_gelu", False)):
         spec = zoo.Spec(
             name=name, arch=name, pretrained="test", source="a test", blocks=LAYERS,
