@@ -47,6 +47,7 @@ OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "merge_loss": _FEW,
     "merged": _FEW,
     "merging_cost": _FEW,
+    "recommended": {**_ONE, "merges": ("arithmetic", "ties"), "n_tasks": (3,)},
     "crossing": {**_ONE, "merges": ("ties", "regmean")},
     "penalty_strengths": {"methods": ["off_diagonal"], "factors": (0.1, 1.0)},
     "theorem": {"rates": (0.1, 1.0)},

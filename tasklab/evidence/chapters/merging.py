@@ -43,6 +43,11 @@ _READING = {
 _CLASS: Names = {"single": {}, "merging": _READING, "merge_loss": _READING}
 _MERGED: Names = {"single": {}, "merging": {"n_tasks": (8,)}}
 _EDITING = Work(("nonlinear",), _MERGED, seeds=HEADLINE)
+# At recommended coefficients: nobody looks at an image.
+_RECOMMENDED = Work(
+    ("nonlinear",),
+    {"single": {}, "recommended": {"merges": ("arithmetic", "ties", "tsv_m"), "n_tasks": (8,)}},
+)
 _JOINT = Work(("nonlinear",), {"joint": {}})
 # Of every drawn set of the second world's tasks: curves over the number of tasks.
 _CURVES = {"merges": ("arithmetic", "ties", "tsv_m", "regmean")}
@@ -124,6 +129,9 @@ CHAPTER = Chapter(
         "icons_class": on(ICONS, Work(("nonlinear",), _CLASS)),
         "wordnet": on(WORDNET, _EDITING, _JOINT),
         "wordnet_minimum": on(WORDNET, Work(("nonlinear",), _LEAST_ICONS)),
+        "recommended": (_RECOMMENDED,),
+        "icons_recommended": on(ICONS, _RECOMMENDED),
+        "wordnet_recommended": on(WORDNET, _RECOMMENDED),
         "wordnet_class": on(WORDNET, Work(("nonlinear",), _CLASS)),
         "wordnet_pairs": on(WORDNET, Work(TRAINED, _ERRORS)),
         "wordnet_sets": (Work(("nonlinear",), _TEXT_SETS, WORDNET, tasks="all"),),

@@ -45,6 +45,7 @@ from .merged import merging_cost as merging_cost
 from .merging import LEADING as LEADING
 from .merging import merging as merging
 from .penalty_strengths import penalty_strengths as penalty_strengths
+from .recommended import recommended as recommended
 from .scratch import conditions as conditions
 from .scratch import emergence as emergence
 from .scratch import scratch_linearity as scratch_linearity
