@@ -66,6 +66,10 @@ CHAPTER = Chapter(
         ),
         "theorem": tuple(Work((), {"theorem": {"network": n}}) for n in ("mlp", "resnet18")),
         "icons": on(ICONS, *_EDITING, _METHODS, _STITCHING),
+        # what headlines compare, before all else; "wordnet" has it again
+        "wordnet_sums": on(
+            WORDNET, Work(("nonlinear",), {"cross_task": {"alphas": (0.5,)}}, seeds=HEADLINE)
+        ),
         "wordnet": on(WORDNET, *_EDITING, _METHODS, _STITCHING),
     },
     elsewhere=(("tangent", ("pretraining", "replicas", "icons_replicas"), ("ctl",)),),

@@ -54,6 +54,15 @@ CHAPTER = Chapter(
         "cost": (Work((), {"step_cost": {}}),),
         "layers": _LAYERS,
         "icons": on(ICONS, *_EDITING, *_LAYERS),
+        # what headlines compare, before all else; "wordnet" has it again
+        "wordnet_sums": on(
+            WORDNET,
+            Work(
+                ("attention",),
+                {"single": {}, "addition": {"n_tasks": (8,)}, "search_box": {}},
+                seeds=HEADLINE,
+            ),
+        ),
         "wordnet": on(WORDNET, *_EDITING, *_LAYERS),
     },
     elsewhere=(
@@ -63,6 +72,7 @@ CHAPTER = Chapter(
             ("single", "addition", "search_box"),
         ),
         ("tangent", ("wordnet",), ("search_box",)),
+        ("tangent", ("wordnet_sums",), ("single", "addition", "search_box")),
         ("tangent", ("budgets", "icons_budgets", "wordnet_budgets"), ("budget",)),
         ALL_PAIRS,
     ),

@@ -1,5 +1,7 @@
 """Chapter 5: other ways of merging."""
 
+import dataclasses
+
 from tasklab.analyses.merging.registry import SOLVED
 from tasklab.evidence.chapters.chapter import (
     BLIND,
@@ -56,6 +58,11 @@ _TEXT_SETS: Names = {"single": {}, "merging": {**_CURVES, "n_tasks": (2, 4, 8, 1
 _LARGE_SETS: Names = {"merging": {**_CURVES, "n_tasks": (14, 20)}}
 _ERRORS: Names = {"crossing": {"merges": (), "kernels": False}}
 _PREDICTED = ("arithmetic", "tsv_m", "ties", "regmean", "wudi", "consensus")
+_BLIND = Work(
+    ("nonlinear",),
+    {"single": {}, "merging": {"merges": _PREDICTED, "n_tasks": (8,)}},
+    seeds=HEADLINE,
+)
 _SUMMED: Names = {"single": {}, "merging": {"merges": ("arithmetic", "tsv_m")}}
 _SORTS = tuple(PROBED[role] for role in SORTS)
 _ENCODERS = (*({"model": FAMILIES[0][role]} for role in ("small", "convnext", "closed")), *_SORTS)
@@ -93,14 +100,7 @@ CHAPTER = Chapter(
             Work(("nonlinear",), {"single": {}, "merging": {"merges": LEADING, "n_tasks": (8,)}}, m)
             for m in ICON_REPLICAS
         ),
-        "blind": (
-            Work(
-                ("nonlinear",),
-                {"single": {}, "merging": {"merges": _PREDICTED, "n_tasks": (8,)}},
-                BLIND,
-                seeds=HEADLINE,
-            ),
-        ),
+        "blind": (dataclasses.replace(_BLIND, changes=BLIND),),
         "encoders": tuple(Work(("nonlinear",), _MERGED, model) for model in _SORTS),
         "models": (
             Work(("nonlinear", "linearized"), {"merged": {"n_tasks": (8,)}}),
@@ -127,6 +127,8 @@ CHAPTER = Chapter(
         "icons": on(ICONS, _EDITING, _JOINT),
         "icons_minimum": on(ICONS, Work(("nonlinear",), _LEAST_ICONS)),
         "icons_class": on(ICONS, Work(("nonlinear",), _CLASS)),
+        # what is predicted of this world, before all else; "wordnet" has it again
+        "wordnet_sums": on(WORDNET, _BLIND),
         "wordnet": on(WORDNET, _EDITING, _JOINT),
         "wordnet_minimum": on(WORDNET, Work(("nonlinear",), _LEAST_ICONS)),
         "recommended": (_RECOMMENDED,),

@@ -114,10 +114,11 @@ CHAPTER = Chapter(
             Work((*TRAINED, "posthoc"), _HEADLINES, model) for model in ICON_REPLICAS
         ),
         "blind": (Work((*TRAINED, "posthoc"), _HEADLINES, BLIND, seeds=HEADLINE),),
-        # what headlines 1 and 4 compare, before all else; "wordnet" has it again
+        # what headlines compare, before all else; "wordnet" has it again
         "wordnet_sums": on(
             WORDNET,
             Work(METHODS, {"single": {}, "addition": {"n_tasks": (8,)}}, seeds=HEADLINE),
+            Work(METHODS, {"negation": {}, "search_box": {}}, seeds=HEADLINE),
         ),
         "wordnet": on(
             WORDNET, *_EDITING, Work((*METHODS, "attention"), {"search_box": {}}, seeds=HEADLINE)
