@@ -2,30 +2,48 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 import pandas as pd
 
+from tasklab.evidence.records import images
 from tasklab.evidence.records.claims import Claim, Sides, by_seed
 from tasklab.evidence.records.schema import Rows, declare
 from tasklab.evidence.records.table import most_tasks, where
 
 
 def _gaps(claim: Claim, rows: pd.DataFrame, _: pd.DataFrame) -> Sides:
-    """By how many points each method is below non-linear fine-tuning, on each task."""
+    """By how many points each method is below non-linear fine-tuning, on each task.
+
+    Both are measured on the same images: `hits` has what each image gives to the gap. Where images
+    are not known, `error` is as if both had images of their own, which is wider.
+    """
     rows = where(rows, metric=claim.metric, split="test", init="pretrained")
     rows = most_tasks(rows) if claim.experiment == "addition" else rows
-    keys = ["seed", "task", "subset"]
-    usual = where(rows, method="nonlinear").set_index(keys)["value"].rename("usual")
-    sides = {}
+    rows = rows.assign(error=images.standard_errors(rows, claim.metric, None))
+    keys, sides = ["seed", "task", "subset"], {}
+    columns = [name for name in ("value", "error", "n", "hits") if name in rows]
+    usual = where(rows, method="nonlinear").set_index(keys)[columns].add_suffix("_usual")
     for method, part in rows.groupby("method"):
         both = part.join(usual, on=keys, how="inner")
-        shares = [both[name] / 100 for name in ("value", "usual")]
-        variance = sum(p * (1 - p) for p in shares) / both["n"].astype(float)
-        gap = both["usual"] - both["value"]
-        sides[method] = both.drop(columns="hits", errors="ignore").assign(
-            value=gap, error=100 * np.sqrt(variance)
-        )
+        gap: dict[str, Any] = {
+            "value": both["value_usual"] - both["value"],
+            "error": np.hypot(both["error_usual"], both["error"]),
+        }
+        if "hits" in rows:
+            gap["hits"] = [_lost(row) for row in both.to_dict("records")]
+        sides[method] = both[part.columns].assign(**gap)
     return sides
+
+
+def _lost(row: Mapping) -> str | None:
+    """Return each image's part in a gap as a text; `None` where sides have other images or none."""
+    known = all(isinstance(row[name], str) for name in ("hits", "hits_usual"))
+    if not known or row["n"] != row["n_usual"]:
+        return None
+    return images.lost(row["hits_usual"], row["hits"], int(row["n"]))
 
 
 def _monotone(claim: Claim, rows: pd.DataFrame, _: pd.DataFrame) -> Sides:

@@ -51,7 +51,19 @@ def averaged(texts: Sequence[str], n: int) -> str:
     """
     changed = np.mean([unpacked(text, 2 * n).reshape(2, n) for text in texts], axis=0)
     shares = changed.mean(1, keepdims=True)
-    gives = shares.sum() + 2 * (changed - shares)
+    return _written(shares.sum() + 2 * (changed - shares))
+
+
+def lost(before: str, after: str, n: int) -> str:
+    """Return each image's part in the fall of a share (1, 0 or -1) as a text, of n images.
+
+    >>> given(lost(packed([True, True, False]), packed([False, True, True]), 3), 3).tolist()
+    [1.0, 0.0, -1.0]
+    """
+    return _written(given(before, n) - given(after, n))
+
+
+def _written(gives: Float[np.ndarray, " images"]) -> str:
     return _MEANS + base64.b64encode(gives.astype(np.float32).tobytes()).decode()
 
 

@@ -9,7 +9,7 @@ import pytest
 from tasklab.evidence.declared.cross_task import THRESHOLDS
 from tasklab.evidence.experiments import varied
 from tasklab.evidence.experiments.small_networks import setting, task_names
-from tasklab.evidence.records import judgement, pairing, statements
+from tasklab.evidence.records import images, judgement, pairing, statements
 from tasklab.evidence.records import table as records_table
 from tasklab.evidence.records.claims import BY_ID as CLAIMS
 from tasklab.evidence.records.schema import COMPARISONS
@@ -395,12 +395,35 @@ def test_gaps_are_below_nonlinear_on_the_same_task_and_the_start_is_one_for_all_
     claim = dataclasses.replace(CLAIMS["tangent-D1-gap-large"], left="posthoc", right="linearized")
     found = COMPARISONS["gaps"](claim, single, df)
     assert found["posthoc"]["value"].tolist() == [10.0] * 4
-    variance = (0.8 * 0.2 + 0.9 * 0.1) / 400
+    shares = [(share * 400 + 2) / 404 for share in (0.8, 0.9)]  # two images more of either sort
+    variance = sum(share * (1 - share) for share in shares) / 400
     assert found["posthoc"]["error"].iloc[0] == pytest.approx(100 * variance**0.5)
     sums = df[(df["experiment"] == "addition") & (df["init"] == "pretrained")]
     found = COMPARISONS["over_start"](CLAIMS["tangent-text-adds"], sums, df)
     assert found["start"]["value"].tolist() == [50.0] * 4
     assert found["nonlinear"]["value"].tolist() == [70.0, 70.0, 71.0, 71.0]
+
+
+def test_gaps_know_what_each_image_gives_to_them():
+    """Both accuracies are of the same images: one that both answer alike adds no error."""
+    answers = {"nonlinear": [1, 1, 0, 1], "linearized": [1, 0, 1, 0], "posthoc": [1, 1, 1, 1]}
+    rows = [
+        {"experiment": "single", "model": "mini", "method": method, "seed": seed, "task": "a",
+         "split": "test", "metric": "single", "n": 4, "value": 25.0 * sum(right),
+         "hits": images.packed(np.array(right, dtype=bool))}
+        for method, right in answers.items() for seed in (0, 1)
+    ]  # fmt: skip
+    records = records_table.tidy(rows)
+    claim = CLAIMS["tangent-D1-gap-large"]
+    found = COMPARISONS["gaps"](claim, records, records)
+    parts = {name: images.given(side["hits"].iloc[1], 4) for name, side in found.items()}
+    assert parts["linearized"].tolist() == [0, 1, -1, 1] and not parts["nonlinear"].any()
+    assert found["linearized"]["value"].tolist() == [25.0, 25.0]
+    assert (found["posthoc"]["error"] > 20).all()  # all are right, and yet not sure
+    unknown = records.assign(hits=records["hits"].where(records["method"] == "posthoc"))
+    assert COMPARISONS["gaps"](claim, unknown, unknown)["posthoc"]["hits"].isna().all()
+    with_many = records.assign(n=records["n"].where(records["method"] != "posthoc", 8))
+    assert COMPARISONS["gaps"](claim, with_many, records)["posthoc"]["hits"].isna().all()
 
 
 def test_errors_beyond_one_and_monotone_curves():
