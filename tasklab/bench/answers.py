@@ -39,6 +39,7 @@ class Evaluation(Advised):
     after: Answers  #: Answers of the edited one; the same as `before` where nothing was edited
     control: str = ""  #: Name of the control task, which the means leave out
     copies: Copies | None = None  #: Which images are the same; `None`: all differ
+    inputs: str = "images"  #: What is classified, in the plural
 
     def __getitem__(self, task: str) -> dict[str, Any]:
         """Return the row of a task."""
@@ -115,7 +116,7 @@ class Evaluation(Advised):
                 spread = f"{row['low']:.1f} to {row['high']:.1f}"
                 lines.append([name, images, f"{row['after']:.1f}", spread])
         head = ["before", "after", "gain"] if self.edited else ["accuracy"]
-        return [["", "images", *head, "95 % interval"], *lines]
+        return [["", self.inputs, *head, "95 % interval"], *lines]
 
     @property
     def _has_mean(self) -> bool:

@@ -22,7 +22,7 @@ from tasklab.errors import LeftOutError, TasklabError, choose, shown, texts, unk
 from tasklab.isolation import isolated
 from tasklab.models.zoo import FAMILIES, family, text_suite
 from tasklab.progress import track
-from tasklab.tasks.suites import OWN, Suite, Task, pairs_of, suite
+from tasklab.tasks.suites import OF_TEXTS, OWN, Suite, Task, inputs, pairs_of, suite
 from tasklab.taskvector import TaskVector
 from tasklab.tuning.methods import LINEAR, of_sum
 
@@ -165,9 +165,12 @@ class Lab(Runs):
             listed = evaluating("evaluating the edited model")
             after = {task: edit(task, split) for task in listed}
         kind = "linearized, " if linear else ""
-        title = f"{self.parameters.model}, {kind}{split} images"
+        read = inputs(self.suite.name)
+        title = f"{self.parameters.model}, {kind}{split} {read}"
         copies = {task: evaluator.copies(task, split) for task in seen}
-        return Evaluation(title=title, before=before, after=after, control=control, copies=copies)
+        return Evaluation(
+            title=title, before=before, after=after, control=control, copies=copies, inputs=read
+        )
 
     @isolated
     def merge(
@@ -252,7 +255,7 @@ class Lab(Runs):
     def changed(self, changes: Mapping[str, Any]) -> tuple[Parameters, tuple[Task, ...]]:
         """Return the parameters and own tasks of a sibling, without loading it."""
         own = self.own
-        texts = self.parameters.suite in ("mini_text", "wordnet")
+        texts = self.parameters.suite in OF_TEXTS
         if text_suite(changes.get("model", "")):
             changes, own = {"suite": None, **changes}, ()
         elif "model" in changes and (texts or self.parameters.suite == "mini"):

@@ -26,7 +26,7 @@ from tasklab.errors import (
 )
 from tasklab.exchange import catalogue
 from tasklab.models.zoo import INITS, REGISTRY, Init, choose_model, closed, small, text_suite
-from tasklab.tasks.suites import OWN, SUITES, SuiteName
+from tasklab.tasks.suites import OWN, SUITES, SuiteName, inputs
 from tasklab.tuning.recipe import (
     PRECISIONS,
     REHEARSAL_STEPS,
@@ -166,10 +166,9 @@ class Parameters:
         suite = fitting[0] if self.suite is None else self.suite
         choose("suite", suite, SUITES if suite != OWN else (OWN,))
         if suite not in fitting:
-            kind = "texts" if suite in ("mini_text", "wordnet") else "images"
             raise TasklabError(
-                f"model {self.model!r} does not read suite {suite!r}, which has {kind}: leave it "
-                f"out, or give {fitting[0]!r}."
+                f"model {self.model!r} does not read suite {suite!r}, which has {inputs(suite)}: "
+                f"leave it out, or give {fitting[0]!r}."
             )
         terms = {"model": self.model, "suite": suite, "init": self.init}
         recorded = terms == RECORDED and self.head is None

@@ -18,6 +18,7 @@ import numpy as np
 import pandas as pd
 
 from tasklab.book.words import counted, say
+from tasklab.tasks.suites import inputs
 
 FIGURE = "**Figure.**"  # what a caption begins with; the site puts a number in its place
 NOT_YET = "Not recorded yet."
@@ -144,7 +145,8 @@ def sample(records: pd.DataFrame) -> str:
         counts = records.dropna(subset="n").groupby("split")["n"].agg(["min", "max"])
         split = next((one for one in ("test", "validation") if one in counts.index), None)
         suites = {*records["suite"]} if "suite" in records else set()
-        noun = f"{split} {'text' if suites == {'mini_text'} else 'image'}"
+        kinds = {inputs(suite).removesuffix("s") for suite in suites} or {"image"}
+        noun = f"{split} {kinds.pop() if len(kinds) == 1 else 'example'}"
         each = " of each" if len(parts) > ("seed" in records) else ""
         low, high = map(int, counts.loc[split]) if split else (0, 0)
         parts += [counted(low, high, noun) + each] if split else []

@@ -22,6 +22,7 @@ from tasklab.machine import gib
 from tasklab.progress import columns, shared, tell
 from tasklab.storage import atomic
 from tasklab.tasks.drawn import PICTURES
+from tasklab.tasks.suites import inputs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -137,26 +138,27 @@ def compare(
     print(*columns(rows, right=True), sep="\n")
     for note in shared({one.name: one.notes for one in of_task.values()}):
         print(f"  {note}")
+    read = inputs(lab.suite.name)
     if useless := found.useless():
-        idle = (f"{task} ({found.distinct(task)} test images)" for task in useless)
+        idle = (f"{task} ({found.distinct(task)} test {read})" for task in useless)
         print(
             f"not surely better on its task with its vector: {', '.join(idle)}. Is each the right "
-            "vector, and are there enough images?"
+            f"vector, and are there enough {read}?"
         )
     for task in others:
         lost = found.best.forgot(found.start, task)
         print(f"{task}, which has no vector, changes by {_points(lost)} with {found.best.title}.")
-    print(_chosen(found, min(_images(lab, found)["val"].values())))
+    print(_chosen(found, f"{min(_images(lab, found)['val'].values())} validation {read}"))
     print(f"Written: {', '.join(written)}.")
     if not found.gains:
         print("No merge is better than the pre-trained model there: keep the single models.")
 
 
-def _chosen(found: Contest, images: int) -> str:
+def _chosen(found: Contest, counted: str) -> str:
     """Return which merge to take, and what is sure of that."""
     if not found.labels:
-        return f"Least E on unlabelled images: {found.best.title}."
-    text = f"The merge to take, by {images} validation images of each task: {found.best.title}."
+        return f"Least E without labels: {found.best.title}."
+    text = f"The merge to take, by {counted} of each task: {found.best.title}."
     if others := [one.title for one in found.alike if one is not found.best]:
         text += f" They cannot tell {', '.join(others)} from it; it costs least."
     assert found.single is not None and found.over_single is not None, "labels chose"

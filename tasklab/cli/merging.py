@@ -22,6 +22,7 @@ from tasklab.isolation import isolated
 from tasklab.models.zoo import closed, small, text_suite
 from tasklab.progress import columns, shared, tell, track
 from tasklab.storage import atomic
+from tasklab.tasks.suites import inputs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -191,7 +192,7 @@ def _searched(
     images = min(counts.count(task, "val") for task in vectors)
     origin = (
         f"the best on a smooth curve through {choice['looks']} evaluations on {images} validation "
-        "images of each task"
+        f"{inputs(lab.suite.name)} of each task"
     )
     return vector, {**chosen.fixed, **found}, origin
 

@@ -24,6 +24,7 @@ from tasklab.tasks import icons, wordnet
 
 SuiteName = Literal["mini", "mini_text", "paper", "icons", "wordnet"]
 SUITES = get_args(SuiteName)
+OF_TEXTS = ("mini_text", "wordnet")
 OWN = "own"  # the suite of the tasks that a Lab is given, in place of one of these
 _LONGEST_NAME = 200  # bytes: systems take 255, and files are named after tasks
 _LONGEST_TEXT = 500  # characters: CLIP reads 77 tokens
@@ -48,6 +49,15 @@ class Source:
     revision: str | None = None  #: Commit, branch or tag on the hub; `None` is the main branch
     image: str = "image"  #: Name of the column of images
     label: str = "label"  #: Name of the column of labels
+
+
+def inputs(suite: str) -> str:
+    """Return what a suite's tasks classify, in the plural.
+
+    >>> inputs("wordnet"), inputs("own")
+    ('texts', 'images')
+    """
+    return "texts" if suite in OF_TEXTS else "images"
 
 
 def check_name(name: str) -> None:

@@ -7,6 +7,7 @@ import torch
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
 from tasklab import Lab, TaskVector
+from tasklab.book import captions
 from tasklab.evidence import experiments
 from tasklab.models import bert, heads, loading, sentences, zoo
 from tasklab.storage.store import read_tensors
@@ -140,3 +141,9 @@ def test_a_sum_of_vectors_is_an_edited_model_of_texts(lab):
     params = total.apply(lab.clip.encoder.params, 0.3)
     features = lab.clip.encoder(params, lab.clip.encoder.preprocess(encoded(["a tall tower"])))
     assert features.shape == (1, 16) and features.isfinite().all()
+
+
+def test_what_is_measured_is_called_texts(lab):
+    found = lab.evaluate(0.3 * lab.vectors("nonlinear")["Buildings"], tasks=["Buildings"])
+    for told in (str(found), found._repr_html_(), captions.sample(experiments.single(lab, []))):
+        assert "test text" in told and "image" not in told
