@@ -5,7 +5,6 @@ With tau = theta - theta_0, a model is edited by theta_0 + sum_i alpha_i tau_i (
 
 from __future__ import annotations
 
-import json
 import math
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -14,16 +13,14 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, overload
 
 import numpy as np
-import safetensors
 import torch
 from torch import Tensor
 
+from tasklab import storage
 from tasklab.errors import Advised, TasklabError, shown
-from tasklab.errors import path as checked_path
-from tasklab.storage import checksums, seals
-from tasklab.storage.atomic import check_suffix
+from tasklab.storage import seals
+from tasklab.storage.lazy import Lazy
 from tasklab.storage.placement import device_of
-from tasklab.storage.tensors import Lazy, OnDisk, load_checkpoint, read_tensors, save_checkpoint
 from tasklab.sums import (
     check_apart,
     check_finite,
@@ -31,14 +28,10 @@ from tasklab.sums import (
     check_shapes,
     check_types,
     coefficient,
-    listed,
     merged,
     number,
     whole,
 )
-
-_FORMAT = {"format": "tasklab task vector", "version": 1}
-_EXPORT = "task_vector.safetensors"  # in the folder of an export
 
 
 class Base(NamedTuple):
@@ -157,29 +150,13 @@ class TaskVector(Advised, Mapping[str, Tensor]):
     @classmethod
     def load(cls, path: Path | str) -> TaskVector:
         """Return the vector of a file of `save`, `tasklab merge` or `tasklab export`."""
-        what = "the file of a task vector"
-        folder = checked_path(what, path)
-        path = checked_path(what, folder / _EXPORT if folder.is_dir() else folder, "file")
-        if (base := _told_in(path)) is not None:
-            return cls(read_tensors(path), base)
-        tensors, meta = load_checkpoint(path, quiet=True) or ({}, {})
-        base = _base_in(meta)
-        if meta != _FORMAT:
-            raise TasklabError(
-                f"{str(path)!r} is damaged, or no task vector of tasklab: "
-                "Lab(model).vector(path) and `tasklab import` read published checkpoints."
-            )
-        if wrong := [name for name, x in tensors.items() if not x.is_floating_point()]:
-            raise TasklabError(f"{listed(wrong)} in {str(path)!r} are no floating-point numbers.")
-        return cls(tensors, base)
+        tensors, base = storage.vectors.load(path, Base._fields, tuple(Base._field_defaults))
+        return cls(tensors, None if base is None else Base(**base))
 
     def save(self, path: Path | str) -> Path:
         """Write vector, base and checksum to a safetensors file in one step; return its path."""
-        path = checked_path("the file of a task vector", path)
-        check_suffix("a saved task vector", path, ".safetensors")
-        known = {} if self.base is None else {"base": self.base._asdict()}
-        save_checkpoint(path, self, _FORMAT | known, "write to", "path")
-        return path
+        known = None if self.base is None else self.base._asdict()
+        return storage.vectors.save(path, self, known)
 
     @classmethod
     def of_file(
@@ -198,7 +175,7 @@ class TaskVector(Advised, Mapping[str, Tensor]):
         if file is None:
             made._checked()
         else:
-            checksums.once(file, "finite", lambda _: made._checked())
+            storage.checksums.once(file, "finite", lambda _: made._checked())
         return made
 
     @classmethod
@@ -225,7 +202,7 @@ class TaskVector(Advised, Mapping[str, Tensor]):
 
     def on_disk(self, path: Path) -> TaskVector:
         """Return this vector, each tensor read when it is asked for: no memory holds it."""
-        return self._trusted(OnDisk(path, self), self.base, self._known())
+        return self._trusted(storage.tensors.OnDisk(path, self), self.base, self._known())
 
     def starting_from(self, base: Base | None) -> TaskVector:
         """Return this vector, known to start from some weights."""
@@ -390,21 +367,3 @@ def _tensor(name: str, value: Any) -> Tensor:
 def _beside(one: TaskVector, other: TaskVector) -> tuple[TaskVector, TaskVector]:
     device = other.device if one.device.type == "cpu" else one.device
     return one.to(device), other.to(device)
-
-
-def _told_in(path: Path) -> Base | None:
-    try:
-        with safetensors.safe_open(path, framework="pt") as file:
-            about = json.loads((file.metadata() or {})["tasklab"])
-        return Base(*(str(about[name]) for name in Base._fields))
-    except (safetensors.SafetensorError, OSError, ValueError, LookupError, TypeError):
-        return None
-
-
-def _base_in(meta: dict[str, Any]) -> Base | None:
-    base = meta.get("base")
-    if not isinstance(base, dict) or not {*Base._fields[:3]} <= base.keys() <= {*Base._fields}:
-        return None
-    if not all(isinstance(text, str) for text in base.values()):
-        return None
-    return Base(**meta.pop("base"))

@@ -31,7 +31,7 @@ from tasklab.analyses.weights import KINDS, kind_of, single, square_norm, stable
 from tasklab.errors import TasklabError, abridged, path, shown
 from tasklab.isolation import isolated
 from tasklab.progress import LATER, bar
-from tasklab.storage.tensors import Lazy
+from tasklab.storage.lazy import Lazy
 
 Tensors = Mapping[str, Tensor]
 _GRIDS = {"bfloat16": torch.bfloat16, "float16": torch.float16}

@@ -1,5 +1,6 @@
 from . import contest as contest
 from . import labels as labels
+from . import published_vectors as published_vectors
 from .answers import Evaluation as Evaluation
 from .lab import Lab as Lab
 from .merges import Bench as Bench

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from tasklab import machine
+from tasklab import exchange, machine
 from tasklab.errors import (
     LeftOutError,
     TasklabError,
@@ -24,7 +24,6 @@ from tasklab.errors import (
     unknown,
     whole,
 )
-from tasklab.exchange import catalogue
 from tasklab.models.zoo import INITS, REGISTRY, Init, choose_model, closed, small, text_suite
 from tasklab.tasks.suites import OWN, SUITES, SuiteName, inputs
 from tasklab.tuning.recipe import (
@@ -186,8 +185,8 @@ class Parameters:
             object.__setattr__(self, name, value)
 
     def _check_vectors(self) -> None:
-        source = catalogue.source_of(self.vectors)
-        if self.model not in catalogue.entry(source)["models"]:
+        source = exchange.catalogue.source_of(self.vectors)
+        if self.model not in exchange.catalogue.entry(source)["models"]:
             raise LeftOutError(f"{source} has no vectors of {self.model}")
         if self.head not in (None, "zero_shot"):
             raise LeftOutError(f"published vectors do not fit head={self.head!r}")

@@ -10,13 +10,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
-from tasklab import exchange, machine, tuning
+from tasklab import bench, exchange, machine, tuning
 from tasklab import tasks as suites
 from tasklab.analyses import evaluation
 from tasklab.bench import preflight
 from tasklab.bench.parameters import Parameters, with_parameters
 from tasklab.bench.provenance import provenance
-from tasklab.bench.published_vectors import PublishedVectors, leave_out, untrained
 from tasklab.bench.scale import REHEARSED_BLOCKS, REHEARSED_TASKS, scale_of
 from tasklab.errors import Advised, LeftOutError, TasklabError, choose, texts
 from tasklab.isolation import isolated
@@ -33,6 +32,7 @@ from tasklab.tuning.methods import method as method_of
 from tasklab.tuning.recipe import FineTune
 
 if TYPE_CHECKING:
+    from tasklab.bench.published_vectors import PublishedVectors
     from tasklab.tasks.images.loader import DecodedImages
     from tasklab.tuning import finetune
 
@@ -73,7 +73,7 @@ class Runs(Advised):
         self.began, self.progress = time.perf_counter(), progress
         self.parameters, self.own, self.base, self.scale = p, own, base, scale_of(p)
         self.suite, self.store = tasks_of(p, own, tasks), Store(p.store_root)
-        self.published = PublishedVectors.of(p, self.store, self.suite.names)
+        self.published = _published(p, self.store, self.suite.names)
         use = "evaluate" if use == "train" and self.published is not None else use
         images = preflight.images_of(p, self.suite, progress=progress)
         preflight.complete(p, images, use=use, tasks=images_of, weights=base is None)
@@ -103,7 +103,7 @@ class Runs(Advised):
     def trainer(self) -> finetune.Trainer:
         """The training loop, of this model on these tasks; it returns what is in the store."""
         if self.published is not None:
-            return cast("finetune.Trainer", untrained)
+            return cast("finetune.Trainer", bench.published_vectors.untrained)
         return tuning.finetune.Trainer(self.clip, self.store, self.suite, progress=self.progress)
 
     @property
@@ -284,8 +284,16 @@ class Runs(Advised):
         if missing and not kept:
             raise LeftOutError(self.published.lacks(missing))
         if missing:
-            leave_out(self.published.lacks(missing))
+            bench.published_vectors.leave_out(self.published.lacks(missing))
         return kept
+
+
+def _published(
+    parameters: Parameters, store: Store, tasks: Sequence[str]
+) -> PublishedVectors | None:
+    if parameters.vectors is None:
+        return None
+    return bench.published_vectors.PublishedVectors.of(parameters, store, tasks)
 
 
 def _former(given: dict[str, Any], use: Use) -> Use:

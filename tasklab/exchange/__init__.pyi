@@ -1,4 +1,5 @@
 from . import bases as bases
+from . import catalogue as catalogue
 from . import checkpoints as checkpoints
 from . import exporting as exporting
 from . import importing as importing

@@ -18,7 +18,7 @@ from torch import Tensor
 from tasklab.errors import TasklabError, abridged
 from tasklab.exchange import findings, naming, sources
 from tasklab.storage import state_dicts, torch_files
-from tasklab.storage.tensors import Lazy
+from tasklab.storage.lazy import Lazy
 
 
 class Opened(NamedTuple):

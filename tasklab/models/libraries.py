@@ -7,10 +7,10 @@ import functools
 import json
 from typing import Any
 
+from tasklab import storage
 from tasklab.errors import TasklabError
 from tasklab.models import shapes
 from tasklab.models.entry import Spec
-from tasklab.storage import fetching
 
 TIMM = "timm/"  # before the name of any model of timm's: one without a text tower
 SENTENCES = "st/"  # before the name of any BERT of sentence-transformers
@@ -56,11 +56,11 @@ def of_sentences(name: str) -> Spec:
 
     def settings(file: str) -> Any:
         try:
-            path = fetching.cached(repository, file) or fetching.fetch(
+            path = storage.fetching.cached(repository, file) or storage.fetching.fetch(
                 repository, file, progress=False
             )
             return json.loads(path.read_text("utf-8"))
-        except fetching.UnreachableError as error:
+        except storage.fetching.UnreachableError as error:
             raise TasklabError(
                 f"model {name!r} needs {file} of {repository}, which could not be fetched "
                 f"({error.problem}): the name must be one of {OWNER}'s on the hub, and the hub "

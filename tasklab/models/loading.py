@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import hashlib
-import re
 import weakref
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -20,54 +18,20 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tasklab import architectures, mini
+from tasklab import architectures, mini, models
 from tasklab.errors import TasklabError, choose
 from tasklab.isolation import isolated
 from tasklab.mini import vit
 from tasklab.mini.clip import MEAN, STD
-from tasklab.mini.lexicon import EOS, PAD, vocabulary
-from tasklab.models import bert, sentences
-from tasklab.models.encoder import Encoder, SentenceEncoder, TextEncoder, math_attention
+from tasklab.models.clip import Clip, encoder_of
+from tasklab.models.encoder import Encoder, TextEncoder, math_attention
 from tasklab.models.weights import compare, find, fit, read, remember
 from tasklab.models.zoo import INITS, REGISTRY, Spec, spec
-from tasklab.storage import hub
-from tasklab.tasks.texts import decoded
 
 __all__ = [
     "REGISTRY", "Clip", "Encoder", "Spec", "TextEncoder", "load", "math_attention", "outline",
     "shared", "spec",
 ]  # fmt: skip
-
-
-_BERT_SCALE = 20.0  # of logits, as the protocol has it
-_PROMPTS = 256  # in one pass
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Clip:
-    """An encoder, and the text tower that zero-shot heads are made of."""
-
-    encoder: Encoder
-    #: Texts (n) -> features (n, D), not normalised; `None` where there is no text tower.
-    text: Callable[[list[str]], Tensor] | None
-    logit_scale: float = 1.0  #: The trained inverse temperature, exponential taken
-    #: Whether the features and those of texts are compared by their angle, as CLIP does, or by
-    #: their inner product, as T5 does with its output embedding.
-    cosine: bool = True
-    #: Hash of the text tower and the running statistics, where a checkpoint has others; of a
-    #: sentence encoder's embeddings and tokenizer.
-    beside: str = ""
-
-    @property
-    def identity(self) -> dict[str, str]:
-        """All that keys of results hold of the model."""
-        known = {"weights": self.encoder.weights_hash}
-        return known | {"beside": self.beside} if self.beside else known
-
-    def __repr__(self) -> str:
-        encoder, text = self.encoder, "no text tower" if self.text is None else "text tower"
-        size = sum(tensor.numel() for tensor in encoder.params.values()) / 1e6
-        return f"Clip({encoder.name}, {encoder.init}, {size:.1f} M parameters, {text})"
 
 
 _SHARED: weakref.WeakValueDictionary[tuple, Clip] = weakref.WeakValueDictionary()
@@ -120,11 +84,11 @@ def as_clip(
     model = model.to(device=device, dtype=torch.float32).eval().requires_grad_(False)
     device = torch.device(device)
     if entry.kind == "t5":
-        return _text_to_text(entry, init, model, device)
+        return models.text_models.text_to_text(entry, init, model, device)
     if entry.kind == "bert":
-        return _sentences(entry, init, model, device)
+        return models.text_models.sentences(entry, init, model, device)
     image_tower = model.visual if _reads(entry) else model
-    encoder = _encoder(Encoder, entry, init, image_tower, device, **images_of(entry, image_tower))
+    encoder = encoder_of(Encoder, entry, init, image_tower, device, **images_of(entry, image_tower))
     if not _reads(entry):
         return Clip(encoder=encoder, text=None)
     return Clip(encoder, _text(entry, model, device), model.logit_scale.exp().item())
@@ -212,7 +176,7 @@ def locate(
             raise TasklabError(f"the weights {path} are missing: reinstall tasklab.")
         return path
     if entry.kind == "bert" and weights is None:
-        return sentences.find(entry, fetch=fetch)
+        return models.sentences.find(entry, fetch=fetch)
     return find(
         entry.name, entry.repository, weights,
         file=entry.published, revision=entry.revision, fetch=fetch,
@@ -264,7 +228,7 @@ def build(entry: Spec) -> nn.Module:
         special = {"norm_layer": norm} if entry.layout == "transformers" else {}
         return timm.create_model(f"{entry.arch}.{entry.pretrained}", num_classes=0, **special)
     if entry.kind == "bert":
-        return bert.Bert(entry.config)
+        return models.bert.Bert(entry.config)
     from transformers import T5Config, T5ForConditionalGeneration
 
     if entry.shipped:
@@ -300,36 +264,11 @@ def _tensors(entry: Spec, path: Path) -> dict[str, Tensor]:
         heads = (names,) if isinstance(names, str) else tuple(names or ())
         return {k: x for k, x in tensors.items() if k.rpartition(".")[0] not in heads}
     if entry.kind == "bert":
-        return bert.from_transformers(tensors)
+        return models.bert.from_transformers(tensors)
     if entry.kind == "t5":
         tied = ("lm_head.weight", "encoder.embed_tokens.weight", "decoder.embed_tokens.weight")
         return {k: x for k, x in tensors.items() if k not in tied}  # to shared.weight
     return tensors
-
-
-def _encoder(
-    kind: type[Encoder], entry: Spec, init: str, module: nn.Module, device: torch.device, **more
-) -> Encoder:
-    pattern = entry.block or _blocks(module)
-    blocks = [name for name, _ in module.named_modules() if re.fullmatch(pattern, name)]
-    if entry.blocks and len(blocks) != entry.blocks:
-        raise TasklabError(
-            f"model {entry.name!r} should have {entry.blocks} blocks named {entry.block}, not "
-            f"{len(blocks)}: its library names its modules differently in this version."
-        )
-    params = dict(module.named_parameters())
-    return kind(
-        name=entry.name, init=init, module=module, params=params, blocks=tuple(blocks),
-        device=device, **more,
-    )  # fmt: skip
-
-
-def _blocks(module: nn.Module) -> str:
-    """Return the pattern of what timm takes for the blocks of a model of its own."""
-    patterns = module.group_matcher(coarse=False)["blocks"]
-    if isinstance(patterns, str):
-        return patterns
-    return next(pattern for pattern, place in patterns if place is None)
 
 
 def timm_input(card: Mapping[str, Any]) -> dict[str, Any]:
@@ -375,64 +314,3 @@ def _text(entry: Spec, model: nn.Module, device: torch.device) -> Callable[[list
             return torch.cat([model.encode_text(part) for part in tokens.split(256)])
 
     return text
-
-
-def _text_to_text(entry: Spec, init: str, model: nn.Module, device: torch.device) -> Clip:
-    """Return T5: its features are compared with rows of the output embedding."""
-    own = None if entry.shipped or init == "random" else _t5_tokenizer(entry)
-    words, marks = list(vocabulary()), (PAD, EOS)
-
-    def translate(ids: Tensor) -> Tensor:
-        if own is None:  # an untrained model reads any numbering of the words
-            return ids
-        texts = [" ".join(words[i] for i in row if i not in marks) for row in ids.tolist()]
-        return own(texts, padding=True, return_tensors="pt").input_ids.to(device)
-
-    @isolated
-    def text(words: list[str]) -> Tensor:
-        if own is None:
-            return mini.t5.text(model, list(words))
-        return model.shared.weight[[own(word).input_ids[0] for word in words]]
-
-    encoder = _encoder(
-        TextEncoder, entry, init, model, device,
-        image_size=0, mean=(), std=(), translate=translate,
-    )  # fmt: skip
-    return Clip(encoder=encoder, text=text, cosine=False)
-
-
-def _sentences(entry: Spec, init: str, model: nn.Module, device: torch.device) -> Clip:
-    """Return a BERT, and itself with its pre-trained parameters as the text tower."""
-    file = sentences.find(entry, sentences.TOKENIZER)
-    assert file is not None  # it was fetched
-    most = min(entry.config["max_seq_length"], entry.config["max_position_embeddings"])
-    read = sentences.Tokenizer(file, most, entry.name)
-    encoder = _encoder(
-        SentenceEncoder, entry, init, model, device,
-        image_size=0, mean=(), std=(), translate=lambda x: read(decoded(x)),
-    )  # fmt: skip
-
-    @torch.no_grad()
-    def text(texts: list[str]) -> Tensor:
-        parts = (texts[at : at + _PROMPTS] for at in range(0, len(texts), _PROMPTS))
-        return torch.cat([encoder(encoder.params, read(part).to(device)) for part in parts])
-
-    digest = hashlib.sha256(f"{read.sha256} {read.most}\n".encode())
-    for name, tensor in model.named_buffers():
-        digest.update(f"{name} {tuple(tensor.shape)}\n".encode())
-        digest.update(tensor.cpu().numpy().tobytes())
-    return Clip(encoder, text, _BERT_SCALE, beside=digest.hexdigest())
-
-
-def _t5_tokenizer(entry: Spec) -> Callable:
-    from transformers import AutoTokenizer
-
-    hub.guard()
-    try:
-        return AutoTokenizer.from_pretrained(entry.repository, revision=entry.revision or "main")
-    except (OSError, ValueError) as error:
-        raise TasklabError(
-            f"the tokenizer of model {entry.name!r} is not on this machine and could not be "
-            f"fetched. With a network, `hf download {entry.repository} tokenizer.json` fetches it; "
-            "init='random' runs without."
-        ) from error

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from tasklab import storage
 from tasklab.errors import TasklabError, abridged
-from tasklab.storage import atomic, fetching
+from tasklab.storage import atomic
 from tasklab.storage.checksums import file_sha256
 from tasklab.storage.store import read_tensors
 
@@ -56,13 +56,13 @@ def find(
         return path
     if present := local(name, repository, file, revision):
         return present
-    problem = fetching.unreachable(repository, file)
+    problem = storage.fetching.unreachable(repository, file)
     if problem is None and not fetch:
         return None
     if problem is None:
         try:
-            return fetching.fetch(repository, file, revision=revision)
-        except fetching.UnreachableError as error:
+            return storage.fetching.fetch(repository, file, revision=revision)
+        except storage.fetching.UnreachableError as error:
             problem = error.problem
     folder, own = os.environ.get(FOLDER), name + Path(file).suffix
     placed = Path(folder).expanduser() / own if folder else f"{own}, {FOLDER} set to its folder"
@@ -79,7 +79,7 @@ def local(name: str, repository: str, file: str, revision: str | None = None) ->
         for own in dict.fromkeys((f"{name}.safetensors", name + Path(file).suffix)):
             if (placed := Path(folder).expanduser() / own).is_file():
                 return placed
-    return fetching.cached(repository, file, revision)
+    return storage.fetching.cached(repository, file, revision)
 
 
 def compare(path: Path, expected: str, advice: str) -> None:

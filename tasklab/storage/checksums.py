@@ -60,7 +60,13 @@ def of_parts(text: str, contents: Iterable[tuple[str, memoryview]]) -> str:
 
 
 def once(file: Path, what: str, compute: Callable[[Path], str]) -> str:
-    """Return the text that `compute` makes of a file; it is made again if the file has changed."""
+    """Return the text that `compute` makes of a file; it is made again if the file has changed.
+
+    Args:
+        file: The file.
+        what: Name of the text; each file may have several.
+        compute: The file's path -> the text.
+    """
     place, now, began = os.path.abspath(file), state(file), time.time_ns()
     known = _SEEN.get(place)
     if known is not None and known[0] == now and what in known[1]:
@@ -72,7 +78,13 @@ def once(file: Path, what: str, compute: Callable[[Path], str]) -> str:
 
 
 def note(file: Path, what: str, found: str) -> None:
-    """Record a text of a file that was just written, for `once`."""
+    """Record a text of a file that was just written, for `once`.
+
+    Args:
+        file: The file.
+        what: Name of the text.
+        found: The text.
+    """
     place, now = os.path.abspath(file), state(file)
     known = _SEEN.get(place)
     more = known[1] if known is not None and known[0] == now else {}

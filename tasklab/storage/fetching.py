@@ -69,7 +69,12 @@ class _Refused(Exception):  # noqa: N818 (an answer that another try would not c
 
 
 def listing(repository: str, revision: str | None = None, kind: str = "model") -> dict[str, Remote]:
-    """Return the files of a repository by their paths; revision and kind as of `fetch`.
+    """Return the files of a repository by their paths.
+
+    Args:
+        repository: `owner/name` on the hub.
+        revision: Commit or branch; `None` is the newest commit.
+        kind: `"model"` or `"dataset"`.
 
     Raises:
         TasklabError: If the hub does not answer, or has no such repository.
@@ -101,7 +106,14 @@ def _explained(what: str, problem: str | None) -> Iterator[None]:
 def cached(
     repository: str, file: str, revision: str | None = None, kind: str = "model"
 ) -> Path | None:
-    """Return a file that is in the hub's cache."""
+    """Return a file that is in the hub's cache; `None` if it is not.
+
+    Args:
+        repository: `owner/name` on the hub.
+        file: Its path in the repository.
+        revision: Commit or branch; `None` is the newest commit that is there.
+        kind: `"model"` or `"dataset"`.
+    """
     from huggingface_hub import try_to_load_from_cache
 
     found = try_to_load_from_cache(repository, file, revision=revision, repo_type=kind)
@@ -109,7 +121,13 @@ def cached(
 
 
 def unreachable(repository: str, file: str, kind: str = "model") -> str | None:
-    """Return why the hub cannot be asked for a file, or `None` if it answers."""
+    """Return why the hub cannot be asked for a file, or `None` if it answers.
+
+    Args:
+        repository: `owner/name` on the hub.
+        file: Its path in the repository.
+        kind: `"model"` or `"dataset"`.
+    """
     from huggingface_hub import hf_hub_url
     from huggingface_hub.utils import build_hf_headers
 

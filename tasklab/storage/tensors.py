@@ -7,7 +7,6 @@ they are.
 
 from __future__ import annotations
 
-import abc
 import contextlib
 import errno
 import hashlib
@@ -23,6 +22,7 @@ import safetensors
 
 from tasklab.errors import LONG_PATH, TasklabError, is_out_of_memory, shown
 from tasklab.storage import atomic, checksums
+from tasklab.storage.lazy import Lazy
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -44,6 +44,12 @@ def save_checkpoint(
     """Write tensors and a JSON-able `meta` to one safetensors file, replacing it atomically.
 
     What cannot be written is one error, as `explained` words it; an earlier file is still there.
+
+    Args:
+        path: Of the file.
+        tensors: By name.
+        meta: Is written into the header.
+        *explanation: Of what is done, and of what chooses another folder, as of `explained`.
     """
     text = canonical(meta, "meta")
     with explained(path.parent, *explanation), atomic.replacing(path) as draft:
@@ -100,17 +106,6 @@ def read_tensors(path: Path | str) -> dict[str, Tensor]:
     raise TasklabError(f"{path} is damaged: its checksum does not match. Export or fetch it again.")
 
 
-class Lazy(Mapping[str, "Tensor"], abc.ABC):
-    """Tensors by name, each made or read when it is asked for, so that none is held."""
-
-    @abc.abstractmethod
-    def like(self, name: str) -> Tensor:
-        """Return a tensor without numbers, of the same shape and type."""
-
-    def __contains__(self, name: object) -> bool:  # a mapping's own would make the tensor
-        return any(one == name for one in self)
-
-
 class OnDisk(Lazy):
     """Tensors of a safetensors file.
 
@@ -152,7 +147,10 @@ def explained(
 ) -> Iterator[None]:
     """Raise one `TasklabError` that says what to do in place of a file system's errors.
 
-    `instead` is by what another folder is chosen.
+    Args:
+        root: The folder or file that is read or written.
+        doing: A verb with its preposition: `"write to"`.
+        instead: What chooses another folder.
     """
     try:
         yield
@@ -175,7 +173,13 @@ def explained(
 
 
 def canonical(value: Mapping[str, Any], what: str = "config", indent: int | None = None) -> str:
-    """Return JSON, the same text for equal values: sorted names, no NaN; `indent` in columns."""
+    """Return JSON, the same text for equal values: sorted names, no NaN.
+
+    Args:
+        value: The names and what they hold.
+        what: A name for it in errors.
+        indent: In columns; `None` for one line.
+    """
 
     def check(part: Any) -> None:
         if isinstance(part, Mapping):

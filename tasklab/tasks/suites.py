@@ -16,9 +16,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from tasklab import mini
 from tasklab.errors import TasklabError, abridged, choose, shown, unknown
 from tasklab.mini.catalog import TASKS, with_articles
-from tasklab.mini.text import TEXT_TASKS
 from tasklab.storage import shipped
 from tasklab.tasks import icons, wordnet
 
@@ -52,7 +52,7 @@ class Source:
 
 
 def inputs(suite: str) -> str:
-    """Return what a suite's tasks classify, in the plural.
+    """Return the inputs of a suite in the plural: texts or images.
 
     >>> inputs("wordnet"), inputs("own")
     ('texts', 'images')
@@ -246,7 +246,7 @@ def _suite(name: str) -> Suite:
     elif name == "paper":
         tasks = [paper_task(entry) for entry in paper_data_sets().values()]
     else:
-        entries = TASKS if name == "mini" else TEXT_TASKS
+        entries = TASKS if name == "mini" else mini.TEXT_TASKS
         tasks = [Task(**entry, articles=name == "mini") for entry in entries]
     controls = [task for task in tasks if task.control]
     if len(controls) != 1:

@@ -62,7 +62,16 @@ class Plain(Encoder):
         return self.pair(params, {}, x)[0]
 
     def pair(self, params: Params, tau: Params, x: Tensor) -> Pair:
-        """Return f(x; params), recorded if gradients are enabled, and J(x) tau, which never is."""
+        """Return f(x; params), recorded if gradients are enabled, and J(x) tau, which never is.
+
+        Args:
+            params: The parameters to evaluate at, by name.
+            tau: The direction, by the names of some parameters; those that it lacks are 0.
+            x: Preprocessed images (B, 3, H, W).
+
+        Returns:
+            Features (B, D), and J tau (B, D) or `None` where no parameter of `tau` is of use.
+        """
         device = x.device.type
         dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
         shape, params = self.tower, {**self.params, **params}

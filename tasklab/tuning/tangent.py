@@ -31,11 +31,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from tasklab import tuning
 from tasklab.errors import TasklabError
 from tasklab.isolation import differentiable
 from tasklab.models.loading import math_attention
-from tasklab.tuning import dual, memory
-from tasklab.tuning.forward_mode import Tangents, dual_numbers, join, split
+from tasklab.tuning import memory
 
 Params = Mapping[str, Tensor]
 Loss = Callable[[Tensor], Tensor]
@@ -189,14 +189,16 @@ def _recorded_pass(
 def _dual_pass(encoder: Model, params: Params, tau: Params, x: Tensor) -> tuple[Tensor, Tensor]:
     """Return f0, recorded if gradients are enabled, and J tau, which never is."""
     _check(params, tau)
-    if isinstance(encoder, dual.Plain):
+    if isinstance(encoder, tuning.dual.Plain):
         f0, jtau = encoder.pair(params, tau, x)
         return f0, torch.zeros_like(f0) if jtau is None else jtau
-    with math_attention(), dual_numbers():
-        duals = {name: join(params[name], tau[name].detach().to(params[name])) for name in tau}
-        with Tangents():
+    forward = tuning.forward_mode
+    with math_attention(), forward.dual_numbers():
+        changes = {name: tau[name].detach().to(params[name]) for name in tau}
+        duals = {name: forward.join(params[name], change) for name, change in changes.items()}
+        with forward.Tangents():
             features = encoder({**params, **duals}, x)
-        f0, jtau = split(features)
+        f0, jtau = forward.split(features)
     # A tau of no use to the features (or an empty one) leaves them without a tangent.
     return f0, torch.zeros_like(f0) if jtau is None else jtau.detach()
 

@@ -447,7 +447,7 @@ def test_a_mistake_is_one_line(files, encoder, words, expected, capsys, monkeypa
 )
 @pytest.mark.parametrize("reading", [True, False], ids=["a file", "weights"])
 def test_too_little_memory_is_one_line(files, capsys, monkeypatch, error, reading):
-    place = "tasklab.taskvector.load_checkpoint" if reading else "tasklab.models.loading.fit"
+    place = "tasklab.storage.vectors.load_checkpoint" if reading else "tasklab.models.loading.fit"
     monkeypatch.setattr(place, mock.Mock(side_effect=error))
     words = ["evaluate", MODEL, "--add", "a.safetensors", "--task", "Signs", *FEW]
     for one in ([*AB, "--model-out", "m.pt"], words):

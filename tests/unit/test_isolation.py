@@ -316,6 +316,7 @@ TAKES = re.compile(r"\b(Encoder|Evaluator|Clip|Lab)\b")
 PARTS = {  # of a computation, or without any: they only arrange what doors compute
     "tasklab.models": {
         "passes", "from_patches", "written_out", "as_clip", "outline", "with_module",
+        "encoder_of", "text_to_text", "sentences",
     },
     "tasklab.tuning": {
         "compiles", "records", "passes", "train", "plans", "given_back", "identity",

@@ -23,7 +23,8 @@ from torch import Tensor
 from tasklab.analyses.merging.vectors import is_matrix
 from tasklab.errors import TasklabError, abridged, shown, whole
 from tasklab.storage import atomic
-from tasklab.storage.tensors import Lazy, explained
+from tasklab.storage.lazy import Lazy
+from tasklab.storage.tensors import explained
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 _PREFIX = "base_model.model."

@@ -36,7 +36,8 @@ from tasklab.analyses.merging import adapters, defaults, registry, vectors
 from tasklab.errors import TasklabError, abridged, path, real, shown
 from tasklab.progress import LATER, bar
 from tasklab.storage import atomic, checksums
-from tasklab.storage.tensors import Lazy, explained, write_stream
+from tasklab.storage.lazy import Lazy
+from tasklab.storage.tensors import explained, write_stream
 from tasklab.taskvector import TaskVector
 
 Network: TypeAlias = Mapping[str, Tensor] | nn.Module | Path | str

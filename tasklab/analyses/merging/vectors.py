@@ -21,8 +21,8 @@ from torch import Size, Tensor
 from tasklab.analyses.finite import as_coefficient
 from tasklab.errors import TasklabError, abridged, shown
 from tasklab.progress import LATER, bar
+from tasklab.storage.lazy import Lazy
 from tasklab.storage.placement import decomposes, placed
-from tasklab.storage.tensors import Lazy
 from tasklab.taskvector import TaskVector, shared_base
 
 Vectors = Sequence[TaskVector] | Mapping[str, TaskVector]

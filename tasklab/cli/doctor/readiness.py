@@ -69,7 +69,8 @@ def examine(data_root: Path | None = None, store_root: Path | None = None) -> Re
         places["data root"] = Path(data_root)
     jobs: dict[str, Callable[[], Any]] = {"network": hub_answer}
     if machine.accelerated():
-        jobs |= {"devices": machine.devices, "speed": speed.measure}
+        # not the function itself: its module imports torch, which may be what is broken
+        jobs |= {"devices": lambda: machine.devices(), "speed": speed.measure}
     for what, folder in places.items():
         seconds = COUNTING if what == "store" else 0
         jobs[f"disk {what}"] = functools.partial(machine.disk, folder, seconds)

@@ -5,8 +5,8 @@ import dataclasses
 import importlib.metadata
 import json
 import lzma
+import os
 import struct
-import sys
 import threading
 import time
 import types
@@ -26,7 +26,7 @@ from tasklab.cli.doctor.inventory import Weights, find_data, find_weights
 from tasklab.cli.doctor.readiness import table
 from tasklab.errors import TasklabError
 from tasklab.evidence.chapters import CHAPTERS
-from tasklab.machine import GIB, Disk, Memory
+from tasklab.machine import GIB, Disk, Memory, cards
 from tasklab.models import weights, zoo
 from tasklab.models.zoo import REGISTRY, spec
 from tasklab.storage import fetching
@@ -173,7 +173,7 @@ def shares(folder, quota):
     ],
 )
 def test_a_share_of_time_is_a_number_of_cores(files, expected, tmp_path, monkeypatch):
-    monkeypatch.setattr(machine.os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
     assert machine.cores(machine_of(tmp_path, **files)) == expected
 
 
@@ -198,7 +198,7 @@ def test_devices_are_what_torch_tells(monkeypatch):
         get_device_name=lambda n: f"card {n}",
         get_arch_list=lambda: ["sm_75", "sm_80"],
     )
-    monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace(cuda=cuda))
+    monkeypatch.setattr(cards, "torch", types.SimpleNamespace(cuda=cuda))
     first, second = machine.devices()
     assert first == machine.Device("card 0", 4 * GIB, 0, "8.0", True)
     assert second == machine.Device("card 1", 4 * GIB, GIB, "7.5", False)

@@ -1,0 +1,21 @@
+"""Tensors by name that are made or read when they are asked for."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class Lazy(Mapping[str, "Tensor"], abc.ABC):
+    """Tensors by name, each made or read when it is asked for, so that none is held."""
+
+    @abc.abstractmethod
+    def like(self, name: str) -> Tensor:
+        """Return a tensor without numbers, of the same shape and type."""
+
+    def __contains__(self, name: object) -> bool:  # a mapping's own would make the tensor
+        return any(one == name for one in self)
