@@ -18,7 +18,7 @@ from tasklab.evidence.figures.merging import MERGE_LABEL
 from tasklab.evidence.records.judgement import Verdict
 from tasklab.evidence.records.statements import verdict_rows
 from tasklab.evidence.records.table import most_tasks, where
-from tasklab.evidence.study import sections
+from tasklab.evidence.study import chips, sections
 from tasklab.evidence.study.answers import selected
 from tasklab.evidence.study.results import recorded
 from tasklab.storage import shipped
@@ -67,7 +67,7 @@ def findings(verdicts: Iterable[Verdict], model: str = "mini") -> tuple[Finding,
 
 def _mark(row: Mapping[str, Any]) -> str:
     kept = " ✓ survives the correction" if row["survives"] else ""
-    return f"{row['short']}: {sections.chip(row, row['id'], beside=False)}{kept}"
+    return f"{row['short']}: {chips.chip(row, row['id'], beside=False)}{kept}"
 
 
 def _elsewhere(one: Mapping[str, str], model: str) -> str:
@@ -83,7 +83,7 @@ def _elsewhere(one: Mapping[str, str], model: str) -> str:
         if one["statement"] in there.rows.index:
             row = there.rows.loc[one["statement"]]
             if row["outcome"] != "not tested":
-                shown += f" ({sections.verdict_word(row)})"
+                shown += f" ({chips.verdict_word(row)})"
         told.append(f"{label} (<code>{other}</code>): {shown}")
     return "; ".join(told)
 

@@ -8,32 +8,29 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import html
 import json
 import math
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from tasklab.analyses.merging.registry import METHODS, SOLVED
 from tasklab.errors import choose
 from tasklab.evidence.chapters import CHAPTERS
 from tasklab.evidence.chapters import chapter as chapter_of
-from tasklab.evidence.figures.merging import MERGE_LABEL
 from tasklab.evidence.records import judgement
 from tasklab.evidence.records.claims import CLAIMS
 from tasklab.evidence.records.judgement import DECIDED, Verdict
 from tasklab.evidence.records.papers import printed
 from tasklab.evidence.records.schema import NETWORKS
-from tasklab.evidence.records.statements import effect_of, on_site, seen, verdict_rows
-from tasklab.evidence.records.table import most_tasks, where
+from tasklab.evidence.records.statements import seen, verdict_rows
 from tasklab.evidence.study import results
+from tasklab.evidence.study.chips import chip, effect, outcome_of, verdict_word
 from tasklab.evidence.study.judged import judged, package
-from tasklab.models.zoo import family
+from tasklab.evidence.study.numbers import section_numbers
 from tasklab.storage import shipped
 from tasklab.storage.store import Store
 from tasklab.tasks.suites import SUITES
@@ -42,14 +39,10 @@ from tasklab.tuning.recipe import REHEARSAL_STEPS
 _SECTIONS = tomllib.loads(shipped.content(Path(__file__).with_suffix(".toml")).decode())
 FIRST = "mini"  # the model of the first world
 WORLD_LABEL = {"mini": "synthetic images", "icons": "real drawings", "wordnet": "texts"}
-_WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 _SENTENCES = {"holds": "holds", "undecided": "open"}  # all else decided fails
-_NO_MERGES = ("arithmetic", "best_span", "best", "best_loss", "joint", *SOLVED)
 _OF_NETWORKS = {  # statements about small networks, which no world has of its own
     one.entry for one in CLAIMS if any(f"@{name}" in one.test for name in NETWORKS)
 }
-CHIPS = ("holds for new tasks", "holds here", "fails for new tasks", "fails", "fails here", "open",
-         "not tested")  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +82,7 @@ class Evidence:
             return ""
         if row is None:
             return f"{entry['open'].format(**numbers)} *These records are too few for a verdict.*"
-        text = entry[_SENTENCES.get(_outcome(row), "fails")].format(**numbers)
+        text = entry[_SENTENCES.get(outcome_of(row), "fails")].format(**numbers)
         return " ".join(filter(None, (text, self._caution(row))))
 
     def _row(self, statement: str) -> Mapping[str, Any] | None:
@@ -114,7 +107,7 @@ class Evidence:
     def _caution(self, row: Mapping[str, Any]) -> str:
         if self.steps is not None and self.steps < REHEARSAL_STEPS:
             return f"*A rehearsal of {self.steps} steps: these numbers mean nothing.*"
-        if row["n_seeds"] == 1 and _outcome(row) not in DECIDED:
+        if row["n_seeds"] == 1 and outcome_of(row) not in DECIDED:
             return "*One seed of fine-tuning cannot decide this.*"
         return ""
 
@@ -154,7 +147,7 @@ class Evidence:
         """Count the statements and their outcomes in a sentence."""
         rows = self.rows[self.rows["outcome"] != "not tested"]
         new = int((rows["outcome"] == "holds").sum())
-        here = int(sum(_outcome(row) == "holds" for row in rows.to_dict("records")))
+        here = int(sum(outcome_of(row) == "holds" for row in rows.to_dict("records")))
         tested = f"{len(rows)} statement{'s' * (len(rows) != 1)} tested"
         if not here:
             return f"{tested}: none is decided for the claim."
@@ -174,7 +167,7 @@ def of_records(chapter: str, model: str = FIRST, *, store: Store | None = None) 
     asked = {"chapter": chapter, "model": model, "package": package(), "answers": _here()}
 
     def make(_: Path) -> tuple[dict, dict]:
-        found = _numbers(chapter, results.evidence(chapter), model)
+        found = section_numbers(_SECTIONS[chapter], results.evidence(chapter), model)
         return {}, {"numbers": json.dumps(found)}
 
     numbers = json.loads(kept.get("answers", asked, make).record["numbers"])
@@ -186,9 +179,9 @@ def of_records(chapter: str, model: str = FIRST, *, store: Store | None = None) 
 
 @functools.cache
 def _here() -> str:
-    """Return a hash of this module and its sentences, by which numbers are selected."""
-    both = (Path(__file__).with_suffix(end).read_bytes() for end in (".py", ".toml"))
-    return hashlib.sha256(b"".join(both)).hexdigest()
+    """Return a hash of the sentences and of the module that computes their numbers."""
+    files = (Path(__file__).with_name(name) for name in ("numbers.py", "sections.toml"))
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
 
 
 def of_run(
@@ -213,7 +206,7 @@ def of_run(
         sums = rows["n_tasks"] if "n_tasks" in rows else pd.Series(dtype=float)
         most = int(sums.max()) if sums.notna().any() else 8
         verdicts = judgement.verdicts(rows, chapter, n_tasks=most, model=model)
-    numbers = _numbers(chapter, rows, model) if len(rows) else {}
+    numbers = section_numbers(_SECTIONS[chapter], rows, model) if len(rows) else {}
     return Evidence(
         chapter=chapter, model=model, name=name, verdicts=verdicts, numbers=numbers, steps=steps
     )
@@ -309,55 +302,6 @@ def _short(row: Mapping[str, Any]) -> dict[str, Any]:
     return {"outcome": verdict_word(row), "effect": float(told["effect"]), **ends, "over": over}
 
 
-def _outcome(row: Mapping[str, Any]) -> str:
-    """Return the outcome for new tasks if it is decided, else that on the tasks that were tried."""
-    return str(row["outcome"] if row["outcome"] in DECIDED else row["here"] or row["outcome"])
-
-
-def verdict_word(row: Mapping[str, Any]) -> str:
-    """Return the outcome of a row of `verdict_rows` in a word or four, one of `CHIPS`."""
-    outcome, general = row["outcome"], row["here"] != ""
-    if outcome == "not tested":
-        return outcome
-    if outcome == "holds":
-        return "holds for new tasks" if general else "holds here"
-    if outcome in DECIDED:
-        return "fails for new tasks" if general else "fails"
-    here = _outcome(row)
-    return {"holds": "holds here"}.get(here, "fails here" if here in DECIDED else "open")
-
-
-def chip(row: Mapping[str, Any], statement: str, *, beside: bool = True) -> str:
-    """Return a verdict as a word in a frame, linked to its row among all verdicts.
-
-    Args:
-        beside: Whether the link stands in a chapter, and not on a page beside the list.
-    """
-    word, page = verdict_word(row), _verdicts_page() if beside else "verdicts.html"
-    kind = word.partition(" ")[0]
-    return f'<a class="tl-chip tl-{kind}" href="{page}#verdict-{statement}">{html.escape(word)}</a>'
-
-
-def _verdicts_page() -> str:
-    return "../verdicts.html" if on_site() else "../book/verdicts.md"
-
-
-def effect(row: Mapping[str, Any], *, interval: bool = True) -> str:
-    """Return an effect in words, in the scope of its outcome (`statements.effect_of`).
-
-    It is over seeds and tasks where the outcome is about new tasks, else on these tasks.
-
-    >>> row = {"here": "holds", "outcome": "undecided", "unit": "points", "n_seeds": 5}
-    >>> row |= {"here_effect": 3.86, "here_low": 2.5, "here_high": 5.22}
-    >>> effect(row)
-    '+3.9 points (2.5 to 5.2 over seeds)'
-    """
-    plain = {**row, "band": False}
-    if row["here"] and row["outcome"] not in DECIDED:
-        plain = seen(plain, "here")
-    return effect_of(plain, interval=interval)
-
-
 def sections_of(chapter: str) -> tuple[str, ...]:
     """Return the anchors of a chapter's sections that have an answer here."""
     return tuple(_SECTIONS[chapter])
@@ -371,152 +315,3 @@ def statement_of(chapter: str, section: str) -> str:
 def _whole(numbers: Mapping[str, Any]) -> bool:
     measured = [one for one in numbers.values() if isinstance(one, int | float)]
     return bool(measured) and not any(map(math.isnan, measured))
-
-
-def _numbers(chapter: str, rows: pd.DataFrame, model: str) -> dict[str, dict[str, Any]]:
-    """Return the numbers of all sentences of a chapter, by section."""
-    rows = rows[rows["split"].fillna("test") == "test"] if "split" in rows else rows
-    tasks = _tasks(rows)
-    found = {}
-    for name, entry in _SECTIONS[chapter].items():
-        numbers = {key: _mean(rows, text, model) for key, text in entry.get("numbers", {}).items()}
-        if "compute" in entry:
-            numbers |= _COMPUTED[entry["compute"]](rows, model)
-        found[name] = {"tasks": tasks, **numbers}
-    return found
-
-
-def _tasks(rows: pd.DataFrame) -> str:
-    most = rows["n_tasks"].max() if "n_tasks" in rows else math.nan
-    number = 8 if pd.isna(most) else int(most)
-    return _WORDS[number] if number < len(_WORDS) else str(number)
-
-
-def _mean(rows: pd.DataFrame, text: str, model: str) -> float:
-    """Return the mean of records with values of columns, of the largest number of tasks."""
-    asked = dict(one.split("=", 1) for one in text.split())
-    role = asked.pop("role", "")
-    asked = {"model": _of_role(model, role), "init": "pretrained", **asked}
-    for name, value in asked.items():
-        if name not in rows or rows.empty:
-            return math.nan
-        if value == "":
-            rows = rows[rows[name].isna()]
-        elif pd.api.types.is_numeric_dtype(rows[name]):
-            rows = rows[(rows[name] - float(value)).abs() < 1e-9]
-        else:
-            rows = where(rows, **{name: value})
-    if "n_tasks" in rows and "n_tasks" not in asked and rows["n_tasks"].notna().any():
-        rows = most_tasks(rows)
-    values = rows["value"].abs() if asked.get("metric") == "cosine" else rows["value"]
-    return round(float(values.mean()), 9) if len(rows) else math.nan  # as tables do
-
-
-def _of_role(model: str, role: str) -> str:
-    return family(model).get(role, model) if role else model
-
-
-def _forgotten(rows: pd.DataFrame, model: str) -> dict[str, Any]:
-    """Return accuracies on the task and on the control before and after features are subtracted."""
-    asked = {"experiment": "stitched_negation", "model": model, "front": "features"}
-    if not {*asked, "subset", "alpha"} <= {*rows}:
-        return dict.fromkeys(("target", "target_before", "control", "control_before"), math.nan)
-    part = where(rows, **asked)
-    own = (part["task"] == part["subset"]).fillna(False).astype(bool)
-
-    def mean(of_task: pd.Series, alpha: float) -> float:
-        return float(part[of_task & (part["alpha"] - alpha).abs().lt(1e-9)]["value"].mean())
-
-    return {
-        "target": mean(own, 1), "target_before": mean(own, 0),
-        "control": mean(~own, 1), "control_before": mean(~own, 0),
-    }  # fmt: skip
-
-
-def _by_encoder(rows: pd.DataFrame, method: str, metric: str, model: str) -> pd.Series:
-    """Return means of sums, or of single tasks, by encoder without a text tower."""
-    relatives = family(model)
-    asked = {"experiment": ["single", "addition"], "method": method, "metric": metric}
-    part = where(rows, **asked, init="pretrained") if len(rows) else rows
-    if relatives:  # encoders with a text tower of their own are no part of the comparison
-        part = part[part["model"] != relatives.get("medium", "")]
-        part = part[part["model"].isin([*relatives.values()])]
-    if metric != "single" and len(part) and part["n_tasks"].notna().any():
-        part = most_tasks(part)
-    return part.groupby("model", sort=False)["value"].mean()
-
-
-def _probes(rows: pd.DataFrame, model: str) -> dict[str, Any]:
-    probed = _by_encoder(rows, "probe", "absolute", model)
-    if probed.empty:
-        probed = _by_encoder(rows, "probe", "single", model)
-    gain = (_by_encoder(rows, "nonlinear", "absolute", model) - probed).dropna()
-    chosen = _by_encoder(rows, "nonlinear", "lambda", model)
-    if gain.empty:
-        return {"least": math.nan}
-    return {
-        "encoders": _word(len(gain)), "least": gain.min(), "most": gain.max(),
-        "still": _word(int((chosen.reindex(gain.index) == 0).sum())),
-    }  # fmt: skip
-
-
-def _errors(rows: pd.DataFrame, model: str) -> dict[str, Any]:
-    asked = {"experiment": "disentanglement", "metric": "xi_classifier_box", "method": "nonlinear"}
-    if not {*asked} <= {*rows}:
-        return {"least": math.nan}
-    part = where(rows, **asked).groupby(["init", "model"])["value"].mean()
-    known, none = (
-        part[part.index.get_level_values("init") == init] for init in ("pretrained", "random")
-    )
-    return {"least": known.min(), "most": known.max(), "untrained": none.mean()}
-
-
-def _together(rows: pd.DataFrame, model: str) -> dict[str, Any]:
-    joint = _by_encoder(rows, "full", "absolute", model)
-    probed = _by_encoder(rows, "nonlinear", "absolute", model)
-    probed = probed[probed.index.isin(joint.index)]
-    return {
-        "least": joint.min(), "most": joint.max(),
-        "probed_least": probed.min(), "probed_most": probed.max(),
-    }  # fmt: skip
-
-
-def _reached(rows: pd.DataFrame, model: str) -> pd.Series:
-    """Return the accuracies of merges of the most vectors."""
-    asked = {"experiment": "merging", "metric": "absolute", "method": "nonlinear", "model": model}
-    if not {*asked, "merge"} <= {*rows}:
-        return pd.Series(dtype=float)
-    part = where(rows, **asked)
-    return (
-        most_tasks(part).groupby("merge")["value"].mean() if len(part) else pd.Series(dtype=float)
-    )
-
-
-def _merges(rows: pd.DataFrame, model: str) -> dict[str, Any]:
-    means = _reached(rows, model)
-    reads = [name for name, rule in METHODS.items() if rule.needs]
-    without = means.drop([*_NO_MERGES, *reads], errors="ignore")
-    read = means[means.index.isin(reads)]
-    if without.empty or read.empty:
-        return {"summed": math.nan}
-    return {
-        "summed": means.get("arithmetic", math.nan),
-        "merge": MERGE_LABEL[without.idxmax()], "merged": without.max(),
-        "with_images": MERGE_LABEL[read.idxmax()], "read": read.max(),
-    }  # fmt: skip
-
-
-def _trimmed(rows: pd.DataFrame, model: str) -> dict[str, Any]:
-    names = {"ties": "ties", "summed": "arithmetic", "tsv": "tsv_m"}
-    means = _reached(rows, model)
-    return {name: float(means.get(merge, math.nan)) for name, merge in names.items()}
-
-
-def _word(number: int) -> str:
-    return _WORDS[number] if number < len(_WORDS) else str(number)
-
-
-_COMPUTED: dict[str, Callable[[pd.DataFrame, str], dict[str, Any]]] = {
-    "forgotten": _forgotten, "probes": _probes, "errors": _errors, "together": _together,
-    "merges": _merges, "trimmed": _trimmed,
-}  # fmt: skip

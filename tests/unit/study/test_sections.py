@@ -3,7 +3,7 @@
 import pytest
 
 from tasklab.evidence.records import tidy
-from tasklab.evidence.study import sections
+from tasklab.evidence.study import chips, sections
 from tests.helpers import refuses
 from tests.rows import single as records
 
@@ -72,16 +72,16 @@ def test_random_weights_are_judged_as_the_models_own():
 def test_effects_print_their_interval_and_what_was_drawn():
     row = {"here": "", "outcome": "holds", "unit": "points", "n_seeds": 3}
     row |= {"effect": 2.04, "low": 1.0, "high": 3.0}
-    assert sections.effect(row) == "+2.0 points (1.0 to 3.0 over seeds)"
-    assert sections.effect(row, interval=False) == "+2.0 points"
+    assert chips.effect(row) == "+2.0 points (1.0 to 3.0 over seeds)"
+    assert chips.effect(row, interval=False) == "+2.0 points"
     general = row | {"here": "holds", "here_effect": 2.04, "here_low": 1.5, "here_high": 2.5}
-    assert sections.effect(general) == "+2.0 points (1.0 to 3.0 over seeds and tasks)"
+    assert chips.effect(general) == "+2.0 points (1.0 to 3.0 over seeds and tasks)"
     few = general | {"outcome": "undecided"}
-    assert sections.effect(few) == "+2.0 points (1.5 to 2.5 over seeds)"
-    assert sections.verdict_word(few) == "holds here"
-    assert sections.verdict_word(general) == "holds for new tasks"
+    assert chips.effect(few) == "+2.0 points (1.5 to 2.5 over seeds)"
+    assert chips.verdict_word(few) == "holds here"
+    assert chips.verdict_word(general) == "holds for new tasks"
     small = row | {"unit": "", "effect": -0.0123, "low": -0.02, "high": -0.0046}
-    assert sections.effect(small) == "−0.0123 (−0.0200 to −0.0046 over seeds)"
+    assert chips.effect(small) == "−0.0123 (−0.0200 to −0.0046 over seeds)"
 
 
 def test_each_section_is_a_heading_whose_statement_exists(root):

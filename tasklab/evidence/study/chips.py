@@ -1,0 +1,62 @@
+"""Outcomes and effects of statements in a few words, as pages show them."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping
+from typing import Any
+
+from tasklab.evidence.records.judgement import DECIDED
+from tasklab.evidence.records.statements import effect_of, on_site, seen
+
+CHIPS = ("holds for new tasks", "holds here", "fails for new tasks", "fails", "fails here", "open",
+         "not tested")  # fmt: skip
+
+
+def outcome_of(row: Mapping[str, Any]) -> str:
+    """Return the outcome for new tasks if it is decided, else that on the tasks that were tried."""
+    return str(row["outcome"] if row["outcome"] in DECIDED else row["here"] or row["outcome"])
+
+
+def verdict_word(row: Mapping[str, Any]) -> str:
+    """Return the outcome of a row of `verdict_rows` in a word or four, one of `CHIPS`."""
+    outcome, general = row["outcome"], row["here"] != ""
+    if outcome == "not tested":
+        return outcome
+    if outcome == "holds":
+        return "holds for new tasks" if general else "holds here"
+    if outcome in DECIDED:
+        return "fails for new tasks" if general else "fails"
+    here = outcome_of(row)
+    return {"holds": "holds here"}.get(here, "fails here" if here in DECIDED else "open")
+
+
+def chip(row: Mapping[str, Any], statement: str, *, beside: bool = True) -> str:
+    """Return a verdict as a word in a frame, linked to its row among all verdicts.
+
+    Args:
+        beside: Whether the link stands in a chapter, and not on a page beside the list.
+    """
+    word, page = verdict_word(row), _verdicts_page() if beside else "verdicts.html"
+    kind = word.partition(" ")[0]
+    return f'<a class="tl-chip tl-{kind}" href="{page}#verdict-{statement}">{html.escape(word)}</a>'
+
+
+def _verdicts_page() -> str:
+    return "../verdicts.html" if on_site() else "../book/verdicts.md"
+
+
+def effect(row: Mapping[str, Any], *, interval: bool = True) -> str:
+    """Return an effect in words, in the scope of its outcome (`statements.effect_of`).
+
+    It is over seeds and tasks where the outcome is about new tasks, else on these tasks.
+
+    >>> row = {"here": "holds", "outcome": "undecided", "unit": "points", "n_seeds": 5}
+    >>> row |= {"here_effect": 3.86, "here_low": 2.5, "here_high": 5.22}
+    >>> effect(row)
+    '+3.9 points (2.5 to 5.2 over seeds)'
+    """
+    plain = {**row, "band": False}
+    if row["here"] and row["outcome"] not in DECIDED:
+        plain = seen(plain, "here")
+    return effect_of(plain, interval=interval)
