@@ -1,5 +1,6 @@
 """What all tests share: markers given by the folder, and a store of their own."""
 
+import dataclasses
 import gc
 import importlib
 import importlib.metadata
@@ -10,6 +11,7 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from multiprocessing.context import BaseContext
 from pathlib import Path
@@ -21,13 +23,16 @@ import pytest
 HERE = Path(__file__).parent
 ROOT = HERE.parent
 FOLDERS = ("unit", "integration", "notebooks", "site")
-# The longest files. The site's pages wait for a rehearsal on both cores: beside it run files that
-# wait themselves; files that read the rehearsal come later.
+# Long files begin, and the short ones of the package's own examples end, so that no process is left
+# alone with a long one. In between, those that read the site come last: it is built meanwhile.
 FIRST = (
-    "test_pages", "test_grid_slurm", "test_grid_ray", "test_device_chapters",
-    "test_search_kill", "test_store_kill", "test_device_paths", "test_build", "test_orders",
-    "test_closed_architectures", "test_benchmarks", "test_architectures", "test_device",
-    "test_compiled", "test_run", "test_print", "test_speaking",
+    "test_grid_slurm", "test_grid_ray", "test_device_chapters", "test_search_kill",
+    "test_store_kill", "test_device_paths", "test_build", "test_orders", "test_benchmarks",
+    "test_closed_architectures", "test_architectures", "test_device", "test_compiled",
+)  # fmt: skip
+READERS = (
+    "test_pages", "test_speaking", "test_axe", "test_network", "test_editor", "test_run",
+    "test_print", "test_intervals",
 )  # fmt: skip
 
 os.environ.setdefault("MPLBACKEND", "Agg")  # no test opens a window
@@ -42,7 +47,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if folder in FOLDERS:  # doctests of the package count as unit tests
             item.add_marker(getattr(pytest.mark, folder))
     place = {name: number for number, name in enumerate(FIRST)}
-    items.sort(key=lambda item: place.get(item.path.stem, len(FIRST)))
+    place |= {name: 100 + number for number, name in enumerate(READERS)}
+    items.sort(
+        key=lambda item: place.get(item.path.stem, 50 if item.path.is_relative_to(HERE) else 200)
+    )
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -68,10 +76,9 @@ def _own_store(chapters_store: Path) -> None:
 
 
 @pytest.fixture(scope="session")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def shared(pytestconfig: pytest.Config) -> Path:
     """Return a folder that all processes of the tests share."""
-    own = tmp_path_factory.getbasetemp()
-    return own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+    return _shared(pytestconfig)
 
 
 @pytest.fixture(scope="session")
@@ -80,31 +87,88 @@ def chapters_store(shared: Path) -> Path:
     return shared / "chapters"
 
 
-@pytest.fixture(scope="session")
-def rehearsal(root: Path, shared: Path, chapters_store: Path) -> Path:
-    """Return a clone in which every chapter is executed and the site built, at two steps.
+@dataclasses.dataclass
+class Rehearsal:
+    """All chapters at two steps and the site, made in the background while other tests run.
 
-    It is made once, in the first process that asks for it; where `make report` has built the site
-    of these sources, that clone is returned.
+    Every process of the tests begins it; the first one makes it, and the others wait for that.
     """
-    from filelock import FileLock
 
-    from tasklab.book import report
+    root: Path
+    shared: Path
+    process: subprocess.Popen | None = None
+    thread: threading.Thread | None = None
 
-    if report.is_current(root):
-        return root
-    copy, log = shared / "clone" / "tasklab", shared / "rehearsal.log"
-    with FileLock(shared / "clone.lock"):
-        if not copy.exists():
+    @property
+    def copy(self) -> Path:
+        """The clone in which it is made."""
+        return self.shared / "clone" / "tasklab"
+
+    @property
+    def log(self) -> Path:
+        """What the command printed."""
+        return self.shared / "rehearsal.log"
+
+    def begin(self) -> None:
+        """Make it in a thread of this process."""
+        self.thread = threading.Thread(target=self.make, daemon=True)
+        self.thread.start()
+
+    def make(self) -> None:
+        """Return once it is made; it is made once."""
+        from filelock import FileLock
+
+        with FileLock(self.shared / "clone.lock"):
+            if self.copy.exists():
+                return
             skipped = (".*", "_build", "__pycache__", "*.egg-info", "build", "dist")
-            shutil.copytree(root, copy, symlinks=True, ignore=shutil.ignore_patterns(*skipped))
+            shutil.copytree(
+                self.root, self.copy, symlinks=True, ignore=shutil.ignore_patterns(*skipped)
+            )
             # Each process of its own would import all again, and the tests fill the other core.
             command = [sys.executable, "-m", "tasklab", "report", "--steps", "2", "--jobs", "1"]
-            env = os.environ | {"TASKLAB_STORE": str(chapters_store)}
-            with log.open("w") as file:
-                subprocess.run(command, cwd=copy, env=env, stdout=file, stderr=file, check=False)
-    assert (copy / "book" / "_build" / "tasklab.json").exists(), log.read_text()[-4000:]
-    return copy
+            env = os.environ | {"TASKLAB_STORE": str(self.shared / "chapters")}
+            with self.log.open("w") as file:
+                self.process = subprocess.Popen(
+                    command, cwd=self.copy, env=env, stdout=file, stderr=file
+                )
+            self.process.wait()
+
+    def end(self, *, now: bool) -> None:
+        """Wait for it, as other processes may need it; or end it `now`."""
+        if now and self.process:
+            self.process.terminate()
+        elif self.thread:
+            self.thread.join()
+
+
+def _shared(config: pytest.Config) -> Path:
+    own = config._tmp_path_factory.getbasetemp()
+    return own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Begin the rehearsal if a test will read it, and no `make report` has made it."""
+    if any("rehearsal" in getattr(item, "fixturenames", ()) for item in session.items):
+        from tasklab.book import report
+
+        if not report.is_current(ROOT) and not session.config.option.collectonly:
+            session.config.rehearsal = Rehearsal(ROOT, _shared(session.config))
+            session.config.rehearsal.begin()
+
+
+@pytest.fixture(scope="session")
+def rehearsal(pytestconfig: pytest.Config, root: Path) -> Path:
+    """Return a clone in which every chapter is executed and the site built, at two steps.
+
+    Where `make report` has built the site of these sources, that clone is returned.
+    """
+    made = getattr(pytestconfig, "rehearsal", None)
+    if made is None:
+        return root
+    made.make()
+    assert (made.copy / "book" / "_build" / "tasklab.json").exists(), made.log.read_text()[-4000:]
+    return made.copy
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -122,9 +186,11 @@ def _frozen() -> None:
     gc.freeze()
 
 
-def pytest_sessionfinish() -> None:
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     """Let the process end as any other: some libraries report what is frozen as lost."""
     gc.unfreeze()
+    if made := getattr(session.config, "rehearsal", None):
+        made.end(now=exitstatus not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED))
 
 
 @pytest.fixture(scope="session")
@@ -138,7 +204,11 @@ def forks() -> BaseContext:
     """Return what starts processes that have imported the package: forks, in no time."""
     context = multiprocessing.get_context("forkserver")
     rooms = "tuning.finetune models.loading cli.compare bench.contest book.contest"
-    preload = ["torch._dynamo", *(f"tasklab.{room}" for room in rooms.split())]  # optimisers ask
+    preload = [
+        "torch._dynamo",
+        "open_clip",
+        *(f"tasklab.{room}" for room in rooms.split()),
+    ]  # optimisers ask
     context.set_forkserver_preload(preload)
     return context
 
