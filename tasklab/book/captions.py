@@ -14,6 +14,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import IPython.display
 import numpy as np
 import pandas as pd
 
@@ -29,23 +30,19 @@ _follows: dict[str, Any] = {"notebooks": (), "live": False}
 
 def follow(notebook: Path, *, live: bool = False) -> None:
     """Show captions from now on, each below its figure; nothing outside of IPython."""
-    from IPython import get_ipython
-
     opened = os.environ.get("JPY_SESSION_NAME")  # set by JupyterLab
     _follows.update(notebooks=(*([Path(opened)] if opened else []), notebook), live=live)
-    if shell := get_ipython():
+    if shell := IPython.get_ipython():
         shell.events.register("post_run_cell", _below)
 
 
 def _below(result: Any) -> None:
-    from IPython.display import display
-
     info = result.info
     told = next(filter(None, (_of(path, info) for path in _follows["notebooks"])), None)
     if told and result.success:
         drawn, live = result.result, _follows["live"]
         rows = None if drawn is None else getattr(drawn, "records", None)
-        display(caption(**told, records=rows, drawn=drawn is not None, live=live))
+        IPython.display.display(caption(**told, records=rows, drawn=drawn is not None, live=live))
 
 
 def _of(notebook: Path, info: Any) -> dict[str, Any] | None:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import IPython.display
 import pandas as pd
 
 from tasklab.book import running, speaking, words
@@ -88,9 +89,7 @@ def of_records(shown: Any) -> Any:
     """Return a table of recorded results; where the page is about a run, below its model's name."""
     page = speaking.current()
     if page is not None and page.live and shown is not None:
-        from IPython.display import display
-
-        display(words.say(f"*Recorded of `{speaking.RECORDED_OF}`:*"))
+        IPython.display.display(words.say(f"*Recorded of `{speaking.RECORDED_OF}`:*"))
     return shown
 
 
@@ -112,9 +111,7 @@ def as_csv(rows: pd.DataFrame, name: str) -> Any:
 def source(*functions: Callable[..., Any]) -> Any:
     """Return the code of functions as it is in the package, without docstrings."""
     blocks = [f"```python\n{_stripped(one)}\n```" for one in map(inspect.unwrap, functions)]
-    from IPython.display import Markdown
-
-    return Markdown("\n\n".join(blocks))
+    return IPython.display.Markdown("\n\n".join(blocks))
 
 
 def _stripped(function: Callable[..., Any]) -> str:
@@ -294,9 +291,7 @@ class opened:  # noqa: N801 (called as a function)
         running.watch()
         follow(notebook, live=self.lab.parameters.live == "all")
         if self.lab.parameters.vectors is not None or not self.lab.family:
-            from IPython import get_ipython  # of notebooks alone
-
-            skip_cells(get_ipython())
+            skip_cells(IPython.get_ipython())
 
     def _repr_mimebundle_(self, **_: Any) -> tuple[dict[str, str], dict[str, Any]]:
         p = self.lab.parameters

@@ -14,6 +14,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import IPython.display
+
 from tasklab.book.words import say
 from tasklab.progress import duration
 
@@ -53,15 +55,11 @@ class Line:
 
 def watch() -> Line | None:
     """Show the line from now on; `None` where JupyterLab runs no notebook here."""
-    from IPython import get_ipython
-
-    shell, opened = get_ipython(), os.environ.get(_OPENED, "")
+    shell, opened = IPython.get_ipython(), os.environ.get(_OPENED, "")
     cells = cells_of(Path(opened)) if opened else []
     if shell is None or not cells:
         return None
-    from IPython.display import display
-
-    handle = display(say("*Running.*"), display_id=True)
+    handle = IPython.display.display(say("*Running.*"), display_id=True)
     line = Line(cells, lambda text: handle.update(say(text)))
     shell.events.register("pre_run_cell", line.before)
     shell.events.register("post_run_cell", line.after)

@@ -11,6 +11,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+import IPython.display
 import pandas as pd
 
 from tasklab.book.words import say
@@ -109,9 +110,7 @@ def stand(make: Callable[[], str]) -> Any:
     text = make()
     if page is None or not page.live or shell is None:
         return say(text)
-    from IPython.display import display
-
-    handle = display(say(text or AWAITED), display_id=True)
+    handle = IPython.display.display(say(text or AWAITED), display_id=True)
     page.standing.append(Standing(make, text or AWAITED, handle))
     return None
 
@@ -148,6 +147,4 @@ def of_records(text: str, of: str = "") -> str:
 
 
 def _shell() -> Any:
-    from IPython import get_ipython
-
-    return get_ipython()
+    return IPython.get_ipython()

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import IPython.display
+
 from tasklab.book.captions import KEY
 from tasklab.evidence.records.intervals import in_words
 from tasklab.evidence.study import sections
@@ -102,9 +104,7 @@ def _place(chapter: str) -> Path | None:
     """Return where a summary is written: beside the notebook's output, if that is known."""
     if FILE in os.environ:
         return Path(os.environ[FILE]) if os.environ[FILE] else None
-    from IPython import get_ipython
-
-    shell = get_ipython()
+    shell = IPython.get_ipython()
     space = {} if shell is None else shell.user_ns
     if _OUTPUT in space:
         return Path(space[_OUTPUT]).absolute().with_name(f"{chapter}.summary.json")

@@ -6,6 +6,7 @@ import re
 import textwrap
 from typing import Any
 
+import IPython.display
 import pandas as pd
 
 from tasklab.evidence.records.statements import on_site
@@ -18,10 +19,8 @@ def say(text: str) -> Any:
 
     Indented lines are one paragraph; hyphens before numbers become minus signs.
     """
-    from IPython.display import Markdown
-
     text = re.sub(r"(?<![^\s(\[])-(?=\d)", "−", textwrap.dedent(text).strip())
-    return Markdown(text) if text else None
+    return IPython.display.Markdown(text) if text else None
 
 
 def answer(text: str) -> Any:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import safetensors
+from huggingface_hub import constants
 
 from tasklab.errors import LONG_PATH, TasklabError, abridged, shown
 from tasklab.exchange import naming
@@ -132,8 +133,6 @@ def _locate(text: str) -> tuple[Path, Path | None]:
     if os.path.lexists(local):
         raise TasklabError(f"{str(local)!r} is neither a file nor a folder, or a link to nothing.")
     if "://" in text:
-        from huggingface_hub import constants
-
         text = text.removeprefix(f"{constants.ENDPOINT}/").rstrip("/").removesuffix("/tree/main")
     if not _REPOSITORY.fullmatch(text):
         raise TasklabError(f"there is no checkpoint {text!r}.")

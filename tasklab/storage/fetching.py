@@ -19,6 +19,9 @@ from http.client import responses
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+import huggingface_hub
+from huggingface_hub import constants, file_download, utils
+
 from tasklab import machine
 from tasklab.errors import TasklabError, first_line, shown
 from tasklab.progress import bar
@@ -79,12 +82,10 @@ def listing(repository: str, revision: str | None = None, kind: str = "model") -
     Raises:
         TasklabError: If the hub does not answer, or has no such repository.
     """
-    from huggingface_hub import HfApi, constants
-
     request = urllib.request.Request(f"{constants.ENDPOINT}/api/{kind}s/{repository}")
     with _explained(repository, hub.unreachable(request, PATIENCE)):
         about = {"repo_type": kind, "revision": revision, "files_metadata": True}
-        found = HfApi(endpoint=constants.ENDPOINT).repo_info(repository, **about)
+        found = huggingface_hub.HfApi(endpoint=constants.ENDPOINT).repo_info(repository, **about)
         files = found.siblings or ()
         return {x.rfilename: Remote(x.size or 0, x.lfs.sha256 if x.lfs else None) for x in files}
 
@@ -114,9 +115,9 @@ def cached(
         revision: Commit or branch; `None` is the newest commit that is there.
         kind: `"model"` or `"dataset"`.
     """
-    from huggingface_hub import try_to_load_from_cache
-
-    found = try_to_load_from_cache(repository, file, revision=revision, repo_type=kind)
+    found = huggingface_hub.try_to_load_from_cache(
+        repository, file, revision=revision, repo_type=kind
+    )
     return Path(found) if isinstance(found, str) else None
 
 
@@ -128,13 +129,11 @@ def unreachable(repository: str, file: str, kind: str = "model") -> str | None:
         file: Its path in the repository.
         kind: `"model"` or `"dataset"`.
     """
-    from huggingface_hub import hf_hub_url
-    from huggingface_hub.utils import build_hf_headers
-
     # After a redirect urllib asks by GET: for one byte, not for all, and without the user's token.
-    headers, url = {"Range": "bytes=0-0"}, hf_hub_url(repository, file, repo_type=kind)
+    headers, place = {"Range": "bytes=0-0"}, {"repo_type": kind}
+    url = huggingface_hub.hf_hub_url(repository, file, **place)
     request = urllib.request.Request(url, headers=headers, method="HEAD")
-    if token := build_hf_headers().get("authorization"):
+    if token := utils.build_hf_headers().get("authorization"):
         request.add_unredirected_header("Authorization", token)
     return hub.unreachable(request, PATIENCE)
 
@@ -157,19 +156,17 @@ def fetch(
     Raises:
         TasklabError: If it cannot be had, or is not what the hub, or `sha256`, says that it is.
     """
-    from huggingface_hub import constants, hf_hub_download, hf_hub_url
-    from huggingface_hub.file_download import get_hf_file_metadata, repo_folder_name
-
     if found := cached(repository, file, revision, kind):
         if _is(found, found.resolve().name, sha256):
             return found
         if not _is(found, found.resolve().name, None):
             found.resolve().unlink()  # it was damaged since
     place: dict[str, Any] = {"revision": revision, "repo_type": kind}
-    url, what = hf_hub_url(repository, file, **place), f"{repository}/{file}"
-    cache, name = Path(constants.HF_HUB_CACHE), repo_folder_name(repo_id=repository, repo_type=kind)
+    what, url = f"{repository}/{file}", huggingface_hub.hf_hub_url(repository, file, **place)
+    cache = Path(constants.HF_HUB_CACHE)
+    name = file_download.repo_folder_name(repo_id=repository, repo_type=kind)
     with _explained(what, unreachable(repository, file, kind)):
-        about = _patiently(lambda: get_hf_file_metadata(url))
+        about = _patiently(lambda: file_download.get_hf_file_metadata(url))
         if not (about.etag and about.size and about.commit_hash):
             raise TasklabError(
                 f"{constants.ENDPOINT} does not answer as a hub does (checksum, size and commit) "
@@ -200,7 +197,7 @@ def fetch(
                         f"{shown(sha256 or about.etag)}: it was removed. Fetch it again; if that "
                         "does not help, the mirror or the file is damaged."
                     )
-        return Path(hf_hub_download(repository, file, **place))
+        return Path(huggingface_hub.hf_hub_download(repository, file, **place))
 
 
 def _patiently(ask: Callable[[], T]) -> T:
@@ -254,13 +251,10 @@ def _transfer(url: str, part: Path, size: int, progress: bool) -> None:
 
 
 def _go_on(url: str, part: Path, have: int, size: int, shown: Any) -> None:
-    from huggingface_hub import constants, get_session
-    from huggingface_hub.utils import build_hf_headers
-
-    headers = {**build_hf_headers(), "Accept-Encoding": "identity"}
+    headers = {**utils.build_hf_headers(), "Accept-Encoding": "identity"}
     headers |= {"Range": f"bytes={have}-"} if have else {}
     patience = constants.HF_HUB_DOWNLOAD_TIMEOUT
-    with get_session().stream(
+    with huggingface_hub.get_session().stream(
         "GET", url, headers=headers, timeout=patience, follow_redirects=True
     ) as answer:
         code = answer.status_code

@@ -15,6 +15,9 @@ import urllib.error
 import urllib.request
 from typing import Any
 
+import huggingface_hub
+from huggingface_hub import constants
+
 from tasklab.errors import TasklabError, shown
 
 _HEADERS = ("ETag", "X-Linked-ETag", "X-Repo-Commit")  # become names of files and folders
@@ -27,8 +30,6 @@ def unreachable(request: urllib.request.Request, seconds: float) -> str | None:
 
     A thread asks, because no timeout holds for the look-up of a host name.
     """
-    from huggingface_hub import constants
-
     if constants.HF_HUB_OFFLINE:
         return "HF_HUB_OFFLINE is set"
     answer: list[str | None] = []
@@ -56,8 +57,7 @@ def guard() -> None:
     To be called before anything is fetched. A hostile mirror (`HF_ENDPOINT`) could otherwise write
     where it likes: by the ETag or the commit in a header, or a checksum in a list of files.
     """
-    import huggingface_hub
-    from huggingface_hub.utils import _http
+    from huggingface_hub.utils import _http  # private: what needs no network works without it
 
     make = getattr(_http, "_GLOBAL_CLIENT_FACTORY", _http.default_client_factory)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from huggingface_hub import constants
 
 from tasklab.errors import TasklabError
 from tasklab.storage import fetching, hub
@@ -188,8 +189,6 @@ def _named(names: Sequence[str], root: Path) -> list[Path]:
 
 def cached(repository: str, revision: str | None = None) -> list[Path]:
     """Return snapshots of a data set in the hub's cache: main first, or only the given revision."""
-    from huggingface_hub import constants
-
     base = Path(constants.HF_HUB_CACHE) / f"datasets--{repository.replace('/', '--')}"
     there = {path.name: path for path in sorted((base / "snapshots").glob("*"))}
     first = [revision] if revision else []
@@ -250,8 +249,6 @@ def _wanted(task: Task) -> tuple[str | None, dict[str, int]]:
 
 def unreachable() -> str | None:
     """Return why the hub cannot be asked, or `None` if it answers, if only with a refusal."""
-    from huggingface_hub import constants
-
     request = urllib.request.Request(constants.ENDPOINT, method="HEAD")
     why = hub.unreachable(request, fetching.PATIENCE)
     if why and ("HTTP Error 4" in why or "CERTIFICATE" in why):  # the client may have what it takes
