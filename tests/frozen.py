@@ -98,16 +98,19 @@ def freeze(numbers: Mapping[str, Mapping[str, float]], anew: Iterable[str] = ())
     """Write numbers of experiments; others stay as they are, but for experiments that are gone.
 
     A number that is frozen already stays, whatever its last digits are here, but for those of the
-    experiments `anew`.
+    experiments `anew`. Where some stay, so does what the file says of the processor.
     """
     discover()
-    before = _read()["numbers"] if FILE.exists() else {}
+    there = _read() if FILE.exists() else {}
+    before = there.get("numbers", {})
+    stay = before.keys() - {*anew}
+    about = {name: there[name] if stay else value for name, value in _about().items()}
     every = dict(before)
     for name, now in numbers.items():
         known = {} if name in anew else before.get(name, {})
         every[name] = {key: known.get(key, value) for key, value in now.items()}
     kept = {name: every[name] for name in sorted(REGISTRY) if name in every}
-    FILE.write_text(json.dumps({**_about(), "numbers": kept}, indent=1) + "\n", "utf-8")
+    FILE.write_text(json.dumps({**about, "numbers": kept}, indent=1) + "\n", "utf-8")
 
 
 def _about() -> dict[str, Any]:

@@ -86,6 +86,15 @@ def test_new_numbers_need_a_reason_and_keep_it(changed, monkeypatch):
     assert len(json.loads(versions.LOCK.read_text())[f"{ROOM}layers"]["reasons"]) == 2
 
 
+def test_the_processor_is_that_of_the_numbers_that_stay(changed, monkeypatch):
+    there = json.loads(frozen.FILE.read_text())["make"]
+    monkeypatch.setattr(frozen, "_about", lambda: {"make": "another"})
+    frozen.freeze({"cosines": {"norm": 7.0}}, anew=["cosines"])
+    assert json.loads(frozen.FILE.read_text())["make"] == there
+    frozen.freeze({name: {"norm": 1.0} for name in REGISTRY}, anew=[*REGISTRY])
+    assert json.loads(frozen.FILE.read_text())["make"] == "another"
+
+
 def test_the_check_names_what_is_not_locked(changed):
     assert locks.unlocked() == []
     changed("layers")
