@@ -9,31 +9,22 @@ Axes: A coefficients, T tasks, N images, D features.
 
 from __future__ import annotations
 
-import copy
-import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, overload
+from typing import overload
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from tasklab.analyses.edited import line
-from tasklab.analyses.finite import as_coefficient, as_coefficients, check_grid, finite, finite_rows
-from tasklab.errors import TasklabError, texts, whole
+from tasklab.analyses.finite import as_coefficient, as_coefficients, check_grid, finite
+from tasklab.analyses.suite_model import SuiteModel
+from tasklab.errors import TasklabError, texts
 from tasklab.isolation import isolated
-from tasklab.models import heads, inference
-from tasklab.models.encoder import Encoder
-from tasklab.models.loading import Clip
-from tasklab.storage import seals
-from tasklab.storage.placement import placed, resident
-from tasklab.storage.store import Store
 from tasklab.tasks import drawn
-from tasklab.tasks.drawn import Images
-from tasklab.tasks.suites import Suite
 from tasklab.taskvector import TaskVector
-from tasklab.tuning import memory, tangent
+from tasklab.tuning import tangent
 from tasklab.tuning.methods import LINEAR, of_sum
 from tasklab.tuning.tangent import TangentFeatures
 
@@ -42,135 +33,8 @@ CACHE_VERSION = 1  # part of every key of cached features: raise it when they ch
 Vectors = Mapping[str, TaskVector]  # by the task's name
 
 
-class Start(NamedTuple):
-    """Answers of the unedited model on the images of a split."""
-
-    right: Bool[np.ndarray, " N"]  #: Which of them it classifies correctly
-    #: Their places, first those on which it is least sure of the right class, or wrong: an edit
-    #: that does harm shows there first.
-    order: Int[Tensor, " N"]
-
-
-class Evaluator:
-    """A model with the heads and images of a suite: measures the accuracy of edited models.
-
-    Args:
-        counts: Images of each task by split, and, as `"control"`, of either split of the control
-            task, e.g. `{"val": 250, "control": 1000}`. What is not named is used whole.
-        batch_size: Images in one pass. By default 250, and 100 on the CPU, whose caches then hold
-            more of what a small model computes.
-
-    Attributes:
-        parts: Goes through images, fewer in one pass where memory does not suffice.
-        head: Task -> its frozen head: zero-shot, or random if there is no text tower.
-    """
-
-    def __init__(
-        self,
-        clip: Clip,
-        suite: Suite,
-        store: Store,
-        *,
-        counts: Mapping[str, int] | None = None,
-        batch_size: int | None = None,
-    ) -> None:
-        self.clip, self.suite, self.store = clip, suite, store
-        self.counts = {name: whole(f"counts[{name!r}]", n, 1) for name, n in (counts or {}).items()}
-        usual = 100 if clip.encoder.device.type == "cpu" else 250
-        size = usual if batch_size is None else whole("batch_size", batch_size, 1)
-        self.parts = memory.Parts(size)
-        self._heads, self._images = seals.Kept[heads.Head](), seals.Kept[Any]()
-        self.head: Callable[[str], heads.Head] = self._head
-
-    def __repr__(self) -> str:
-        counts = ", ".join(f"{name} {n}" for name, n in self.counts.items()) or "whole splits"
-        return f"Evaluator({self.clip.encoder.name} on {self.suite.name}: {counts})"
-
-    @torch.inference_mode(False)  # what is kept serves training too, whoever asks first
-    def _head(self, task: str) -> heads.Head:
-        kind = "trained" if self.clip.text is None else "zero_shot"
-        return self._heads.get(task, lambda: heads.start(kind, self.clip, self.suite[task]))
-
-    def with_heads(self, own: Mapping[str, heads.Head]) -> Evaluator:
-        """Return an evaluator that differs in the heads of some tasks, given by their names."""
-        other, moved = copy.copy(self), placed(own, self.clip.encoder.device)
-        other.head = lambda task: moved[task] if task in moved else self.head(task)
-        other.__dict__.pop("start", None)  # which has answers of the former heads
-        return other
-
-    def with_counts(self, **counts: int) -> Evaluator:
-        """Return an evaluator that reads another number of images of some splits."""
-        if all(self.counts.get(split) == count for split, count in counts.items()):
-            return self
-        other = copy.copy(self)
-        other.counts = {**self.counts, **counts}
-        other._images = seals.Kept[Any]()
-        for name in ("start", "copies"):  # of the former images
-            other.__dict__.pop(name, None)
-        return other
-
-    @isolated
-    @torch.inference_mode(False)
-    def images(self, task: str, split: str) -> Images:
-        """Return a split's images (N, 3, h, w), on a GPU while they fit, and labels (N,)."""
-        loaded = self._images.get((task, split), lambda: self._load(task, split))
-        (key, images), device = loaded, self.clip.encoder.device
-        x, y = resident(key, device, lambda: (images.x, images.y))
-        return Images(x, y.to(device))
-
-    def _load(self, task: str, split: str) -> tuple[tuple[str, ...], Images]:
-        count = self.counts.get("control" if task == self.suite.control.name else split)
-        data = drawn.images_of(self.suite)
-        if count is not None:
-            count = min(count, data.size(task, split))
-        images = data.load(task, split, n=count)
-        return ("evaluated", task, split, data.version(task, split), str(len(images.y))), images
-
-    @functools.cached_property
-    def start(self) -> Callable[[str, str], Start]:
-        """Task, split -> answers of the unedited model; kept for the present head."""
-        kept = seals.Kept[Start]()
-
-        def start(task: str, split: str) -> Start:
-            key = task, split, seals.stamp(self.head(task))
-            return kept.get(key, lambda: self._start(task, split))
-
-        return start
-
-    def _start(self, task: str, split: str) -> Start:
-        labels, place = self.images(task, split).y, f"split {split!r}, coefficient 0"
-        logits = self.logits(self.features(self.clip.encoder.params, task, split), task, place)
-        right = (logits.argmax(-1) == labels).cpu().numpy()
-        own = logits.gather(1, labels[:, None])
-        others = logits.scatter(1, labels[:, None], -torch.inf).amax(1, keepdim=True)
-        return Start(right, (own - others)[:, 0].argsort())
-
-    @isolated
-    @torch.inference_mode()
-    def preprocessed(self, task: str, split: str, most: int) -> Tensor:
-        """Return a split's first images as the encoder takes them, for many passes over them.
-
-        Args:
-            task: Name of a task.
-            split: `"train"`, `"val"` or `"test"`.
-            most: The most images.
-        """
-        images = self.images(task, split).x[:most]
-        return torch.cat([self.clip.encoder.preprocess(x) for x in images.split(self.parts.size)])
-
-    def count(self, task: str, split: str) -> int:
-        """Return the number of images that an accuracy is measured on."""
-        return len(self.images(task, split).y)
-
-    @functools.cached_property
-    def copies(self) -> Callable[[str, str], Int[np.ndarray, " N"]]:
-        """Task, split -> a number for each image; images of equal pixels have the same one."""
-        return functools.cache(self._copies)
-
-    def _copies(self, task: str, split: str) -> Int[np.ndarray, " N"]:
-        x = self.images(task, split).x
-        prints = [hash(image.cpu().numpy().tobytes()) for image in x]
-        return np.unique(prints, return_inverse=True)[1]
+class Evaluator(SuiteModel):
+    """Measures the accuracy of edited models; arguments and attributes: see `SuiteModel`."""
 
     @isolated
     def accuracy(
@@ -201,44 +65,6 @@ class Evaluator:
         place = f"split {split!r}" + ("" if alpha is None else f", coefficient {alpha:g}")
         logits = self.logits(features, task, place)
         return (logits.argmax(-1) == self.images(task, split).y).cpu().numpy()
-
-    @isolated
-    def logits(
-        self, features: Float[Tensor, "N D"], task: str, place: str = "edited"
-    ) -> Float[Tensor, "N C"]:
-        """Return the logits of a task's head.
-
-        Args:
-            features: Features of N images, (N, D).
-            task: Name of a task.
-            place: Which model the features are of, for messages.
-        """
-        place = f"task {task!r}, {place}"
-        logits = self.head(task)(finite_rows(features, f"features ({place})"))
-        return finite(logits, f"logits ({place})")
-
-    @isolated
-    def features(self, params: Mapping[str, Tensor], task: str, split: str) -> Float[Tensor, "N D"]:
-        """Return the features of all images of a split.
-
-        Args:
-            params: Parameters theta of the edited encoder, by name.
-            task: Name of a task.
-            split: `"train"`, `"val"` or `"test"`.
-        """
-        return self.passed(params, self.images(task, split).x)
-
-    @isolated
-    @torch.inference_mode()
-    def passed(self, params: Mapping[str, Tensor], images: Tensor) -> Float[Tensor, "N D"]:
-        """Return the features of images (N, 3, h, w)."""
-        encoder = self.passes
-        return torch.cat(list(self.parts(lambda x: encoder(params, encoder.preprocess(x)), images)))
-
-    @property
-    def passes(self) -> Encoder:
-        """The model's encoder for passes without derivatives."""
-        return inference.passes(self.clip.encoder)
 
     @isolated
     def tangent_features(self, vector: TaskVector, task: str, split: str) -> TangentFeatures:

@@ -23,7 +23,6 @@ from .images import fisher_diagonals as fisher_diagonals
 from .images import grams as grams
 from .images import of_images as of_images
 from .masks import breadcrumbs as breadcrumbs
-from .masks import breadcrumbs_tensor as breadcrumbs_tensor
 from .masks import consensus as consensus
 from .masks import dare as dare
 from .masks import pcb as pcb
@@ -31,7 +30,6 @@ from .masks import ties as ties
 from .pooled import pooled_diagonals as pooled_diagonals
 from .pooled import pooled_grams as pooled_grams
 from .quadratic import fisher as fisher
-from .quadratic import lot as lot
 from .quadratic import regmean as regmean
 from .quadratic import regmean_plusplus as regmean_plusplus
 from .quadratic import wudi as wudi

@@ -104,22 +104,14 @@ def breadcrumbs(
         small: 1 less the share of a row's numbers that is kept; the published code's 0.85.
         large: Share that is dropped from above; the published code's search has 0.001 to 0.01.
     """
-    return _crumbs(_between_of_rows, vectors, small, large, alpha)
-
-
-def breadcrumbs_tensor(
-    vectors: Vectors, *, small: float = 0.85, large: float = 0.007, alpha: float = 1.0
-) -> TaskVector:
-    """Drop the smallest and the largest entries of every whole tensor, and add.
-
-    The text of *Model Breadcrumbs* (arXiv:2312.06795) can be read so; its published code is
-    `breadcrumbs`. Here the share `small` is dropped from below: 1 - small - large is kept.
-
-    Args:
-        small: Share of a tensor's numbers, beta in the paper, that are dropped from below.
-        large: Share that is dropped from above, 1 - gamma in the paper.
-    """
-    return _crumbs(_between, vectors, small, large, alpha)
+    small, large = real("small", small, 0, 1), real("large", large, 0, 1)
+    if small + large >= 1:
+        raise TasklabError(f"dropping shares of {small:g} and {large:g} leaves nothing.")
+    return by_tensor(
+        listed(vectors),
+        lambda _, tensors: total([_between_of_rows(x, small, large) for x in tensors]),
+        alpha,
+    )
 
 
 def consensus(
@@ -278,23 +270,6 @@ def _largest(vector: TaskVector, keep: float) -> float:
     return 0.0 if count == many else kth_smallest(lambda: _sizes(vector), many - count)
 
 
-def _crumbs(
-    between: Callable[[Tensor, float, float], Tensor],
-    vectors: Vectors,
-    small: float,
-    large: float,
-    alpha: float,
-) -> TaskVector:
-    small, large = real("small", small, 0, 1), real("large", large, 0, 1)
-    if small + large >= 1:
-        raise TasklabError(f"dropping shares of {small:g} and {large:g} leaves nothing.")
-    return by_tensor(
-        listed(vectors),
-        lambda _, tensors: total([between(x, small, large) for x in tensors]),
-        alpha,
-    )
-
-
 def _between_of_rows(x: Tensor, small: float, large: float) -> Tensor:
     if x.dim() == 0:
         return x
@@ -302,18 +277,3 @@ def _between_of_rows(x: Tensor, small: float, large: float) -> Tensor:
     first, kept = int(many * large), int(many * round(1 - small, 12))
     places = x.abs().topk(min(first + kept, many)).indices[..., first:]
     return torch.zeros_like(x).scatter_(-1, places, x.gather(-1, places))
-
-
-def _between(x: Tensor, small: float, large: float) -> Tensor:
-    sizes = x.reshape(-1).abs()
-    many = sizes.numel()
-    first, last = round(small * many), many - round(large * many)
-    if first >= last:
-        return torch.zeros_like(x)
-    ends = [sizes.kthvalue(rank).values for rank in (first + 1, last)]
-    kept = (sizes > ends[0]) & (sizes < ends[1])
-    for end in ends:  # of equal numbers the first ones are the smaller
-        equal = (sizes == end).nonzero()[:, 0]
-        below = int((sizes < end).sum())
-        kept[equal[max(first - below, 0) : last - below]] = True
-    return torch.where(kept.reshape(x.shape), x, 0)

@@ -8,7 +8,6 @@
 | Fisher | the diagonal of task t's Fisher information |
 | RegMean | of each matrix W: the Gram matrix X_t' X_t of what it reads on task t's images |
 | RegMean++ | the same, of what it reads in the merged model |
-| LOT | RegMean's, and of scales and biases too |
 | WUDI | of each matrix: tau_t' tau_t / |tau_t|, in the place of images |
 
 What all of them approximate is the minimum for G_t = E_x J(x)' J(x), which
@@ -170,42 +169,6 @@ def regmean_plusplus(
         own = [TaskVector({name: vector[name] for name in names}) for vector in each]
         merged |= regmean(own, grams, ratio=ratio, ridge=ridge)
     return by_tensor(each, lambda name, _: merged[name], alpha)
-
-
-def lot(
-    vectors: Vectors, grams: PerTask | Grams | None = None, *, alpha: float = 1.0
-) -> TaskVector:
-    """Minimise the drift of every layer's features, in closed form.
-
-    *Layer-wise Optimal Task Vector Merging* (LOT), arXiv:2505.23859, section 4: a layer drifts by
-    sum_t |f(X_t; theta_0 + tau) - f(X_t; theta_0 + tau_t)|^2 on its inputs X_t in task t's own
-    model, which is least at
-
-        a matrix        tau = (sum_t tau_t G_t) (sum_t G_t)^+,      G_t = X_t' X_t
-        scales          tau = sum_t g_t tau_t / sum_t g_t,          g_t the mean of x^2 of an input
-        anything else   the mean
-
-    Between RegMean at ratio 1 and this is the pseudo-inverse: where no task reads anything the
-    model stays at theta_0. Eigenvalues below n * 1.2e-7 of the largest count as 0, for Gram
-    matrices have float32's digits.
-
-    Args:
-        grams: As of `regmean`.
-    """
-    sums = pooled_grams(vectors, grams)
-
-    def rule(name: str, tensors: list[Tensor]) -> Tensor:
-        if name not in sums.total:
-            return mean(tensors)
-        G = finite(sums.total[name], f"Grams of {name}")
-        if not is_matrix(name, tensors[0]):
-            return torch.where(G > 0, sums.products[name] / G, mean(tensors))
-        G = unpacked(G)
-        fine = len(G) * torch.finfo(torch.float32).eps
-        inverse = torch.linalg.pinv(G, rtol=fine, hermitian=True)
-        return turned(name, sums.products[name] @ inverse)
-
-    return by_tensor(listed(vectors, 2), rule, alpha)
 
 
 def wudi(vectors: Vectors, *, steps: int = 300, lr: float = 1e-5, alpha: float = 1.0) -> TaskVector:

@@ -124,11 +124,6 @@ METHODS: Mapping[str, Method] = MappingProxyType(
             text="drops the smallest and the largest entries of each row", paper="2312.06795",
             searched="small", values=(0.7, 0.85, 0.95),
         ),
-        "breadcrumbs_tensor": Method(
-            place="masks.breadcrumbs_tensor", title="Breadcrumbs of tensors",
-            text="drops the smallest and the largest entries of each tensor", paper="2312.06795",
-            searched="small", values=(0.7, 0.85, 0.95),
-        ),
         "consensus": Method(
             place="masks.consensus", title="Consensus",
             text="keeps the sum where it matters to several tasks", paper="2405.07813",
@@ -182,11 +177,6 @@ METHODS: Mapping[str, Method] = MappingProxyType(
             needs="readers",
             searched="ratio", values=(0.3, 0.6, 0.9),
             fixed={"ridge": 0.01},
-        ),
-        "lot": Method(
-            place="quadratic.lot", title="LOT",
-            text="the least drift of each layer's features, in closed form", paper="2505.23859",
-            needs="grams", pool="pooled.pooled_grams",
         ),
         "wudi": Method(
             place="quadratic.wudi", title="WUDI",

@@ -27,6 +27,7 @@ COLUMNS = (
     "metric", "alpha", "value", "n",
 )  # fmt: skip
 METHODS = ("pretrained", *EDITS, "probe")
+FORMER_MERGES = ("breadcrumbs_tensor", "lot")  # in recorded files alone: no table lists them
 # Merges beside the sum whose losses are crossed with all metrics: masks, singular directions, two
 # quadratic distances (with images and without), and the best on the span.
 LEADING_MERGES = ("ties", "tsv_m", "regmean", "wudi_exact", "best_span")

@@ -15,6 +15,7 @@ from tasklab.evidence.chapters import chapter as chapter_of
 from tasklab.evidence.records import table
 from tasklab.evidence.records.images import box_means
 from tasklab.evidence.records.papers import papers
+from tasklab.evidence.records.schema import FORMER_MERGES
 from tasklab.evidence.study.sittings import each_of, former_images
 
 RECORDED = Path(__file__).parent / "recorded"
@@ -90,6 +91,8 @@ def recorded(chapter: str, part: str = "editing") -> tuple[pd.DataFrame, dict[st
 @functools.lru_cache(maxsize=64)
 def _read(path: Path, *_stamps: int) -> tuple[pd.DataFrame, dict[str, Any]]:
     rows, origin = table.read(path)
+    if "merge" in rows:
+        rows = rows[~rows["merge"].isin(FORMER_MERGES)].reset_index(drop=True)
     rows.attrs["kind"] = "recorded"
     return rows, origin
 

@@ -9,7 +9,7 @@
 | Essential Subspace | kiddo127/ESM 42b30fd | `essential_subspace_decomposition.py` |
 | | | `esm_utils.py` |
 
-Of LOT no public code was found. Vectors are in float64; numbers are rounded to 12 digits. Data
+Vectors are in float64; numbers are rounded to 12 digits. Data
 sets, checkpoints and GPUs that these files ask for are replaced.
 """
 

@@ -9,7 +9,6 @@ from tasklab.analyses.merging import (
     arithmetic,
     average,
     breadcrumbs,
-    breadcrumbs_tensor,
     consensus,
     dare,
     pcb,
@@ -103,25 +102,6 @@ def test_breadcrumbs_by_hand(cases):
     assert merged["a"] == 3  # a number alone stays
     assert merged["b"].tolist() == [0, 0, 3]  # int(3 x 0.3) is 0, int(3 x 0.4) is 1
     assert merged["c"].abs().sum(-1).tolist() == [[1], [1]] and merged["c"][0, 0, 1] == 0
-    rows = [1, -2, 3, -4, 5], [50, 40, 30, 20, 10]
-    merged = breadcrumbs_tensor(cases.single(*rows), small=0.4, large=0.2)
-    assert cases.numbers(merged) == [0, 40, 33, -4, 0]
-    tensors = {"a": torch.tensor([[10.0, 9], [8, 7]]), "b": torch.tensor([1.0, 2, 3, 4])}
-    merged = breadcrumbs_tensor([TaskVector(tensors)], small=0.5, large=0)
-    assert merged["a"].tolist() == [[10, 9], [0, 0]] and merged["b"].tolist() == [0, 0, 3, 4]
-
-
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
-def test_breadcrumbs_of_tensors_are_those_of_a_stable_sort(dtype):
-    generator = torch.Generator().manual_seed(0)
-    for many in (1, 2, 7, 40):
-        x = torch.randint(-2, 3, (many,), generator=generator).to(dtype)  # most are equal in size
-        for small, large in ((0.85, 0.007), (0.4, 0.2), (0.0, 0.0), (0.25, 0.25)):
-            first, last = round(small * many), many - round(large * many)
-            order = x.abs().argsort(stable=True)[first:last]
-            expected = torch.zeros_like(x).index_copy(0, order, x[order])
-            merged = breadcrumbs_tensor([TaskVector({"w": x})], small=small, large=large)["w"]
-            assert torch.equal(merged, expected.to(merged.dtype))
 
 
 def test_consensus_by_hand_and_at_zero(cases):
@@ -168,7 +148,7 @@ def test_pcb_is_what_sorting_finds(cases, dtype):
 
 def test_zero_vectors_merge_to_zero_and_one_alone_is_refused(cases):
     zeros = [TaskVector.zeros_like(cases.vector(0))] * 2
-    for rule in (ties, dare, breadcrumbs, breadcrumbs_tensor, consensus, pcb):
+    for rule in (ties, dare, breadcrumbs, consensus, pcb):
         assert rule(zeros) == zeros[0]
     for rule in (consensus, pcb):
         refuses("give at least 2", rule, cases.vectors(1))

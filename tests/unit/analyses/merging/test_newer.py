@@ -1,9 +1,8 @@
-"""RegMean++, LOT, Subspace Boosting and Essential Subspace Merging, against numpy in float64."""
+"""RegMean++, Subspace Boosting and Essential Subspace Merging, against numpy in float64."""
 
 from functools import partial
 
 import numpy as np
-import pytest
 import torch
 
 from tasklab.analyses import merging
@@ -36,44 +35,6 @@ def one_layer(many, *, inputs=6, outputs=5, rank=None, kind=FC):
     ]
     X = [features(seed, 20, inputs, rank) for seed in range(many)]
     return name, each, X, [{name: gram(x)} for x in X]
-
-
-# --- LOT -----------------------------------------------------------------------------------------
-@pytest.mark.parametrize("rank", [None, 2])
-def test_lot_is_least_squares_on_the_inputs_of_all_tasks(rank):
-    name, each, X, grams = one_layer(3, rank=rank)
-    gives = np.concatenate([x @ array(v[name]).T for v, x in zip(each, X, strict=True)])
-    expected = np.linalg.pinv(np.concatenate(X), rcond=1e-9) @ gives
-    np.testing.assert_allclose(array(merging.lot(each, grams)[name]).T, expected, atol=1e-9)
-
-
-def test_lot_by_hand():
-    name, each, _, _ = one_layer(2, inputs=4)
-    G = [
-        {name: torch.diag(torch.tensor(d, dtype=torch.float64))}
-        for d in ([1, 2, 0, 0], [0, 0, 3, 0])
-    ]
-    tau = merging.lot(each, G)[name]
-    torch.testing.assert_close(tau[:, :2], each[0][name][:, :2])
-    torch.testing.assert_close(tau[:, 2], each[1][name][:, 2])
-    assert not tau[:, 3].any()
-    name, vectors = SCALE.format(0), [[1.0, 2.0, 3.0], [5.0, 6.0, 7.0]]
-    fc, each, _, grams = one_layer(2)
-    each = [
-        TaskVector({**v, name: torch.tensor(t).double()})
-        for v, t in zip(each, vectors, strict=True)
-    ]
-    squares = [
-        {**g, name: torch.tensor(s).double()}
-        for g, s in zip(grams, ([1, 0, 0], [3, 2, 0]), strict=True)
-    ]
-    found = merging.lot(each, squares, alpha=2.0)
-    assert found[name].tolist() == [2 * (1 + 15) / 4, 2 * 6.0, 2 * 5.0]  # no input: the mean
-    for one in (name, fc):  # squares are as they were
-        torch.testing.assert_close(found[one], 2 * merging.lot(each, squares)[one])
-    name, each, _, grams = one_layer(3)
-    mean = sum(v[name] for v in each) / 3
-    torch.testing.assert_close(merging.lot(each, grams[:1] * 3)[name], mean)
 
 
 # --- RegMean++ -----------------------------------------------------------------------------------

@@ -66,7 +66,7 @@ def test_the_merge_at_a_coefficient_is_it_times_the_merge_at_one(cases, told, na
 
 #: Merges whose size is not that of the vectors: tanh(tau S), and Adam's steps.
 SIZED = ("pcb", "wudi", "wudi_descent")
-ITSELF = ("average", "ties", "fisher", "regmean", "regmean_plusplus", "lot", "wudi_exact")
+ITSELF = ("average", "ties", "fisher", "regmean", "regmean_plusplus", "wudi_exact")
 
 
 @pytest.mark.parametrize("name", merging.METHODS)
