@@ -10,9 +10,8 @@ from .closed_vocabulary import linearity_against_addition as linearity_against_a
 from .closed_vocabulary import regimes as regimes
 from .closed_vocabulary import subset_curves as subset_curves
 from .closed_vocabulary import ways_after_probing as ways_after_probing
+from .crossing import METRIC_LABEL as METRIC_LABEL
 from .crossing import crossing_table as crossing_table
-from .crossing import foretold_table as foretold_table
-from .crossing import foretold_within as foretold_within
 from .crossing import merging_foretold as merging_foretold
 from .curvature import foretelling as foretelling
 from .curvature import gap_against_bound as gap_against_bound

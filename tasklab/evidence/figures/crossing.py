@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.figure import Figure
 
@@ -12,15 +11,12 @@ from tasklab.evidence.figures.marks import (
     GIVEN,
     ZERO,
     level,
-    names_above,
-    numbers_in,
     points,
-    scale,
 )
 from tasklab.evidence.figures.merging import MERGE_LABEL
-from tasklab.evidence.figures.rows import ends, methods_in, require_rows, select, where
-from tasklab.evidence.figures.schemes import scheme, ways
-from tasklab.evidence.figures.style import METHOD_LABEL, WIDTH, book_figure
+from tasklab.evidence.figures.rows import ends, require_rows, select, where
+from tasklab.evidence.figures.schemes import ways
+from tasklab.evidence.figures.style import book_figure
 from tasklab.evidence.records.foretelling import foretelling
 from tasklab.evidence.records.schema import LEADING_MERGES, unit
 
@@ -53,35 +49,28 @@ _TOLD = {
     "lost_sum": "the loss of a task\nin the sum of all",
     "xi_pair": "ξ of the sum of a pair",
     "normalised": "normalised accuracy",
-    **{f"lost_{name}": "the loss\nof a task" for name in LEADING_MERGES},
 }
-_MERGE = {f"lost_{name}": MERGE_LABEL[name] for name in LEADING_MERGES}
 _LOOKS = {
     True: ("related (corrected for the number)", "#D55E00", "o"),
     False: ("open", "#8C8C8C", "D"),
 }
 
 
-def crossing_table(df: pd.DataFrame, *, encoders: bool = False) -> pd.DataFrame:
-    """Return every metric of the cross-examination, by method or, on request, by encoder.
+def crossing_table(df: pd.DataFrame) -> pd.DataFrame:
+    """Return every metric of the cross-examination, by method and, non-linearly, by encoder.
 
     Records: `crossing` of one or several models, the main one first. One row per metric with its
-    unit; means over tasks, or pairs, and seeds; NaN where it was not measured. Encoders are
-    fine-tuned non-linearly.
+    unit; means over tasks, or pairs, and seeds; NaN where it was not measured.
     """
     rows = where(df, experiment="crossing")
     if rows.empty:
         return pd.DataFrame(columns=["metric", "unit"])
-    one = {"method": ["nonlinear", "pretrained"]} if encoders else {"model": rows["model"].iloc[0]}
-    shown = where(rows, **one)
-    order = [m for m in METRIC_LABEL if m in set(shown["metric"])]
+    order = [m for m in METRIC_LABEL if m in set(rows["metric"])]
+    means = rows.pivot_table(index="metric", columns=["model", "method"], values="value")
     columns = {}
-    for model, part in shown.groupby("model", sort=False):
-        means = part.pivot_table(index="metric", columns="method", values="value")
-        of_encoder = means.get("pretrained", pd.Series(dtype=float))
-        for method in methods_in(part):
-            name = scheme(model) if encoders else METHOD_LABEL[method]
-            columns[name] = means[method].combine_first(of_encoder).reindex(order)
+    for (model, method), name in ways(rows).items():
+        of_encoder = means.get((model, "pretrained"), pd.Series(dtype=float))
+        columns[name] = means[model, method].combine_first(of_encoder).reindex(order)
     table, units = pd.DataFrame(columns, index=order), {"trainable": "millions"}
     table.loc[table.index == "trainable"] /= 1e6
     table.insert(0, "metric", table.index.map(METRIC_LABEL))
@@ -114,29 +103,4 @@ def merging_foretold(df: pd.DataFrame, outcomes: Sequence[str] = ("lost", "lost_
     for axes, _, _ in plot:
         level(axes, 0, along="y", **ZERO)
     plot.grid.set(xlim=(-1.05, 1.05))
-    return plot.finish(x=lambda outcome: f"rank correlation\nwith {_TOLD[outcome]}", title=_MERGE)
-
-
-def foretold_table(df: pd.DataFrame, outcome: str = "lost") -> pd.DataFrame:
-    """Return rank correlations of metrics with an outcome, by method and by encoder.
-
-    One row per metric, sorted by its mean. Correlations are over tasks or pairs, means over seeds.
-    Records: `crossing`, the main model first; `outcome` is in `records.foretelling.OUTCOMES`.
-    """
-    rows, by = select(df, "crossing"), ["model", "method"]
-    require_rows(where(rows, metric=outcome), f"no records of {outcome}")
-    ranks = foretelling(df, outcome, repeats=0).pivot(index="metric", columns=by, values="value")
-    order, named = ranks.mean(axis=1).sort_values(ascending=False).index, ways(rows)
-    table = ranks.reindex(index=order, columns=list(named))
-    return table.set_axis(named.values(), axis=1).rename(index=METRIC_LABEL)
-
-
-@book_figure
-def foretold_within(df: pd.DataFrame, outcome: str = "lost") -> Figure:
-    """Plot `foretold_table` as a matrix."""
-    table = foretold_table(df, outcome)
-    figure, axes = plt.subplots(figsize=(WIDTH, 2.3 + 0.27 * len(table)))
-    numbers_in(axes, 100 * table, 100, "z.0f", annot_kws={"fontsize": 8})
-    names_above(axes)
-    label = f"rank correlation × 100 with {_TOLD[outcome]}".replace("\n", " ")
-    return scale(figure, [axes], label)
+    return plot.finish(x=lambda outcome: f"rank correlation\nwith {_TOLD[outcome]}")

@@ -7,7 +7,6 @@ import pytest
 
 from tasklab.evidence import figures
 from tasklab.evidence.figures.crossing import METRIC_LABEL
-from tasklab.evidence.records.foretelling import IN_MERGES
 from tasklab.evidence.records.schema import EXPERIMENTS, LEADING_MERGES
 from tasklab.evidence.records.table import nothing, tidy
 
@@ -36,36 +35,22 @@ def records():
     return tidy(rows)
 
 
-def test_tables_and_correlations_have_a_column_a_way_or_an_encoder():
+def test_the_table_has_a_column_for_each_method_and_encoder():
     assert set(METRIC_LABEL) == set(EXPERIMENTS["crossing"].metrics)
     table = figures.crossing_table(records()).set_index("metric")
-    assert table.columns.tolist() == ["unit", "non-linear", "linearized"]
+    ways = ["non-linear", "linearized", "supervised, fewer classes"]
+    assert table.columns.tolist() == ["unit", *ways]
     by = table["non-linear"]
     assert by["single-task accuracy"] == 92.5 and by["loss in the sum of all"] == 12.5
     merged = table.loc["loss in the merge: TIES"]
     assert merged["unit"] == "%" and merged["non-linear"] == pytest.approx(10 / 6 + 0.25)
     assert figures.crossing_table(nothing()).empty
-    table = figures.crossing_table(records(), encoders=True).set_index("metric")
-    assert table.columns.tolist() == ["unit", "CLIP", "supervised, fewer classes"]
     assert np.isnan(table.loc["loss in the merge: TIES", "supervised, fewer classes"])
     other = records().replace({"model": {"mini_few": "mini_convnext"}})
-    assert figures.crossing_table(other, encoders=True).columns[-1] == "ConvNeXt"
-    table = figures.foretold_table(records())
-    assert table.columns.tolist() == ["non-linear", "linearized", "supervised, fewer classes"]
-    assert table.index[0] == "distance from linearity"
-    assert table.loc["distance from linearity"].tolist() == pytest.approx([1.0] * 3)
-    turned = records()  # for one encoder the farthest pairs lose least
-    turned.loc[turned["metric"].eq("lost") & turned["model"].eq("mini_few"), "value"] *= -1
-    table = figures.foretold_table(turned)
-    assert table.loc["distance from linearity"].tolist() == pytest.approx([1.0, 1.0, -1.0])
-    axes, _ = figures.foretold_within(turned).axes
-    numbers = [text.get_text() for text in axes.texts]
-    at = list(table.index).index("distance from linearity")
-    assert numbers[3 * at : 3 * at + 3] == ["100", "100", "−100"]
-    assert [name.get_text() for name in axes.get_xticklabels()] == table.columns.tolist()
+    assert figures.crossing_table(other).columns[-1] == "ConvNeXt"
 
 
-def test_correlations_have_intervals_and_merges_panels():
+def test_correlations_have_intervals():
     pair, whole = figures.merging_foretold(records()).axes
     labels = [text.get_text() for text in pair.get_yticklabels()]
     assert {"distance from linearity", "single-task accuracy", "norm of the vector"} <= set(labels)
@@ -74,9 +59,6 @@ def test_correlations_have_intervals_and_merges_panels():
     points = [float(x) for xy in lines for x, y in xy if round(float(y)) == at and x == x]
     assert points == [pytest.approx(1.0)]
     assert whole.get_xlim() == (-1.05, 1.05)
-    panels = figures.merging_foretold(records(), IN_MERGES).axes
-    assert [axes.get_title() for axes in panels] == [
-        "TIES", "TSV-M", "RegMean", "WUDI's minimum", "best on the span"]  # fmt: skip
     few = records()
-    few = few[~few["metric"].isin(IN_MERGES)]
-    assert figures.once_recorded(figures.merging_foretold, few, IN_MERGES) is None
+    few = few[~few["metric"].isin(["lost", "lost_sum"])]
+    assert figures.once_recorded(figures.merging_foretold, few) is None
