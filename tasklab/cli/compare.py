@@ -25,7 +25,7 @@ from tasklab.tasks.drawn import PICTURES
 from tasklab.tasks.suites import inputs
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from tasklab.analyses.shares import Estimate
     from tasklab.bench import Lab
@@ -130,28 +130,35 @@ def compare(
     if json:
         print(writer.dumps(_answer(found, lab, targets, into), indent=1))
         return
+    for line in _told(found, lab, of_task, others):
+        print(line)
+    print(f"Written: {', '.join(written)}.")
+    if not found.gains:
+        print("No merge is better than the pre-trained model there: keep the single models.")
+
+
+def _told(
+    found: Contest, lab: Lab, of_task: Mapping[str, Source], others: Sequence[str]
+) -> Iterator[str]:
+    """Yield the table of merges, notes on vectors and images, and the merge to take."""
     rows = [["merge", "test accuracy, %", "95 % interval", "gain", "coefficient"]]
     for one in (*found.merges, found.start):
         mean, gain = one.mean, one.gain(found.start).value
         more = [f"{gain:+.1f}", f"{one.alpha:.3g}"] if one is not found.start else ["", ""]
         rows.append([one.title, f"{mean.value:.1f}", f"{mean.low:.1f} to {mean.high:.1f}", *more])
-    print(*columns(rows, right=True), sep="\n")
-    for note in shared({one.name: one.notes for one in of_task.values()}):
-        print(f"  {note}")
+    yield from columns(rows, right=True)
+    yield from (f"  {note}" for note in shared({x.name: x.notes for x in of_task.values()}))
     read = inputs(lab.suite.name)
     if useless := found.useless():
         idle = (f"{task} ({found.distinct(task)} test {read})" for task in useless)
-        print(
+        yield (
             f"not surely better on its task with its vector: {', '.join(idle)}. Is each the right "
             f"vector, and are there enough {read}?"
         )
     for task in others:
         lost = found.best.forgot(found.start, task)
-        print(f"{task}, which has no vector, changes by {_points(lost)} with {found.best.title}.")
-    print(_chosen(found, f"{min(_images(lab, found)['val'].values())} validation {read}"))
-    print(f"Written: {', '.join(written)}.")
-    if not found.gains:
-        print("No merge is better than the pre-trained model there: keep the single models.")
+        yield f"{task}, which has no vector, changes by {_points(lost)} with {found.best.title}."
+    yield _chosen(found, f"{min(_images(lab, found)['val'].values())} validation {read}")
 
 
 def _chosen(found: Contest, counted: str) -> str:

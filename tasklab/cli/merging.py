@@ -156,25 +156,30 @@ def merge(
     if json:
         print(writer.dumps(about, indent=1))
         return
-    listed = f"{len(rows)} task vectors of {first.model}"
-    lines = [[f"{chosen.title} ({chosen.source}) of {listed}"]]
-    for row in rows:
-        told = f"{row['task']}, {row['method']}, norm {row['norm']:.4g}"
-        lines.append([f"  {row['vector']}", f"{told}, cosine with the result {row['cosine']:.3f}"])
-    print(*columns(lines), sep="\n")
-    for note in shared({row["vector"]: row["notes"] for row in rows}):
-        print(f"  {note}")
-    shortened = {name: f"{x:.4g}" if isinstance(x, float) else x for name, x in plain.items()}
-    values = ", ".join(f"{name} {x}" for name, x in shortened.items())
-    print(f"{values}: {origin}")
-    if "seed" in chosen.options:
-        seed = plain.get("seed", chosen.options["seed"])
-        print(f"drawn at random with seed {seed:g}, whatever the order of the vectors")
-    model_text = "the linearized model" if first.linear else "the model itself"
-    print(f"{len(result)} tensors, norm {about['norm']:.4g}, for {model_text}: written to {target}")
+    for line in _told(about, chosen, linear=first.linear):
+        print(line)
     if into is not None:
         library = places.library(into, first.model)
         print(f"the merged model, for {library}: {into.place} and its card {into.beside['card']}")
+
+
+def _told(about: dict[str, Any], chosen: Method, *, linear: bool) -> Iterator[str]:
+    """Yield the lines that tell what was merged, how, and where it was written."""
+    rows, plain = about["vectors"], about["options"]
+    lines = [[f"{chosen.title} ({chosen.source}) of {len(rows)} task vectors of {about['model']}"]]
+    for row in rows:
+        told = f"{row['task']}, {row['method']}, norm {row['norm']:.4g}"
+        lines.append([f"  {row['vector']}", f"{told}, cosine with the result {row['cosine']:.3f}"])
+    yield from columns(lines)
+    yield from (f"  {x}" for x in shared({row["vector"]: row["notes"] for row in rows}))
+    shortened = {name: f"{x:.4g}" if isinstance(x, float) else x for name, x in plain.items()}
+    yield f"{', '.join(f'{name} {x}' for name, x in shortened.items())}: {about['origin']}"
+    if "seed" in chosen.options:
+        seed = plain.get("seed", chosen.options["seed"])
+        yield f"drawn at random with seed {seed:g}, whatever the order of the vectors"
+    model = "the linearized model" if linear else "the model itself"
+    size = f"{about['tensors']} tensors, norm {about['norm']:.4g}"
+    yield f"{size}, for {model}: written to {about['out']}"
 
 
 def _searched(
