@@ -183,8 +183,8 @@ def test_vectors_from_anywhere_are_compared_and_measured(lab):
     shown = explore.editor(lab, beside=sums, images=4, pictures=1)
     assert set(shown.payload.accuracies({TASKS[0]: 1.0})) > set(TASKS)
     for method in ("nonlinear", "linearized"):
-        at = explore.coefficients(lab, method, records=sums).at
-        assert all(0 <= value <= 100 for _, value in at({TASKS[0]: 0.5, TASKS[1]: 0.5}))
+        at = explore.sliders.accuracies(lab, method)
+        assert at(**{TASKS[0]: 0.5, TASKS[1]: 0.5}).between(0, 100).all()
 
 
 def test_what_is_small_is_computed_where_its_tensors_are(device):

@@ -7,7 +7,6 @@ from tasklab.analyses.coefficients import affine_scores
 from tasklab.bench.parameters import Parameters
 from tasklab.book import explore
 from tasklab.book.explore import sliders
-from tasklab.book.explore.payload import percent
 from tasklab.evidence import experiments
 from tasklab.taskvector import TaskVector
 from tests.helpers import refuses
@@ -83,55 +82,25 @@ def test_grids_and_chosen_coefficients(lab):
             exact = two.evaluator.evaluate(at[0] * one + at[1] * other, name, "val", linear=False)
             assert found[name] == pytest.approx(exact)
     assert content.presets["pre-trained"] == (0.0, 0.0) and len(content.presets) == 5
-    made = sliders.Coefficients(lambda _: iter([("Signs", 50.0)]), ("Signs",), "nonlinear", 0.0)
-    assert "<th>pre-trained, all at 0 (chosen)</th>" in made._table()
-    assert made._table().count("<td>50.0</td>") == 2  # of the task and of the mean, once
-    probed = sliders.Coefficients(made.at, made.tasks, "nonlinear", 0.3, start="probes")
-    assert "<th>probes</th>" in probed._table() and "pre-trained" not in probed._table()
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_sliders_show_the_edited_model(lab, addition, method):
-    made = explore.coefficients(lab, method, records=addition)
-    top, common, *rows = made.widget().children
-    whose, every, _ = common.children
-    rows[0].children[1].value = 1.0
-    assert (whose.value, every.value) == ("all tasks (mean)", 0.125)
-    assert [row.children[1].value for row in rows[:-1]] == [1.0] + [0.0] * 7
-    vector = lab.vectors(method, 0)[lab.suite.names[0]]
-    linear = method == "linearized"
-    control = lab.suite.control.name
-    names = [*lab.suite.names, f"{control} (control)"]
-    for label, row in zip(names, rows, strict=True):
-        name, _, bar = row.children
-        assert name.value == label
-        task = label.removesuffix(" (control)")
-        expected = lab.evaluator.evaluate(vector, task, "val", linear=linear)
-        assert f"{percent(expected)} %" in bar.value
-        assert f"pre-trained {percent(made.before[task])} %" in bar.value
+def test_sliders_show_the_edited_model(lab, method, monkeypatch):
+    tables = []
+    monkeypatch.setattr(sliders, "display", tables.append)
+    every, moved = explore.coefficients(lab, method).children
+    names, linear = lab.suite.names, method == "linearized"
+    moved.kwargs_widgets[0].value = 1.0
+    if not linear:
+        assert tables == []  # until it is asked for: a pass over all images
+        moved.children[len(names)].click()
+    vector = lab.vectors(method, 0)[names[0]]
+    shown = [*names, lab.suite.control.name]
+    expected = [lab.evaluator.evaluate(vector, name, "val", linear=linear) for name in shown]
+    np.testing.assert_allclose(tables[-1]["edited"].iloc[:9], expected, atol=0.051)
+    start = [lab.evaluator.evaluate(vector, name, "val", alpha=0.0) for name in shown]
+    np.testing.assert_allclose(tables[-1]["pre-trained"].iloc[:9], start, atol=0.051)
+    mean = tables[-1]["edited"]["mean of the tasks"]
+    assert mean == pytest.approx(np.mean(expected[:8]), abs=0.051)  # without the control
     every.value = 0.5
-    assert whose.value == "all tasks"
-    assert [row.children[1].value for row in rows[:-1]] == [0.5] * 8
-    reset, chosen, mean = top.children
-    assert f"{made.chosen:g} (chosen)" in chosen.description
-    assert chosen.layout.width == "auto"  # a label is not cut
-    chosen.click()
-    assert (whose.value, every.value) == ("all tasks", made.chosen)
-    reset.click()
-    assert every.value == 0
-    before = sum(made.before[task] for task in lab.suite.names) / 8
-    assert f"Mean accuracy {percent(before)} %" in mean.value
-
-
-@pytest.mark.parametrize("where", ["log", "notebook"])
-def test_without_a_kernel_sliders_are_a_table(lab, addition, monkeypatch, where):
-    made, shown = explore.coefficients(lab, "nonlinear", records=addition), []
-    monkeypatch.setattr(sliders, "output", lambda: where)
-    monkeypatch.setattr("IPython.display.display", lambda one, **_: shown.append(one))
-    made._ipython_display_()
-    bundle, *widgets = shown
-    assert set(bundle) == {"text/plain", "text/html"}
-    assert [type(one).__name__ for one in widgets] == ["VBox"] * (where == "notebook")
-    assert "<th>mean of the tasks</th>" in bundle["text/html"]
-    assert f"<th>{lab.suite.control.name} (control)</th>" in bundle["text/html"]
-    assert f"all at {made.chosen:g}" in bundle["text/html"]
+    assert [one.value for one in moved.kwargs_widgets] == [0.5] * 8
