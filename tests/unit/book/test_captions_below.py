@@ -65,7 +65,7 @@ def test_a_sample_names_what_differs():
 
 @pytest.mark.parametrize(
     ("suites", "noun"),
-    [(["mini_text"] * 2, "texts"), (["mini"] * 2, "images"), (["mini", "mini_text"], "images")],
+    [(["mini_text"] * 2, "texts"), (["mini"] * 2, "images"), (["mini", "mini_text"], "examples")],
 )
 def test_a_sample_of_texts_says_so(suites, noun):
     rows = pd.DataFrame({"suite": suites, "split": "test", "n": [30, 40]})
