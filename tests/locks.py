@@ -2,7 +2,7 @@
 
 python -m tests.locks same              lock changed code of experiments, if its numbers come out
 python -m tests.locks new OF WHY        measure the results of some modules anew, with the reason
-python -m tests.locks all               data files and stubs too
+python -m tests.locks all               data files, stubs and what chapters found, too
 python -m tests.locks check             say what is not locked, without measuring
 """
 
@@ -17,6 +17,7 @@ from tasklab.evidence import experiments
 from tasklab.evidence.experiments import versions
 from tasklab.evidence.experiments.registry import discover
 from tasklab.storage import shipped
+from tests import found
 
 STUB = Path(experiments.__file__).with_suffix(".pyi")
 
@@ -54,10 +55,10 @@ def same(new: Sequence[str] = (), why: str = "") -> None:
 def unlocked() -> list[str]:
     """Return a sentence for every lock that is not of what is there."""
     discover()
-    found = [f"{home} has changed: make same, or make new" for home in versions.changed()]
+    told = [f"{home} has changed: make same, or make new" for home in versions.changed()]
     if STUB.read_text("utf-8") != experiments._stub():
-        found.append(f"{STUB.name} does not list the experiments: make locks")
-    return found + [f"data file {name} has changed: make locks" for name in shipped.changed()]
+        told.append(f"{STUB.name} does not list the experiments: make locks")
+    return told + [f"data file {name} has changed: make locks" for name in shipped.changed()]
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -70,6 +71,7 @@ def main(arguments: Sequence[str]) -> None:
     if command == "all":
         shipped.lock()
         STUB.write_text(experiments._stub(), "utf-8")
+        found.write()
     if command == "new":
         of, why = rest
         same(of.split(), why)

@@ -1,4 +1,4 @@
-"""Sphinx extension: links show a figure or paper before they are followed.
+"""Sphinx extension: links show a figure, paper or term before they are followed.
 
 Each page carries what its own links need, so that no page is fetched, which pages opened from files
 may not do (`sphinx-tippy` loads its scripts from the web, `hoverxref` asks a server for each tip).
@@ -22,6 +22,7 @@ FIGURE = re.compile(r'<figure [^>]*?\bid="([^"]+)".*?</figure>', re.DOTALL)
 SOURCE = re.compile(r'<img [^>]*?\bsrc="([^"]+\.svg)"')
 CAPTION = re.compile(r"<figcaption>(.*?)</figcaption>", re.DOTALL)
 PAPER = re.compile(r'<div class="citation" id="([^"]+)".*?</span></span>(.*?)</div>', re.DOTALL)
+TERM = re.compile(r'<dt id="(term-[^"]+)">.*?</dt>\s*<dd>(.*?)</dd>', re.DOTALL)
 HEADER = re.compile(r'<a class="headerlink".*?</a>', re.DOTALL)
 TAGS = re.compile(r"<[^>]*>|\\[()]|\\(?=[a-z])", re.DOTALL)  # and the marks of a formula
 
@@ -58,13 +59,13 @@ def _write(app: Sphinx, error: Exception | None) -> None:
 
 
 def tips(text: str, name: str) -> dict[str, Any]:
-    """Return the previews of a page's papers, figures, and sections with figures.
+    """Return the previews of a page's papers, terms, figures, and sections with figures.
 
     Args:
         text: The page.
         name: Its path below the site's top folder.
     """
-    found = {where: [_plain(entry)] for where, entry in PAPER.findall(text)}
+    found = {where: [_plain(entry)] for where, entry in PAPER.findall(text) + TERM.findall(text)}
     drawn = {}
     for one in FIGURE.finditer(text):
         picture, told = SOURCE.search(one[0]), CAPTION.search(one[0])

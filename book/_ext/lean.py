@@ -25,11 +25,16 @@ _MATH = (
     "output/chtml/fonts/tex", "a11y/assistive-mml",
 )  # fmt: skip
 _UNPACK = Path(__file__).with_name("math.js")
+_OPENING = "tl-opening-figure"  # of `opening`
+_PHONE = 700  # pixels of a window, up to which it shows narrow figures, as in `tasklab.css`
 _SCRIPTS = "fontawesome"
 _SEARCH = "searchtools|language_data|searchindex"  # the theme asks for them where nothing is found
 _WORD = re.compile(r"[A-Za-z_][\w-]*")
 _RULE = re.compile(r"([^{}]+)\{([^{}]*)\}")  # the innermost, also within `@media`
 _PICTURE = re.compile(r'<img (?![^>]*\bloading=)[^>]*\bsrc="([^"]*_images/[^"]+\.svg)"[^>]*>')
+_PART = re.compile(r'<metadata class="tl-(\w+)">([^<]*)</metadata>\n?')  # of a picture: a file
+_FIGURE = re.compile(r'<figure [^>]*?\bid="([^"]+)".*?</figcaption>', re.DOTALL)
+_SOURCE = re.compile(r'\bsrc="([^"]*_images/[^"]+)\.svg"')
 _SIZE = re.compile(r'<svg [^>]*?width="([\d.]+)pt" height="([\d.]+)pt"')
 
 
@@ -48,13 +53,14 @@ def _slim(app: Sphinx, error: Exception | None) -> None:
     if error is not None or app.builder.format != "html":
         return
     static = Path(app.outdir) / "_static"
+    part(static.with_name("_images"))
     pages = [page for page in Path(app.outdir).rglob("*.html") if static not in page.parents]
     for page in pages:
         scripts = _SCRIPTS if page.name == "search.html" else f"{_SCRIPTS}|{_SEARCH}"
         text = page.read_text("utf-8")
         text = re.sub(rf"<script[^>]*(?:{scripts})\.js[^>]*></script>\s*", "", text)
         text = text.replace('role="doc-biblioentry"', 'role="listitem"')  # in a `role="list"`
-        text = lazy(text, page.parent)
+        text = with_records(lazy(text, page.parent), page.parent)
         page.write_text(text, "utf-8")
     maps = (one for one in static.rglob("*.map") if one.with_suffix("").exists())  # of a script
     for unused in (*static.glob("scripts/fontawesome.js*"), *maps):
@@ -66,6 +72,43 @@ def _slim(app: Sphinx, error: Exception | None) -> None:
         sheet.write_text(pruned(sheet.read_text("utf-8"), words), "utf-8")
 
 
+def part(folder: Path) -> None:
+    """Make files of what pictures carry: a narrow layout, the records that are drawn.
+
+    Args:
+        folder: Of the site's pictures.
+    """
+    for picture in folder.glob("*.svg"):
+        text = picture.read_text("utf-8")
+        for kind, data in _PART.findall(text):
+            target = picture.with_suffix(".narrow.svg" if kind == "svg" else f".{kind}")
+            target.write_bytes(gzip.decompress(base64.b64decode(data)))
+        if _PART.search(text):
+            picture.write_text(_PART.sub("", text), "utf-8")
+
+
+def with_records(text: str, folder: Path) -> str:
+    """Return a page whose captions end with links to the records that their figures draw.
+
+    Args:
+        text: The page.
+        folder: Where it lies.
+    """
+
+    def linked(found: re.Match[str]) -> str:
+        files = dict.fromkeys(f"{one}.csv" for one in _SOURCE.findall(found[0]))
+        there = [one for one in files if (folder / unquote(one)).exists()]
+        if not there or "tl-csv" in found[0] or _OPENING in found[0].partition(">")[0]:
+            return found[0]
+        links = " ".join(
+            f'<a class="tl-csv" href="{one}" download="{found[1]}.csv">CSV</a>' for one in there
+        )
+        before, end, after = found[0].rpartition("</p>")
+        return f"{before} {links}{end}{after}" if end else found[0]
+
+    return _FIGURE.sub(linked, text)
+
+
 def lazy(text: str, folder: Path) -> str:
     """Return a page whose pictures are loaded when they come into sight, with their place kept.
 
@@ -75,14 +118,32 @@ def lazy(text: str, folder: Path) -> str:
     """
 
     def sized(found: re.Match[str]) -> str:
-        size = _SIZE.search((folder / unquote(found[1])).read_text("utf-8")[:2000])
+        size = _pixels(folder / unquote(found[1]))
         if size is None:
             return found[0]
-        width, height = (round(float(points) / 0.75) for points in size.groups())
+        width, height = size
         tag = found[0].replace('style="', f'style="--natural: {width}px; ', 1)
-        return f'<img loading="lazy" width="{width}" height="{height}"{tag[4:]}'
+        tag = f'<img loading="lazy" width="{width}" height="{height}"{tag[4:]}'
+        small = f"{found[1].removesuffix('.svg')}.narrow.svg"
+        size = _pixels(folder / unquote(small))
+        if size is None:
+            return tag
+        media = f"(max-width: {_PHONE}px)"
+        if _OPENING in text[: found.start()].rpartition("<figure")[2]:
+            media = "all"  # beside text a figure is narrow, however wide the window is
+        told = f'media="{media}" width="{size[0]}" height="{size[1]}"'
+        return f'<picture><source srcset="{small}" {told}>{tag}</picture>'
 
     return _PICTURE.sub(sized, text)
+
+
+def _pixels(picture: Path) -> tuple[int, int] | None:
+    """Return the natural size of a picture; `None` if there is none or it does not say it."""
+    size = _SIZE.search(picture.read_text("utf-8")[:2000]) if picture.exists() else None
+    if size is None:
+        return None
+    width, height = (round(float(points) / 0.75) for points in size.groups())
+    return width, height
 
 
 def pruned(css: str, words: set[str]) -> str:

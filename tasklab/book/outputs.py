@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 _STAMP = "tasklab.sha256"
 _INDEX, _OUTPUTS = "global.db", "executed"  # names in Jupyter Book's cache
 _SVG = "image/svg+xml"
+FOUND = "found"  # tag of the cells with what a chapter found: of words, and of code
 _WIDGET = "application/vnd.jupyter.widget-view+json"  # dead without a kernel
 
 
@@ -108,6 +109,10 @@ def readable(outputs: Iterable[NotebookNode]) -> list[NotebookNode]:
     return [output for output in outputs if _WIDGET not in output.get("data", {})]
 
 
+def _is_found(cell: NotebookNode) -> bool:
+    return cell.cell_type == "markdown" and FOUND in cell.metadata.get("tags", [])
+
+
 def in_jupyterlab(executed: NotebookNode, chapter: str) -> NotebookNode:
     """Return an executed chapter for JupyterLab: one picture a figure, links to notebooks."""
     places = dict.fromkeys(claim.evidence for claim in CLAIMS)
@@ -118,6 +123,7 @@ def in_jupyterlab(executed: NotebookNode, chapter: str) -> NotebookNode:
         for place in places
     }
     notebook = copy.deepcopy(executed)
+    notebook.cells = [cell for cell in notebook.cells if not _is_found(cell)]  # an output has it
     for output in (output for cell in notebook.cells for output in cell.get("outputs", [])):
         data = output.get("data", {})
         if data.pop(_SVG, None) and "text/html" not in data:

@@ -73,8 +73,13 @@ def answered(section: str) -> Any:
 
 
 def found() -> Any:
-    """Show the answers that the chapter begins with, and how many statements are decided."""
+    """Show the answers that the chapter begins with, and how many statements are decided.
+
+    Those of recorded runs stand in the notebook before it runs, and are shown by the site alone.
+    """
     page = _page()
+    if not page.live and not on_site():
+        return None
     return speaking.stand(lambda: page.evidence().found())
 
 

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-LINE = re.compile(r'<a class="tl-chip[^"]*" href="[^"]*#verdict-([\w-]+)">[^<]*</a>([^<]*)')
+LINE = re.compile(r'<a class="tl-chip[^"]*" href="[^"]*#verdict-([\w-]+)"[^>]*>[^<]*</a>([^<]*)')
 ROW = re.compile(r'<tr id="verdict-([\w-]+)".*?</tr>', re.S)
 EFFECT = re.compile(
     r"([+−][\d.]+)(?: [a-z]+)? \((−?[\d.]+) to (−?[\d.]+) over "

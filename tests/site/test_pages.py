@@ -370,10 +370,85 @@ def test_pictures_are_loaded_when_seen_and_keep_their_place(browser, site, size)
 
 
 def test_a_phone_shows_figures_at_a_size_that_can_be_read(browser, site):
-    page = _opened(browser, site, "notebooks/tangent", PHONE)
-    widths = page.locator("article figure img").evaluate_all("all => all.map(e => e.clientWidth)")
-    assert min(widths) == 576 and _overflow(page) <= 0  # six inches: nine points are 12 pixels
+    for chapter in OF_CHAPTERS:
+        page = _opened(browser, site, chapter, PHONE)
+        figures = page.locator("article figure:has(img[src$='.svg'])")
+        pictures = figures.locator("img[src$='.svg']")
+        assert figures.count() > 5
+        for picture in pictures.all():
+            picture.evaluate(LOADED)
+        drawn = pictures.evaluate_all("all => all.map(e => [e.currentSrc, e.clientWidth])")
+        assert all(source.endswith(".narrow.svg") for source, _ in drawn)
+        widths = {width for _, width in drawn}  # 3.6 inches: nine points are 12 pixels
+        assert min(widths) > 340 and max(widths) <= PHONE
+        scrolled = "all => all.filter(e => e.scrollWidth > e.clientWidth + 1).length"
+        assert figures.evaluate_all(scrolled) == 0 and _overflow(page) <= 0
+        page.close()
+
+
+OVERLAPPING = """() => [...document.querySelectorAll('p > svg')].flatMap((svg, which) => {
+    const slanted = e => (e.innerHTML.match(/rotate\\((-?[\\d.]+)/) || [0, 0])[1] % 90;
+    const boxes = [...svg.querySelectorAll('g[id^="text"]')].filter(e => !slanted(e))
+        .map(e => e.getBoundingClientRect());
+    const inside = (a, b) => Math.min(a.right, b.right) - Math.max(a.left, b.left) > 2
+        && Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 3;
+    const over = (a, b) => a.width && b.width && inside(a, b);
+    return boxes.flatMap((a, i) => boxes.slice(i + 1).filter(b => over(a, b))
+        .map(b => [which, Math.round(a.left), Math.round(b.left)]));
+})"""
+
+
+def test_no_words_of_a_figure_lie_on_one_another(browser, site):
+    page = browser.new_page()
+    page.set_content("<p><svg><g id='text_1'><rect width='9' height='9'/></g>"
+                     "<g id='text_2'><rect x='5' width='9' height='9'/></g></svg></p>")  # fmt: skip
+    assert len(page.evaluate(OVERLAPPING)) == 1
+    for picture in _drawn_in_chapters(site):
+        page.set_content(f"<p>{picture.read_text('utf-8')}</p>")
+        assert page.evaluate(OVERLAPPING) == [], picture.name
     page.close()
+
+
+def _drawn_in_chapters(site):
+    """Return the pictures of the chapters' figures, and their narrow layouts."""
+    names = {
+        unquote(image["src"]).rpartition("/")[2]
+        for chapter in OF_CHAPTERS
+        for image in _soup(site / f"{chapter}.html").select("article figure img[src$='.svg']")
+    }
+    both = [site / "_images" / name for name in sorted(names)]
+    return both + [one.with_suffix(".narrow.svg") for one in both]
+
+
+@pytest.mark.parametrize("size", [1440, PHONE], ids=["desktop", "phone"])
+@pytest.mark.parametrize("chapter", OF_CHAPTERS)
+def test_a_chapter_opens_with_its_answer_and_main_figure(browser, site, chapter, size):
+    page = _opened(browser, site, chapter, size)
+    _all_loaded(page)
+    found = page.locator(".tl-opening .tag_found").bounding_box()
+    picture = page.locator(".tl-opening-figure img").bounding_box()
+    assert found["y"] < 900
+    if size == PHONE:  # directly below
+        assert 0 <= picture["y"] - found["y"] - found["height"] < 60
+    else:
+        assert picture["y"] + picture["height"] / 2 < 900 and picture["x"] > found["x"] + 300
+    link = page.locator(".tl-opening-figure figcaption a").first
+    link.click()
+    assert page.locator(f"figure[id='{page.url.partition('#')[2]}'] img").count() == 1
+    page.close()
+
+
+@pytest.mark.parametrize("chapter", OF_CHAPTERS)
+def test_figures_link_to_the_records_that_they_draw(site, chapter):
+    figures = _soup(site / f"{chapter}.html").select(
+        "article figure[id]:not(.tl-opening-figure):has(img[src$='.svg'])"
+    )
+    linked = [one for one in figures if one.select("a.tl-csv")]
+    assert len(figures) - len(linked) <= 1
+    for one in linked:
+        for link in one.select("a.tl-csv"):
+            head, *lines = (site / "notebooks" / link["href"]).read_text("utf-8").splitlines()
+            assert "value" in head.split(",") and lines
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

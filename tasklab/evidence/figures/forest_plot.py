@@ -19,7 +19,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from tasklab.evidence.chapters import CHAPTERS
-from tasklab.evidence.figures.pictures import PIXELS, for_notebook, for_site, put_legend
+from tasklab.evidence.figures.narrow import for_site
+from tasklab.evidence.figures.pictures import PIXELS, for_notebook, put_legend
 from tasklab.evidence.figures.rows import require_rows
 from tasklab.evidence.figures.style import book_figure
 from tasklab.evidence.records.judgement import ABOUT_VERDICTS, Verdict

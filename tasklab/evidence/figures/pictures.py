@@ -1,7 +1,7 @@
 """Pictures of a figure: an SVG for the site, a PNG for notebooks.
 
-A figure is laid out once, six inches wide. The site follows its dark mode by one rule of CSS and
-lets a phone scroll a figure at its natural size, where nine points are twelve pixels.
+A figure is laid out six inches wide, and for phones anew (`narrow`). The site follows its dark mode
+by one rule of CSS.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ WIDTH = 6.0  # inches
 PIXELS = 125  # of an inch in the column of a page, which is 750 pixels wide
 BAR = "<colorbar>"  # matplotlib's label of the axes of a scale
 PHOTOGRAPHS = 'class="photographs"'
-_LETTERS = 13  # of nine points in an inch
+LETTERS = 13  # of nine points in an inch
 _SHADES = 128
 _DENSE = 400  # dots that are drawn as pixels
 _SHORTER = {  # a third of the bytes: coordinates to a hundredth of a point, letters by short names
@@ -38,13 +38,6 @@ _SHORTER = {  # a third of the bytes: coordinates to a hundredth of a point, let
     r'transform="translate\(([\d.]+) 0\)"/>': r'x="\1"/>',
 }
 _NIGHT = "@media (prefers-color-scheme: dark) { g[id^=text] * { fill: #d9d9d9 !important } }"
-
-
-def for_site(figure: Figure, **_: Any) -> dict[str, str]:
-    """Return a figure as the site shows it, and the PNG for the notebook that can be downloaded."""
-    with _laid_out(figure):
-        pictures = {"image/svg+xml": svg(figure), "image/png": png(figure)}
-    return {"text/plain": described(figure), **pictures}
 
 
 def for_notebook(figure: Figure, **_: Any) -> tuple[dict[str, str], dict[str, dict[str, int]]]:
@@ -73,7 +66,7 @@ def show_once(figure: Figure) -> None:
 
 
 @contextlib.contextmanager
-def _laid_out(figure: Figure) -> Iterator[None]:
+def laid_out(figure: Figure) -> Iterator[None]:
     """Lay a figure out once; every draw would do it again, which takes longer than drawing."""
     engine = figure.get_layout_engine()
     if engine is not None:
@@ -103,7 +96,7 @@ def svg(figure: Figure) -> str:
         dots.set_rasterized(len(np.asarray(dots.get_offsets())) > _DENSE)
     drawn = io.StringIO()
     look: Any = {"svg.hashsalt": "tasklab", "svg.fonttype": "path"}
-    with mpl.rc_context(look), _laid_out(figure):
+    with mpl.rc_context(look), laid_out(figure):
         figure.savefig(drawn, format="svg", transparent=True, metadata={"Date": None})
     text = drawn.getvalue()
     for long, short in _SHORTER.items():
@@ -165,12 +158,14 @@ def put_legend(
     figure, where it goes if its labels are short.
     """
     longest = [max(map(len, label.split("\n"))) + 6 for label in labels]
-    columns = _columns(longest, int(_LETTERS * width))
+    columns = _columns(longest, int(LETTERS * width))
     room = {"columnspacing": 1.2, "handlelength": 1.5, "handletextpad": 0.5}
     above = {"loc": "outside upper center", "ncols": columns}
-    fits = free and max(longest) <= _LETTERS * width / 3 and len(labels) <= 8
+    fits = free and max(longest) <= LETTERS * width / 3 and len(labels) <= 8
     look: Any = {"loc": "center", "bbox_to_anchor": free, "ncols": 1} if fits else above
     figure.legend(handles=handles, labels=labels, frameon=False, fontsize=9, **room, **look)
+    lines = 0 if fits else math.ceil(len(labels) / columns)
+    figure.legend_of = handles, labels, lines  # type: ignore[attr-defined]  # put anew by `narrow`
 
 
 def _columns(widths: list[int], most: int) -> int:

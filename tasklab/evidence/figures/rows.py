@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import pandas as pd
 
-from tasklab.evidence.figures.style import COLOURS, NothingToDrawError
+from tasklab.evidence.figures.style import COLOURS, NothingToDrawError, selected
 from tasklab.evidence.records.table import most_tasks as most_tasks
 from tasklab.evidence.records.table import where as where
 
@@ -17,6 +17,8 @@ def require_rows(df: Rows, absent: str = "the table has no rows of this kind") -
     """Return the rows; raise `NothingToDrawError`, with `absent`, if there are none."""
     if df.empty:
         raise NothingToDrawError(f"nothing to draw: {absent}.")
+    if isinstance(df, pd.DataFrame):
+        selected(df)
     return df
 
 

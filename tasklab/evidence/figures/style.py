@@ -6,6 +6,7 @@ import contextlib
 import functools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextvars import ContextVar
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -17,8 +18,9 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 
 from tasklab.errors import TasklabError
+from tasklab.evidence.figures.narrow import for_site
 from tasklab.evidence.figures.pictures import WIDTH as WIDTH
-from tasklab.evidence.figures.pictures import for_notebook, for_site, put_legend, show_once
+from tasklab.evidence.figures.pictures import for_notebook, put_legend, show_once
 from tasklab.evidence.records.papers import INIT_LABEL as INIT_LABEL
 from tasklab.evidence.records.statements import on_site
 from tasklab.evidence.records.table import is_awaited
@@ -70,6 +72,7 @@ def book_figure(function: Callable[..., Figure]) -> Callable[..., Figure | None]
             return None
         args, kwargs = _unmarked(args), {name: _unmarked(x) for name, x in kwargs.items()}
         open_before = set(plt.get_fignums())
+        noted = _selected.set([])
         try:
             with plt.rc_context(), _laid_out_once():
                 sns.set_theme(**THEME)
@@ -77,16 +80,38 @@ def book_figure(function: Callable[..., Figure]) -> Callable[..., Figure | None]
                 if not isinstance(figure.get_layout_engine(), ConstrainedLayoutEngine):
                     figure.set_layout_engine("constrained")  # in place of seaborn's grids'
         finally:  # else a notebook shows it twice: as open figure and as result
+            chosen = _selected.get()
+            _selected.reset(noted)
             for number in set(plt.get_fignums()) - open_before:
                 plt.close(number)
         if not hasattr(figure, "_repr_mimebundle_"):  # a figure with links has its own
             shown = for_site if on_site() else for_notebook
             figure._repr_mimebundle_ = functools.partial(shown, figure)
         figure.records = _drawn((*args, *kwargs.values()), kwargs.get("split"))
+        figure.drawn = _as_records(chosen)
         show_once(figure)
         return figure
 
     return styled
+
+
+_selected: ContextVar[list[pd.DataFrame]] = ContextVar("selected")
+
+
+def selected(rows: pd.DataFrame) -> None:
+    """Note rows as selected for the figure that is being drawn, whose CSV has them."""
+    noted = _selected.get(None)
+    if noted is not None:
+        noted.append(rows)
+
+
+def _as_records(parts: list[pd.DataFrame]) -> pd.DataFrame | None:
+    """Return selected records once each, without empty columns; `None` if there are none."""
+    parts = [one for one in parts if isinstance(one, pd.DataFrame) and "value" in one]
+    if not parts:
+        return None
+    rows = pd.concat([pd.DataFrame(one) for one in parts]).drop(columns="hits", errors="ignore")
+    return rows.dropna(axis="columns", how="all").drop_duplicates()
 
 
 def _drawn(given: Iterable[Any], split: str | None) -> pd.DataFrame | None:

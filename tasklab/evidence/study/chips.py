@@ -9,8 +9,16 @@ from typing import Any
 from tasklab.evidence.records.judgement import DECIDED
 from tasklab.evidence.records.statements import effect_of, on_site, seen
 
-CHIPS = ("holds for new tasks", "holds here", "fails for new tasks", "fails", "fails here", "open",
-         "not tested")  # fmt: skip
+CHIPS = {  # outcomes, and what a reader sees who points at one
+    "holds for new tasks": "The interval over seeds and tasks excludes 0.",
+    "holds here": "The interval over seeds excludes 0; for other tasks it is open.",
+    "fails for new tasks": "The effect is against the claim, over seeds and tasks.",
+    "fails": "The effect is against the claim.",
+    "fails here": "The effect is against the claim on these tasks; for other tasks it is open.",
+    "open": "The interval holds 0, or there are too few runs.",
+    "not tested": "No records test it.",
+}
+BY_WORLD = "by world"  # where recorded worlds have different outcomes
 
 
 def outcome_of(row: Mapping[str, Any]) -> str:
@@ -37,13 +45,20 @@ def chip(row: Mapping[str, Any], statement: str, *, beside: bool = True) -> str:
     Args:
         beside: Whether the link stands in a chapter, and not on a page beside the list.
     """
-    word, page = verdict_word(row), _verdicts_page() if beside else "verdicts.html"
+    word, page = verdict_word(row), _page("verdicts") if beside else "verdicts.html"
     kind = word.partition(" ")[0]
-    return f'<a class="tl-chip tl-{kind}" href="{page}#verdict-{statement}">{html.escape(word)}</a>'
+    where = f'href="{page}#verdict-{statement}" title="{html.escape(CHIPS[word])}"'
+    return f'<a class="tl-chip tl-{kind}" {where}>{html.escape(word)}</a>'
 
 
-def _verdicts_page() -> str:
-    return "../verdicts.html" if on_site() else "../book/verdicts.md"
+def by_world() -> str:
+    """Return the frame that says that recorded worlds differ, linked to their comparison."""
+    where = f'href="{_page("replication")}" title="The recorded worlds have different outcomes."'
+    return f'<a class="tl-chip tl-world" {where}>{BY_WORLD}</a>'
+
+
+def _page(name: str) -> str:
+    return f"../{name}.html" if on_site() else f"../book/{name}.md"
 
 
 def effect(row: Mapping[str, Any], *, interval: bool = True) -> str:

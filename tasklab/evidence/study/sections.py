@@ -28,7 +28,7 @@ from tasklab.evidence.records.papers import printed
 from tasklab.evidence.records.schema import NETWORKS
 from tasklab.evidence.records.statements import seen, verdict_rows
 from tasklab.evidence.study import results
-from tasklab.evidence.study.chips import chip, effect, outcome_of, verdict_word
+from tasklab.evidence.study.chips import by_world, chip, effect, outcome_of, verdict_word
 from tasklab.evidence.study.judged import judged, package
 from tasklab.evidence.study.numbers import section_numbers
 from tasklab.storage import shipped
@@ -92,6 +92,22 @@ class Evidence:
         row = self.rows.loc[statement]
         return None if row["outcome"] == "not tested" else row
 
+    def differs(self, statement: str) -> bool:
+        """Return whether a statement holds, fails or stays open differently in recorded worlds."""
+        chapter = next((one.paper for one in CLAIMS if one.entry == statement), self.chapter)
+        if statement in _OF_NETWORKS:
+            return False
+        rows = [of_records(chapter, one).rows for one in recorded_worlds(chapter)]
+        found = [one.loc[statement] for one in (self.rows, *rows) if statement in one.index]
+        words = {verdict_word(row).partition(" ")[0] for row in found}
+        return len(words - {"not"}) > 1
+
+    def marks(self, statement: str, *, worlds: bool) -> str:
+        """Return the frames of a statement's outcome, and of worlds that differ."""
+        frames = [chip(self.rows.loc[statement], statement)]
+        frames += [by_world()] if worlds and self.differs(statement) else []
+        return " ".join(frames)
+
     def elsewhere(self, statement: str) -> list[str]:
         """Return a statement's effect and outcome in each other recorded world, in words."""
         chapter = next((one.paper for one in CLAIMS if one.entry == statement), self.chapter)
@@ -121,14 +137,13 @@ class Evidence:
         for name, text in answers.items():
             if text:
                 row = self._row(statement_of(self.chapter, name))
-                mark = "" if row is None else f" {chip(row, row['id'])}"
-                there = "; ".join(
-                    self.elsewhere(statement_of(self.chapter, name)) if worlds else ()
-                )
+                statement = statement_of(self.chapter, name)
+                mark = "" if row is None else f" {self.marks(statement, worlds=worlds)}"
+                there = "; ".join(self.elsewhere(statement) if worlds else ())
                 listed.append(f"- {text}{mark}{there and f' {there}.'}")
         if not listed:
             return ""
-        source = "in recorded runs" if self.recorded else f"in this run of `{self.name}`"
+        source = f"in {'recorded runs' if self.recorded else 'this run'} of `{self.name}`"
         return "\n".join([f"**Found** {source}:\n", *listed, "", self.counted()])
 
     def weaknesses(self) -> str:
@@ -238,9 +253,9 @@ def line(statement: str, evidence: Evidence, *, worlds: bool = True) -> str:
         worlds: Whether to name the other recorded worlds' outcomes.
     """
     row = evidence.rows.loc[statement]
-    told = [f"{chip(row, statement)} {row['short']}"]
-    if row["outcome"] != "not tested":
-        told[0] += f": {effect(row)}"
+    told = [f"{evidence.marks(statement, worlds=worlds)} {row['short']}"]
+    if row["outcome"] != "not tested":  # a recorded interval is in the row that the chip links to
+        told[0] += f": {effect(row, interval=not evidence.recorded or row['n_seeds'] == 1)}"
     if not evidence.recorded:
         told.append(paper(statement, evidence.model))
     if worlds:

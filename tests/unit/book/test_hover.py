@@ -39,4 +39,6 @@ def test_links_show_figures_and_papers(extension, tmp_path):
         "bibliography.html#id1": paper,
         "https://arxiv.org/abs/2001.00001": paper,
     }
+    glossary = '<dl><dt id="term-span">span<a></a></dt>\n<dd><p>All <em>sums</em>.</p></dd></dl>'
+    assert extension("hover").tips(glossary, "method.html") == {"term-span": ["All sums."]}
     assert "tl-tips" not in (tmp_path / "notebooks/a.html").read_text()

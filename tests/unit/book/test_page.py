@@ -90,7 +90,7 @@ def test_findings_are_those_of_a_section():
     refuses("did you mean 'do-the-vectors-add'", page.findings, judged, "do-vectors-add")
     alone = verdicts(full_records().query("seed == 0"), "tangent", model="mini")
     told = page.findings(alone, "do-the-vectors-add").data
-    assert ">open</a> Linearized fine-tuning adds better: +10.0 points, one seed" in told
+    assert re.search(">open</a>.* Linearized fine-tuning adds better: .10.0 points, one seed", told)
 
 
 def test_a_long_table_is_a_file():

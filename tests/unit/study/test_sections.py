@@ -100,3 +100,17 @@ def test_each_section_is_a_heading_whose_statement_exists(root):
         asked = re.findall(r'page\.answered\("([^"]+)"\)', text)
         assert {*sections.sections_of(chapter)} == {*asked} and {*asked} <= places
         assert {sections.statement_of(chapter, name) for name in asked} <= known
+
+
+def test_a_statement_with_different_outcomes_in_worlds_is_marked(monkeypatch):
+    values = {"pretrained": 40.0, "nonlinear": 70.0}
+    better, worse = (
+        sections.of_run("tangent", [sums({**values, "linearized": x})], "vitl14") for x in (80, 60)
+    )
+    monkeypatch.setattr(sections, "recorded_worlds", lambda chapter: {"mini": "synthetic"})
+    for other, differ in ((better, False), (worse, True)):
+        monkeypatch.setattr(sections, "of_records", lambda *_, other=other: other)
+        assert better.differs("tangent-adds") is differ
+        text = better.marks("tangent-adds", worlds=True)
+        assert (">by world</a>" in text) is differ and text.count("title=") == 1 + differ
+        assert "by world" not in better.marks("tangent-adds", worlds=False)
