@@ -10,9 +10,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from tasklab import machine
 from tasklab.analyses.meters import peak_bytes
 from tasklab.errors import TasklabError
+from tasklab.machine import malloc
 from tasklab.models.encoder import Encoder
 from tasklab.tuning import memory, steps, tangent
 from tasklab.tuning.memory import Plan, Recomputed
@@ -314,7 +314,7 @@ def test_a_large_model_gives_its_freed_memory_back(monkeypatch, least, returned)
 
 def test_a_process_that_begins_with_a_large_model_gives_freed_memory_back(monkeypatch):
     asked = []
-    monkeypatch.setattr(machine, "_asked", asked)
-    keep = machine.keep_freed_memory.__wrapped__
+    monkeypatch.setattr(malloc, "_asked", asked)
+    keep = malloc.keep_freed_memory.__wrapped__
     assert not keep(False) and not keep(True)  # a shipped model beside it changes nothing
     assert asked == [False, True]
