@@ -45,10 +45,11 @@ def at_setting(
     Returns:
         One row per seed and task; none where a grid does not reach that far, or was not recorded.
     """
-    grid = records[records["experiment"] == "budget"]
+    grid = _only(records, records["experiment"] == "budget")
     if grid.empty or metric not in METRICS:
         return grid.iloc[:0]
     grid = usual(grid)
+    grid = _only(grid, grid["method"].isin({*sides, method}))
     if setting not in MEASURES:
         mine = grid[grid["method"] == method]
         if setting == PLATEAU:
@@ -175,7 +176,12 @@ def gaps_at_equal_accuracy(df: pd.DataFrame, over: str = "nonlinear") -> pd.Data
 def usual(grid: pd.DataFrame) -> pd.DataFrame:
     """Return the records on rates: those at the number of steps that most rates were tried with."""
     rates = grid.groupby("steps")["lr"].nunique()
-    return grid[grid["steps"] == rates.idxmax()]
+    return _only(grid, grid["steps"] == rates.idxmax())
+
+
+def _only(rows: pd.DataFrame, wanted: pd.Series) -> pd.DataFrame:
+    """Return some rows; where they are all, the table itself: a copy of its hits takes long."""
+    return rows if wanted.all() else rows[wanted]
 
 
 def values(rows: pd.DataFrame, metric: str) -> pd.DataFrame:
