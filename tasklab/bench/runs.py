@@ -328,11 +328,11 @@ def tasks_of(
 
 def _with_images(tasks: Suite, images: DecodedImages | None, encoder: Encoder) -> Suite:
     """Return a suite whose images have the size that the encoder takes."""
-    side, shorter = encoder.image_size, encoder.shorter
+    how = encoder.image_size, encoder.shorter, encoder.resize
     if images is not None:
-        return dataclasses.replace(tasks, data=images.at(side, shorter))
-    if side != drawn.SIDE and tasks.name in drawn.PICTURES:
-        return dataclasses.replace(tasks, data=drawn.images_of(tasks, side, shorter))
+        return dataclasses.replace(tasks, data=images.at(*how))
+    if encoder.image_size != drawn.SIDE and tasks.name in drawn.PICTURES:
+        return dataclasses.replace(tasks, data=drawn.images_of(tasks, *how))
     return tasks
 
 

@@ -62,6 +62,9 @@ class Encoder:
     device: torch.device
     #: Share of the resized image's side that is cut out, of a card that has one; `None` is all.
     crop: float | None = dataclasses.field(default=None, repr=False, kw_only=True)
+    #: How images are resized, of a card that says so: `"bilinear"`, `"squash"` (to a square) or
+    #: both words; `None` is bicubic, by the shorter side.
+    resize: str | None = dataclasses.field(default=None, repr=False, kw_only=True)
     #: theta_0 as it was made; encoders of the same parameters share it.
     origin: Origin = dataclasses.field(  # type: ignore[assignment]
         default=None, repr=False, kw_only=True
@@ -83,6 +86,7 @@ class Encoder:
         mean: tuple[float, float, float] = (0.5, 0.5, 0.5),
         std: tuple[float, float, float] = (0.5, 0.5, 0.5),
         crop: float | None = None,
+        resize: str | None = None,
     ) -> Self:
         """Return any network as an encoder; it is frozen, and put into eval mode.
 
@@ -90,10 +94,14 @@ class Encoder:
             module: Images (B, 3, H, W) -> features (B, D), each from its image alone.
             blocks: Names of its modules after which features are compared, in order.
             crop: Share of the resized image's side that is cut out; `None` is all.
+            resize: How images are resized; `None` is bicubic, by the shorter side.
         """
         params = dict(module.eval().requires_grad_(False).named_parameters())
         device = next((x.device for x in params.values()), torch.device("cpu"))
-        return cls(name, init, module, params, blocks, image_size, mean, std, device, crop=crop)
+        return cls(
+            name, init, module, params, blocks, image_size, mean, std, device,
+            crop=crop, resize=resize,
+        )  # fmt: skip
 
     @differentiable
     def __call__(self, params: Mapping[str, Tensor], x: Tensor) -> Float[Tensor, "B D"]:
@@ -109,17 +117,19 @@ class Encoder:
     def preprocess(self, x: UInt8[Tensor, "B 3 h w"]) -> Float[Tensor, "B 3 H W"]:
         """Return images as the model was trained on them.
 
-        The shorter side is resized to `shorter` (bicubic, antialiased), the centre is cut out, and
-        channels are normalised: open_clip's evaluation transform, on tensors, bit for bit. Images
-        of `image_size` were cut out before, and are not resized.
+        The shorter side is resized to `shorter` (bicubic, antialiased; else by `resize`), the
+        centre is cut out, and channels are normalised: open_clip's evaluation transform, on
+        tensors, bit for bit. Images of `image_size` were cut out before, and are not resized.
         """
         size = self.image_size
         height, width = x.shape[-2:]
         pixels = x.to(self.device)  # images may lie in a memory map, on the CPU
         if min(height, width) != size:
             short = min(height, width)
-            side = size if self.shorter is None else self.shorter
-            pixels = resized(pixels, int(side * height / short), int(side * width / short))
+            side, how = size if self.shorter is None else self.shorter, self.resize or ""
+            sides = int(side * height / short), int(side * width / short)
+            sides = (side, side) if "squash" in how else sides
+            pixels = resized(pixels, *sides, linear="bilinear" in how)
         pixels = pixels.float()
         top, left = (round((side - size) / 2) for side in pixels.shape[-2:])
         pixels = pixels[..., top : top + size, left : left + size]

@@ -119,6 +119,8 @@ class DrawnImages:
     side: int | None = None
     #: Height and width to which they are enlarged, before the centre is cut out; `None` is `side`.
     shorter: int | None = None
+    #: How, by the model's card: `"bilinear"`; `None` is bicubic. Squares are never squashed.
+    resize: str | None = None
 
     @isolated
     def load(
@@ -140,7 +142,11 @@ class DrawnImages:
     def version(self, task: str, split: str) -> str:
         """Return the identity of a split's images, drawing them if need be."""
         version = self._version(task, split)
-        return version if self.side in (None, SIDE) else version + enlarged(self.side, self.shorter)
+        return (
+            version
+            if self.side in (None, SIDE)
+            else version + enlarged(self.side, self.shorter, self.resize)
+        )
 
     def identity(self, task: str) -> dict[str, Any]:
         """Return nothing: there is no augmentation."""
@@ -259,33 +265,46 @@ def count_of(n: int | None, whole: int, split: str) -> int:
     return number
 
 
-def enlarged(side: int | None, shorter: int | None) -> str:
-    """Return the end of an enlarged image set's version: the resize of a model's input."""
-    return f"/enlarged{ENLARGED}" + ("" if shorter is None else f"/{side}of{shorter}")
+def enlarged(side: int | None, shorter: int | None, resize: str | None = None) -> str:
+    """Return the end of an enlarged image set's version: the resize of a model's input.
+
+    Args:
+        side: Height and width of the input.
+        shorter: To which images are enlarged, before the centre is cut out; `None` is `side`.
+        resize: How; `None` is bicubic.
+    """
+    part = "" if shorter is None else f"/{side}of{shorter}"
+    return f"/enlarged{ENLARGED}{part}" + ("/bilinear" if "bilinear" in (resize or "") else "")
 
 
-def images_of(suite: Suite, side: int | None = None, shorter: int | None = None) -> SuiteImages:
+def images_of(
+    suite: Suite,
+    side: int | None = None,
+    shorter: int | None = None,
+    resize: str | None = None,
+) -> SuiteImages:
     """Return the images of a suite: its own, or the drawn ones, enlarged to a side.
 
-    `side` and `shorter` are those of `DrawnImages`.
+    `side`, `shorter` and `resize` are those of `DrawnImages`.
 
     Args:
         suite: The tasks with their images.
         side: Height and width of the model's input; `None` as drawn.
         shorter: To which the shorter side is resized before the centre is cut out; `None` is
             `side`.
+        resize: How; `None` is bicubic.
     """
     if not isinstance(suite, Suite):
         raise TasklabError(f"images are those of a suite, not of {shown(suite)}.")
     if suite.data is not None:
         return suite.data
     if suite.name == icons.NAME:
-        return IconImages(suite, side=side, shorter=shorter)
+        return IconImages(suite, side=side, shorter=shorter, resize=resize)
     if suite.name == wordnet.NAME:
         return Glosses(suite)
     if suite.name not in _SUITES:
         raise TasklabError(f"suite {suite.name!r} has no images yet: a Lab finds them.")
-    return DrawnImages(suite, side=side, shorter=shorter)
+    return DrawnImages(suite, side=side, shorter=shorter, resize=resize)
 
 
 def write_checksums() -> None:

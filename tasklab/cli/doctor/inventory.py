@@ -150,19 +150,20 @@ def decoded_sides(name: str, cache: Path) -> tuple[int, ...]:
     return tuple(sorted(sides["val"] & sides["test"])) if trained else ()
 
 
-def input_side(entry: Spec) -> tuple[int, int | None]:
-    """Return the input size of a model in pixels, and `Encoder.shorter`, without its weights."""
+def input_side(entry: Spec) -> tuple[int, int | None, str | None]:
+    """Return a model's input size in pixels, `shorter` and `resize` of its encoder, unloaded."""
     if entry.reads_text:
         raise TasklabError(f"model {entry.name!r} reads texts: no images are decoded for it.")
     if entry.shipped:
-        return mini.vit.SIZE, None
+        return mini.vit.SIZE, None, None
     if entry.kind == "vit":
         import timm
 
         card = timm.get_pretrained_cfg(f"{entry.arch}.{entry.pretrained}").to_dict()
         found = loading.timm_input(card)
-        return found["image_size"], int(found["image_size"] / found["crop"])
+        size, crop = found["image_size"], found["crop"]
+        return size, int(size / crop), found["resize"]
     import open_clip
 
     size = open_clip.get_model_config(entry.arch)["vision_cfg"]["image_size"]
-    return (size if isinstance(size, int) else size[0]), None
+    return (size if isinstance(size, int) else size[0]), None, None

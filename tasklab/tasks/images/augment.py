@@ -124,14 +124,16 @@ def by_products(
     return whole.to(torch.uint8)
 
 
-def resized(x: UInt8[Tensor, "B C h w"], height: int, width: int) -> UInt8[Tensor, "B C H W"]:
+def resized(
+    x: UInt8[Tensor, "B C h w"], height: int, width: int, *, linear: bool = False
+) -> UInt8[Tensor, "B C H W"]:
     """Resize images as Pillow does (bicubic, antialiased), bit for bit on every device.
 
     Pillow multiplies by weights of 22 binary digits, columns first, then rows, each time to whole
     grey levels. These products and their sums are whole numbers that float64 holds.
     """
-    across = _weights(x.shape[-1], width, x.device)
-    down = _weights(x.shape[-2], height, x.device)
+    across = _weights(x.shape[-1], width, x.device, linear)
+    down = _weights(x.shape[-2], height, x.device, linear)
     largest = max(height, x.shape[-2]) * max(width, x.shape[-1]) * x.shape[1]
     parts = []
     for part in x.split(max(1, _PIXELS // largest)):
@@ -146,33 +148,46 @@ def _levels(sums: Float[Tensor, "*S"]) -> Float[Tensor, "*S"]:
 
 
 @functools.lru_cache(maxsize=32)
-def _weights(count: int, side: int, device: torch.device) -> Float[Tensor, "S N"]:
+def _weights(
+    count: int, side: int, device: torch.device, linear: bool = False
+) -> Float[Tensor, "S N"]:
     """Return the weights of `resampling` for a whole line, as whole numbers of `1 / _ONE`."""
-    exact = resampling(torch.zeros(1), torch.full((1,), float(count)), count, side)[0] * _ONE
+    low, high = torch.zeros(1), torch.full((1,), float(count))
+    exact = resampling(low, high, count, side, linear=linear)[0] * _ONE
     return (exact.sign() * (exact.abs() + 0.5).floor()).to(device)
 
 
 def resampling(
-    low: Float[Tensor, " B"], high: Float[Tensor, " B"], count: int, side: int
+    low: Float[Tensor, " B"],
+    high: Float[Tensor, " B"],
+    count: int,
+    side: int,
+    *,
+    linear: bool = False,
 ) -> Float[Tensor, "B S N"]:
     """Return the weights by which pixels from `low` to `high` make `side` new ones, in float64.
 
     Pillow's bicubic resampling: the cubic of Keys with a = -1/2, widened where the image shrinks,
-    cut off at the rectangle, and normalised.
+    cut off at the rectangle, and normalised; `linear` is its bilinear one, by a triangle.
     """
+    reach, kernel = (1, _triangle) if linear else (2, _cubic)
     low, high = low.double()[:, None], high.double()[:, None]
     scale = (high - low) / side
     wide = scale.clamp_min(1)[..., None]
     at = torch.arange(side, device=low.device, dtype=torch.float64)
     centre = (low + (at + 0.5) * scale)[..., None]
     pixel = torch.arange(count, device=low.device, dtype=torch.float64)
-    first = (centre - 2 * wide + 0.5).floor()
-    last = (centre + 2 * wide + 0.5).floor()
+    first = (centre - reach * wide + 0.5).floor()
+    last = (centre + reach * wide + 0.5).floor()
     inside = (pixel >= torch.maximum(first, (low + 1e-6).floor()[..., None])) & (
         pixel < torch.minimum(last, (high - 1e-6).ceil()[..., None])
     )
-    weight = _cubic((pixel - centre + 0.5) / wide) * inside
+    weight = kernel((pixel - centre + 0.5) / wide) * inside
     return weight / weight.sum(-1, keepdim=True)
+
+
+def _triangle(x: Tensor) -> Tensor:
+    return (1 - x.abs()).clamp_min(0)
 
 
 def _cubic(x: Tensor) -> Tensor:

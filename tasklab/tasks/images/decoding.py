@@ -62,9 +62,12 @@ class Transform:
     kind: str
     side: int  #: Height and width of what is kept
     shorter: int | None = None  #: `None` is `side`
+    #: Of a centre, other words of a card: `"bilinear"` for bicubic, `"squash"` where both sides are
+    #: resized to `shorter`, or both words.
+    resize: str | None = None
 
     def description(self) -> dict[str, Any]:
-        """Return its fields, without `shorter` where that is `side`."""
+        """Return its fields, without those that have no value."""
         return {name: x for name, x in dataclasses.asdict(self).items() if x is not None}
 
     def __call__(self, image: Image.Image) -> np.ndarray:
@@ -82,14 +85,19 @@ class Transform:
         side, (width, height) = self.side, image.size
         short, shorter = min(width, height), self.shorter or side
         size = int(shorter * width / short), int(shorter * height / short)
+        how = Image.Resampling.BICUBIC
+        if self.resize and "squash" in self.resize:
+            size = shorter, shorter
+        if self.resize and "bilinear" in self.resize:
+            how = Image.Resampling.BILINEAR
         left, top = round((size[0] - side) / 2), round((size[1] - side) / 2)
         edges = left, top, left + side, top + side
         if max(size) > _LONG * side:  # all of it resized could be larger than the memory
             scale = (width / size[0], height / size[1]) * 2
             box = tuple(edge * by for edge, by in zip(edges, scale, strict=True))
-            return image.resize((side, side), Image.Resampling.BICUBIC, box)
+            return image.resize((side, side), how, box)
         if image.size != size:
-            image = image.resize(size, Image.Resampling.BICUBIC)
+            image = image.resize(size, how)
         return image.crop(edges)
 
 

@@ -46,6 +46,7 @@ class DecodedImages:
     side: int | None = None
     #: To which an image's shorter side is resized, before the centre is cut out; `None` is `side`.
     shorter: int | None = None
+    resize: str | None = None  #: Of a model's card (`decoding.Transform`); `None` is bicubic
     root: Path | None = None  #: Folder of data sets; the hub's cache is searched too
     #: Folder of decoded images; `None` is `$TASKLAB_DATA` or the user's cache.
     cache: Path | None = None
@@ -69,9 +70,15 @@ class DecodedImages:
         self.contents = functools.cache(self._contents)
         self.prepared = set()
 
-    def at(self, side: int, shorter: int | None = None) -> DecodedImages:
-        """Return the same images for a model with an input of `side` and a resize to `shorter`."""
-        other = dataclasses.replace(self, side=side, shorter=shorter)
+    def at(self, side: int, shorter: int | None = None, resize: str | None = None) -> DecodedImages:
+        """Return the same images for a model's input.
+
+        Args:
+            side: Its height and width.
+            shorter: To which an image's shorter side is resized; `None` is `side`.
+            resize: How, by the model's card (`decoding.Transform`); `None` is bicubic.
+        """
+        other = dataclasses.replace(self, side=side, shorter=shorter, resize=resize)
         for name in ("data_set", "contents"):  # looking for them, and into them, may take seconds
             setattr(other, name, getattr(self, name))
         return other
@@ -147,12 +154,15 @@ class DecodedImages:
         """Return the checksum of a split's pixels and labels, decoding it on the first call."""
         entry = self._task(task, split)
         if entry.source is None:
-            return drawn.DrawnImages(suite("mini"), side=self.side, shorter=self.shorter).version(
-                task, split
-            )
+            whole: dict[str, Any] = {
+                "side": self.side,
+                "shorter": self.shorter,
+                "resize": self.resize,
+            }
+            return drawn.DrawnImages(suite("mini"), **whole).version(task, split)
         version = f"{task}/{split}/{self.arrays(entry, split).manifest['digest']}"
         native = self.transform(entry, split).kind == "native"
-        return version + drawn.enlarged(self.side, self.shorter) if native else version
+        return version + drawn.enlarged(self.side, self.shorter, self.resize) if native else version
 
     def identity(self, task: str) -> dict[str, Any]:
         """Return the version of the augmentation."""
@@ -248,7 +258,8 @@ class DecodedImages:
             return Transform("native", own)
         if split == "train":
             return Transform("whole", wanted)
-        return Transform("centre", wanted, None if self.shorter == wanted else self.shorter)
+        shorter = None if self.shorter == wanted else self.shorter
+        return Transform("centre", wanted, shorter, self.resize)
 
     def _side(self) -> int:
         if self.side is None:
@@ -337,7 +348,8 @@ def _splits(task: Task) -> tuple[str, ...]:
 
 def _stem(split: str, transform: Transform) -> str:
     shorter = "" if transform.shorter is None else f"of{transform.shorter}"
-    return f"{split}-{transform.kind}{transform.side}{shorter}"
+    how = "".join(f"-{word}" for word in (transform.resize or "").split())
+    return f"{split}-{transform.kind}{transform.side}{shorter}{how}"
 
 
 def _name(task: Task) -> str:

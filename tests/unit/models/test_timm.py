@@ -46,8 +46,13 @@ def card_of(name):
 
 
 @pytest.mark.parametrize(
-    "name", ["vit_tiny_patch16_224.augreg_in21k", "resnet18.a1_in1k", "test_vit.r160_in1k"]
-)
+    "name",
+    [
+        "vit_tiny_patch16_224.augreg_in21k", "resnet18.a1_in1k", "test_vit.r160_in1k",
+        "resnet18.tv_in1k", "convnextv2_nano.fcmae_ft_in22k_in1k_384",
+        "vit_small_patch16_lingbot.robbyant",
+    ],
+)  # fmt: skip
 @pytest.mark.parametrize("size", [(300, 200), (90, 120)])
 def test_images_are_prepared_as_the_card_says(name, size):
     whole, config, theirs = card_of(name)
@@ -56,18 +61,15 @@ def test_images_are_prepared_as_the_card_says(name, size):
     assert encoder.image_size == config["input_size"][-1]
     noise = torch.randint(0, 256, (3, size[1] // 9, size[0] // 9), dtype=torch.uint8)
     picture = to_pil_image(noise).resize(size)
-    kept = Transform("centre", encoder.image_size, encoder.shorter)(picture)
-    if config["interpolation"] == "bicubic":
-        torch.testing.assert_close(
-            encoder.preprocess(torch.from_numpy(kept)[None])[0], theirs(picture)
-        )
+    kept = Transform("centre", encoder.image_size, encoder.shorter, encoder.resize)(picture)
+    torch.testing.assert_close(encoder.preprocess(torch.from_numpy(kept)[None])[0], theirs(picture))
     whole_picture = torch.from_numpy(np.array(picture).transpose(2, 0, 1))[None]
     same = torch.equal(
         encoder.preprocess(whole_picture), encoder.preprocess(torch.from_numpy(kept)[None])
     )
     assert same or size == (90, 120)  # on tensors and by Pillow: enlarging differs by rounding
     side = inventory.input_side(zoo.spec(f"timm/{name}"))
-    assert side == (encoder.image_size, encoder.shorter)
+    assert side == (encoder.image_size, encoder.shorter, encoder.resize)
 
 
 def test_checkpoints_and_towers():

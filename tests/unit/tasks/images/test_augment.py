@@ -16,6 +16,7 @@ from tasklab.tasks.images.decoding import Transform
 
 BICUBIC = InterpolationMode.BICUBIC
 UNCHANGED = torch.zeros(3, 1, 1), torch.ones(3, 1, 1)  # mean and standard deviation
+BARE = {"shorter": None, "resize": None, "device": "cpu", "_channels": UNCHANGED}
 
 
 def random_boxes(size, count, seed=0):
@@ -52,7 +53,9 @@ def test_open_clips_transform_and_crops_by_seed():
     assert (first >= 0).all() and (first <= 1).all()
     # Drawn images are of the embedded models' size, so that no rounding touches them.
     x = noise(4, 3, 32, 32)
-    encoder = SimpleNamespace(image_size=32, shorter=None, device="cpu", _channels=UNCHANGED)
+    encoder = SimpleNamespace(
+        image_size=32, shorter=None, resize=None, device="cpu", _channels=UNCHANGED
+    )
     assert torch.equal(Encoder.preprocess(encoder, x), x.float() / 255)
 
 
@@ -109,7 +112,9 @@ def test_halves_are_rounded_as_pillow_rounds_them(side, target, way):
     resized = [pil(one).resize((target, target), Image.Resampling.BICUBIC) for one in x]
     theirs = torch.stack([torch.from_numpy(np.array(one)).permute(2, 0, 1) for one in resized])
     assert torch.equal(ours, theirs)
-    encoder = SimpleNamespace(image_size=target, shorter=None, device="cpu", _channels=UNCHANGED)
+    encoder = SimpleNamespace(
+        image_size=target, shorter=None, resize=None, device="cpu", _channels=UNCHANGED
+    )
     assert torch.equal((Encoder.preprocess(encoder, x) * 255).round().to(torch.uint8), theirs)
 
 
@@ -144,3 +149,11 @@ def test_resizing_is_pillows_to_the_letter(size, new):
     resize = [pil(one).resize(new[::-1], Image.Resampling.BICUBIC) for one in x]
     theirs = torch.stack([torch.from_numpy(np.array(one)).permute(2, 0, 1) for one in resize])
     assert torch.equal(augment.resized(x, *new), theirs)
+
+
+@pytest.mark.parametrize(("height", "width"), [(97, 160), (64, 20)])
+@pytest.mark.parametrize("linear", [False, True])
+def test_whole_images_are_resized_as_by_pillow(height, width, linear):
+    x, how = noise(3, 3, 64, 48), Image.Resampling.BILINEAR if linear else Image.Resampling.BICUBIC
+    theirs = [np.array(pil(one).resize((width, height), how)).transpose(2, 0, 1) for one in x]
+    assert np.array_equal(augment.resized(x, height, width, linear=linear).numpy(), theirs)
