@@ -64,7 +64,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _escape() -> None:
-    """Print escapes, not a traceback, for letters that the terminal's encoding does not have."""
+    """Print escapes, not a traceback, for letters that the terminal's encoding does not have.
+
+    Where a process has no error stream, `print` would write errors among what was asked for.
+    """
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
             stream.reconfigure(errors="backslashreplace")

@@ -45,8 +45,9 @@ class Log:
         self.file, self.every = file, every
 
     def show(self, text: str, share: float) -> None:
-        """Write a line."""
-        print(text, file=self.file or sys.stderr, flush=True)
+        """Write a line; nowhere without a stderr, where `print` would take stdout."""
+        if file := self.file or sys.stderr:
+            print(text, file=file, flush=True)
 
     def end(self, text: str, seconds: float) -> None:
         """Write the last line, unless the work took less than `SOON`."""
@@ -295,7 +296,8 @@ def tell(text: str) -> None:
 
     Elsewhere it is on stderr: stdout is for what a program was asked for.
     """
-    print(text, file=sys.stdout if output() == "notebook" else sys.stderr, flush=True)
+    if file := sys.stdout if output() == "notebook" else sys.stderr:
+        print(text, file=file, flush=True)
 
 
 def begin(text: str) -> None:

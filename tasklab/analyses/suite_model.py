@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import hashlib
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Self
 
@@ -152,13 +153,14 @@ class SuiteModel:
 
     @functools.cached_property
     def copies(self) -> Callable[[str, str], Int[np.ndarray, " N"]]:
-        """Task, split -> a number for each image; images of equal pixels have the same one."""
+        """Task, split -> a number for each image, by first appearance; equal images share one."""
         return functools.cache(self._copies)
 
     def _copies(self, task: str, split: str) -> Int[np.ndarray, " N"]:
         x = self.images(task, split).x
-        prints = [hash(image.cpu().numpy().tobytes()) for image in x]
-        return np.unique(prints, return_inverse=True)[1]
+        first: dict[bytes, int] = {}
+        prints = (hashlib.sha256(image.cpu().numpy().tobytes()).digest() for image in x)
+        return np.array([first.setdefault(one, len(first)) for one in prints])
 
     @isolated
     def logits(

@@ -27,6 +27,7 @@ from tasklab.models.clip import Clip, encoder_of
 from tasklab.models.encoder import Encoder, TextEncoder, math_attention
 from tasklab.models.weights import compare, find, fit, read, remember
 from tasklab.models.zoo import INITS, REGISTRY, Spec, spec
+from tasklab.storage import folders
 
 __all__ = [
     "REGISTRY", "Clip", "Encoder", "Spec", "TextEncoder", "load", "math_attention", "outline",
@@ -62,6 +63,7 @@ def load(
             fetched (within five seconds), or a checkpoint does not fit the model.
     """
     entry = spec(name)
+    folders.check_working()
     if init == "random" and weights is not None:
         raise TasklabError("init='random' takes no weights: leave one of the two out.")
     model = _filled(entry, init, seed, weights)
@@ -272,13 +274,16 @@ def _tensors(entry: Spec, path: Path) -> dict[str, Tensor]:
 
 
 def timm_input(card: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the size of test images in a card of timm, and the share of an image that is cut out.
+    """Return the size of test images in a card of timm, the share that is cut out, and the resize.
 
-    timm pads images where the share is above 1 (three models); here all of the image is taken.
+    timm pads images where the share is above 1 (three models) or the card's crop mode is `border`
+    (six); here all of the image is taken, and its centre cut out.
     """
     size = card.get("test_input_size") or card["input_size"]
     share = card.get("test_crop_pct") or card.get("crop_pct") or 1.0
-    return {"image_size": size[-1], "crop": min(share, 1.0)}
+    words = {"bilinear": card.get("interpolation"), "squash": card.get("crop_mode")}
+    how = " ".join(word for word, value in words.items() if value == word)
+    return {"image_size": size[-1], "crop": min(share, 1.0), "resize": how or None}
 
 
 def images_of(entry: Spec, module: nn.Module) -> dict:

@@ -80,7 +80,9 @@ def folder(path: Path | str, *, order: Sequence[str] | None = None) -> Iterator[
 def write(path: Path | str, content: str | bytes) -> None:
     """Write text (in UTF-8) or bytes to a file, replacing it."""
     with replacing(path) as draft:
-        draft.write_bytes(content.encode() if isinstance(content, str) else content)
+        # names of files that the locale cannot read are in a text as their bytes were
+        content = content.encode(errors="surrogateescape") if isinstance(content, str) else content
+        draft.write_bytes(content)
 
 
 def publish(draft: Path, path: Path) -> None:

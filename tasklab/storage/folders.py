@@ -30,3 +30,16 @@ def _folder(name: str, given: Path | str | None, variable: str, own: str) -> Pat
     if given is None:
         return platformdirs.user_cache_path("tasklab") / own
     return errors.path(name, given).absolute()
+
+
+def check_working() -> None:
+    """Check that the process's working folder is there: libraries ask for it when imported.
+
+    Raises:
+        TasklabError: It was removed.
+    """
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        text = "the working folder was removed: change to one that is there."
+        raise errors.TasklabError(text) from None

@@ -211,3 +211,11 @@ def test_no_bar(monkeypatch, switched_off):
         shown.update(3)
         shown.set_postfix_str("loss", refresh=False)
     assert out.getvalue() == ""
+
+
+def test_without_an_error_stream_nothing_reaches_the_output(monkeypatch, capsys):
+    """As under pythonw: `print` to no file is to stdout, where a program's answer is."""
+    monkeypatch.setattr(sys, "stderr", None)
+    progress.tell("nine of ten")
+    progress.Log().show("half", 0.5)
+    assert capsys.readouterr().out == ""
