@@ -30,6 +30,7 @@ from tasklab.evidence.figures.pictures import (
 
 NARROW = 3.6  # inches
 _AROUND = 0.8  # inches of a legend and of the labels of the last line of panels
+_LONG = 13  # letters of a word below a panel, which half of the width has room for
 _FEW = 9  # words in a panel, which fit half of the width
 _FORMULA = re.compile(r"\$[^$]*\$|\S+")
 
@@ -77,7 +78,8 @@ def narrow(figure: Figure) -> Figure:
     if columns > 1:
         turned = _matrix(panels, lines, columns)
         lettered = any(len(axes.texts) > _FEW for axes in panels)  # numbers in the cells of a map
-        abreast = 1 if lettered or (columns == 2 and not _square(panels)) else 2
+        wordy = any(_letters(word) > _LONG for axes in panels for word in axes.get_xlabel().split())
+        abreast = 1 if lettered or ((columns == 2 or wordy) and not _square(panels)) else 2
         height = _reflow(panels, columns, abreast, lines, height, turned=turned)
     more = _relabel(figure, panels, abreast)
     more += _legends(figure) + sum(map(_upright, panels))

@@ -56,6 +56,14 @@ def test_two_lines_that_differ_in_one_thing_become_columns():
         assert top[0] == pytest.approx(below[0]) and top[1] < below[1]
 
 
+def test_a_long_word_below_a_panel_has_the_whole_width():
+    for word, lines in (("error (%)", 2), ("disentanglement error", 3)):
+        figure, panels = drawn(1, 3)
+        panels[1].set_xlabel(word)
+        narrow.narrow(figure).draw_without_rendering()
+        assert len({round(y, 3) for y, _ in places(panels)}) == lines
+
+
 def test_a_map_with_numbers_has_the_whole_width():
     figure, panels = drawn(1, 3)
     for axes in panels:
