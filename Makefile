@@ -8,7 +8,7 @@ BIN    := $(VENV)/bin
 READER := $(VENV)/.readable
 STAMP  := $(VENV)/.installed
 
-.PHONY: help report archive pdf test bench bench-gpu mutate lint stubs same new locks reader env pins clean
+.PHONY: help report archive pdf test bench bench-gpu mutate peers lint stubs same new locks reader env pins clean
 .DELETE_ON_ERROR:
 
 help:
@@ -19,6 +19,7 @@ help:
 	@echo "make bench    how many times as long the papers' own procedures take"
 	@echo "make bench-gpu PART=steps  a CUDA device, nine minutes a part: steps, chapters, paths, merges, many"
 	@echo "make mutate   plant faults in a room (ROOM=analyses COUNT=100); print those that survive"
+	@echo "make peers    compare merges with installed mergekit, fusion_bench and peft, in .venv-peers"
 	@echo "make lint     style, docstrings, the import order and types"
 	@echo "make stubs    list new experiments for type checkers"
 	@echo "make same     lock changed code of experiments, if the frozen numbers come out"
@@ -57,6 +58,10 @@ pdf: report $(STAMP)
 # One fault at a time in a room of the package, each against the tests that reach it.
 mutate: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.mutate $(ROOM) --count $(COUNT) $(if $(TESTS),--tests $(TESTS))
+
+# Merges against mergekit, fusion_bench and peft of the package index, in .venv-peers.
+peers: $(STAMP)
+	bash .ci/peers $(VENV)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -22,7 +22,7 @@ import pytest
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent
-FOLDERS = ("unit", "integration", "notebooks", "site")
+FOLDERS = ("unit", "integration", "notebooks", "site", "peers")
 # Long files begin, and the short ones of the package's own examples end, so that no process is left
 # alone with a long one. In between, those that read the site come last: it is built meanwhile.
 FIRST = (

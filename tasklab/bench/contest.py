@@ -37,6 +37,7 @@ from tasklab.taskvector import TaskVector
 
 if TYPE_CHECKING:
     from tasklab.bench.lab import Lab
+    from tasklab.models.heads import Head
 
 KIND = "contest"  # of artifact
 CACHE_VERSION = 3  # part of every key: raise it when the same configuration gives other results
@@ -52,6 +53,8 @@ class _Keeper:
         self.trial, self.labels, lab = trial, labels, trial.lab
         prints = {task: vector.fingerprint() for task, vector in trial.vectors.items()}
         common: dict[str, Any] = {"vectors": prints, "linear": trial.linear}
+        if isinstance(trial, Given) and trial.heads:
+            common["heads"] = {task: _print(head) for task, head in trial.heads.items()}
         common |= {} if labels else {"chosen_by": UNLABELLED}
         self._common = {**_identity(lab, tuple(trial.vectors)), **common}
 
@@ -138,6 +141,7 @@ def contest(
     *,
     labels: bool = True,
     others: Sequence[str] = (),
+    heads: Mapping[str, Head] | None = None,
 ) -> Contest:
     """Compare merges of some task vectors.
 
@@ -145,8 +149,9 @@ def contest(
         method: How they were fine-tuned: a linear method's are edited in the tangent model.
         labels: Whether accuracy on validation images chooses, and not E.
         others: Tasks of the lab's suite without a vector, whose accuracy is measured as well.
+        heads: Heads that came with the vectors, by task, for a model without a text tower.
     """
-    trial = Given.of(lab, vectors, method)
+    trial = Given.of(lab, vectors, method, heads)
     bench, tasks, keeper = Bench(trial), tuple(vectors), _Keeper(trial, labels=labels)
     also = {"others": list(others)} if others else {}
     measured, evaluator = keeper.measured, trial.evaluator
@@ -222,7 +227,11 @@ def contest(
 
 
 def searched(
-    lab: Lab, vectors: Mapping[str, TaskVector], method: str, name: str
+    lab: Lab,
+    vectors: Mapping[str, TaskVector],
+    method: str,
+    name: str,
+    heads: Mapping[str, Head] | None = None,
 ) -> tuple[TaskVector, dict[str, Any]]:
     """Return a merge times its coefficient, and what validation images chose.
 
@@ -233,13 +242,20 @@ def searched(
         vectors: Task vectors by their tasks.
         method: How the vectors were fine-tuned: a linear method's are edited in the tangent model.
         name: One of `merging.METHODS`.
+        heads: As for `contest`.
     """
-    trial = Given.of(lab, vectors, method)
+    trial = Given.of(lab, vectors, method, heads)
     about, vector = _Keeper(trial).choice(Bench(trial), name)
     return about["alpha"] * vector, about
 
 
-def merged(lab: Lab, vectors: Mapping[str, TaskVector], method: str, one: Entry) -> TaskVector:
+def merged(
+    lab: Lab,
+    vectors: Mapping[str, TaskVector],
+    method: str,
+    one: Entry,
+    heads: Mapping[str, Head] | None = None,
+) -> TaskVector:
     """Return the vector of one of `Contest.merges`, its coefficient multiplied in.
 
     Args:
@@ -247,13 +263,19 @@ def merged(lab: Lab, vectors: Mapping[str, TaskVector], method: str, one: Entry)
         vectors: Task vectors by their tasks.
         method: How the vectors were fine-tuned: a linear method's are edited in the tangent model.
         one: One of `Contest.merges`.
+        heads: As for `contest`.
     """
-    return one.alpha * Bench(Given.of(lab, vectors, method)).merged(one.name, one.option)
+    return one.alpha * Bench(Given.of(lab, vectors, method, heads)).merged(one.name, one.option)
 
 
 def evaluator_of(lab: Lab, tasks: Sequence[str]) -> Evaluator:
     """Return the evaluator of a comparison of these tasks' vectors, with its numbers of images."""
     return lab.evaluator.with_counts(**more(lab, tasks))
+
+
+def _print(head: Head) -> str:
+    tensors = {"weight": head.weight} | ({} if head.bias is None else {"bias": head.bias})
+    return TaskVector(tensors).fingerprint()
 
 
 def _identity(lab: Lab, tasks: Sequence[str]) -> dict[str, Any]:

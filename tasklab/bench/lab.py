@@ -21,7 +21,7 @@ from tasklab.bench.runs import Runs
 from tasklab.errors import LeftOutError, TasklabError, choose, shown, texts, unknown
 from tasklab.isolation import isolated
 from tasklab.models.zoo import FAMILIES, family, text_suite
-from tasklab.progress import track
+from tasklab.progress import tell, track
 from tasklab.tasks.suites import OF_TEXTS, OWN, Suite, Task, inputs, pairs_of, suite
 from tasklab.taskvector import TaskVector
 from tasklab.tuning.methods import LINEAR, of_sum
@@ -168,9 +168,27 @@ class Lab(Runs):
         read = inputs(self.suite.name)
         title = f"{self.parameters.model}, {kind}{split} {read}"
         copies = {task: evaluator.copies(task, split) for task in seen}
-        return Evaluation(
+        found = Evaluation(
             title=title, before=before, after=after, control=control, copies=copies, inputs=read
         )
+        if found.harmful and self.reaches_far(vector, alpha):  # what forgets is worse on purpose
+            tell(
+                f"This edit is worse than the pre-trained model: {found.gain:+.1f} points. It is "
+                "longer than recorded vectors: take a smaller coefficient (0.3 * vector, or "
+                "VECTOR:0.3 in the command), or let validation images choose one "
+                "(lab.merge(search=True), `tasklab merge --search`)."
+            )
+        return found
+
+    def reaches_far(self, vector: TaskVector, alpha: float = 1.0) -> bool:
+        """Return whether alpha times a vector is longer than recorded fine-tuning makes one.
+
+        Lengths are relative to the model's weights: 0.16 at most (`merging.defaults.LENGTHS`).
+        """
+        if not vector:
+            return False
+        known = merging.defaults.Known.of([vector], self.clip.encoder.params)
+        return abs(alpha) * known.relative > merging.defaults.LENGTHS[1]
 
     @isolated
     def merge(

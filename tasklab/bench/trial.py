@@ -14,6 +14,7 @@ from tasklab.tuning.methods import LINEAR
 if TYPE_CHECKING:
     from tasklab.analyses.evaluation import Evaluator
     from tasklab.bench.lab import Lab
+    from tasklab.models.heads import Head
     from tasklab.taskvector import TaskVector
 
 VALIDATED = 1000  # validation images of all tasks together that choose among what is brought
@@ -54,18 +55,28 @@ class Given(Trial):
     """A trial of vectors that are brought along."""
 
     given: Mapping[str, TaskVector]  #: The vectors, by their tasks
+    #: Heads that came with the vectors, by their tasks; others are probes.
+    heads: Mapping[str, Head] = dataclasses.field(default_factory=dict)
 
     @classmethod
-    def of(cls, lab: Lab, vectors: Mapping[str, TaskVector], method: str) -> Given:
+    def of(
+        cls,
+        lab: Lab,
+        vectors: Mapping[str, TaskVector],
+        method: str,
+        heads: Mapping[str, Head] | None = None,
+    ) -> Given:
         """Return the trial of some vectors by their tasks; none stand for all tasks of the lab.
 
         Args:
             lab: Whose model they edit.
             vectors: Task vectors by the names of their tasks.
             method: How they were fine-tuned: a linear method's are edited in the tangent model.
+            heads: Heads that came with them, for a model without a text tower.
         """
         tasks = tuple(vectors) or lab.suite.names
-        return cls(lab=lab, method=method, seed=lab.seeds[0], tasks=tasks, given=vectors)
+        about = {"lab": lab, "method": method, "seed": lab.seeds[0], "tasks": tasks}
+        return cls(**about, given=vectors, heads=heads or {})
 
     @functools.cached_property
     def vectors(self) -> dict[str, TaskVector]:
@@ -74,13 +85,15 @@ class Given(Trial):
 
     @functools.cached_property
     def evaluator(self) -> Evaluator:
-        """The model with zero-shot heads, or where it has no text tower with probes.
+        """The model with zero-shot heads, or where it has no text tower with given ones or probes.
 
         Of few tasks it reads more validation images than the preset's experiments (`more`).
         """
         found = self.lab.evaluator
         if self.lab.parameters.vocabulary == "closed":
-            found = self.lab.evaluator_of(self.method, self.seed, self.tasks)
+            if probed := [task for task in self.tasks if task not in self.heads]:
+                found = self.lab.evaluator_of(self.method, self.seed, probed)
+            found = found.with_heads(self.heads)
         return found.with_counts(**more(self.lab, self.tasks))
 
 

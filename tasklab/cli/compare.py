@@ -11,7 +11,7 @@ import tyro
 
 import tasklab
 from tasklab import analyses, bench, book, exchange
-from tasklab.analyses.merging import registry
+from tasklab.analyses.merging import order, registry
 from tasklab.cli import spreadsheet
 from tasklab.cli import vectors as by_words
 from tasklab.cli.parsing import Given, settings
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from tasklab.bench.contest import Contest
     from tasklab.exchange.merged import Source
     from tasklab.exchange.places import Target
+    from tasklab.models.heads import Head
     from tasklab.tasks.suites import Task
 
 _SUFFIXES = {"--out": ".html", "--csv": ".csv"}
@@ -45,6 +46,7 @@ def compare(
     *,
     data: Annotated[tuple[str, ...], tyro.conf.arg(metavar="TASK=FOLDER")] = (),
     methods: str = "all",
+    fast: bool = False,
     without_labels: bool = False,
     forget: Annotated[tuple[str, ...], tyro.conf.arg(metavar="TASK")] = (),
     template: tuple[str, ...] = (),
@@ -62,7 +64,8 @@ def compare(
             or TASK@METHOD for runs of the store; TASK=VECTOR gives one its task.
         given: As in a chapter's first code cell.
         data: A task's folder of images, one folder a class. By default the suite's images. Heads
-            are zero-shot, made of the class names; for a model without a text tower, linear probes.
+            are zero-shot, made of the class names; for a model without a text tower those of the
+            checkpoints, or linear probes.
         forget: A task without a vector whose accuracy before and after is measured too: one of
             the suite or its control task, or one of --data. By default the control task of a
             suite that comes with this package.
@@ -70,6 +73,8 @@ def compare(
             mean.
         methods: Merges to compare, separated by commas; a wrong name shows all. `all` leaves out
             those that are solved for on many images; all,least_few adds one.
+        fast: Try three of them, those with the largest gains in recorded runs, and rules of one's
+            own; the command says how often these had the best merge.
         without_labels: Choose options, coefficients and the merge by what they lose in the tangent
             model on unlabelled validation images, E(tau) / E(0). Labels of test images only report.
         base: The checkpoint that published ones start from.
@@ -85,7 +90,8 @@ def compare(
             that the best merge beats it), merges (merge, mean, mean_low, mean_high,
             half_interval, gain, gain_low, gain_high, alpha, option, validation, loss,
             seconds, forgot: task and points), useless (tasks whose vector does not surely help),
-            written. Names in _low and _high are the ends of 95 % intervals.
+            written; with --fast also fast (untried: names; recorded: how good the first three
+            were). Names in _low and _high are the ends of 95 % intervals.
     """
     by_words.check_several("compare", vector)
     named = (("--out", out), ("--merged", merged), ("--csv", csv))
@@ -100,13 +106,16 @@ def compare(
     model = given.get("model")
     into = None if model_out is None else places.target(path("--model-out", model_out), model)
     places.check_apart(targets, into)
-    chosen = registry.several(methods.split(","))
+    every = registry.several(methods.split(","))
+    chosen = _first(every, methods.split(",")) if fast else every
     own = by_words.own_tasks(data, template)
     by_words.check_named(vector, own, given)
     others = _others(forget, own, given)
     count = f"{len(chosen)} merge{'s'[: len(chosen) != 1]} of {len(vector)} task vectors"
     of = f" of {model}" if model else ""
     by_words.check_words(f"comparing {count}{of}", vector, given, base)
+    if fast:
+        tell(order.told(len(chosen), len(every)))
     if into is not None and model:  # before vectors are read
         exchange.publishing.check_model(into, model, given.get("init") or "pretrained", base)
     drafts = [*targets.values(), *([into.place, *into.beside.values()] if into else [])]
@@ -124,11 +133,16 @@ def compare(
             chosen = tuple(name for name in chosen if name != "lines")
             tell("LiNeS is left out: it needs the parameters of at least two blocks.")
         by_words.tell_memory(lab, vectors, method, chosen)
-        asked: dict[str, Any] = {"labels": not without_labels, "others": others}
+        heads = by_words.heads_of(list(of_task.values()), lab)
+        asked: dict[str, Any] = {"labels": not without_labels, "others": others, "heads": heads}
         found = bench.contest.contest(lab, vectors, method, chosen, **asked)
-        written = _write(targets, into, found, lab, of_task, method)
+        written = _write(targets, into, found, lab, of_task, method, heads)
     if json:
-        print(writer.dumps(_answer(found, lab, targets, into), indent=1))
+        answer = _answer(found, lab, targets, into)
+        if fast:
+            left = [name for name in every if name not in chosen]
+            answer["fast"] = {"untried": left, "recorded": order.odds()._asdict()}
+        print(writer.dumps(answer, indent=1))
         return
     for line in _told(found, lab, of_task, others):
         print(line)
@@ -159,6 +173,11 @@ def _told(
         lost = found.best.forgot(found.start, task)
         yield f"{task}, which has no vector, changes by {_points(lost)} with {found.best.title}."
     yield _chosen(found, f"{min(_images(lab, found)['val'].values())} validation {read}")
+
+
+def _first(every: Sequence[str], named: Sequence[str]) -> tuple[str, ...]:
+    """Return the merges that --fast tries."""
+    return order.first(every, [registry.named(one.strip()) for one in named if one != "all"])
 
 
 def _chosen(found: Contest, counted: str) -> str:
@@ -254,6 +273,7 @@ def _write(
     lab: Lab,
     of_task: dict[str, Source],
     method: str,
+    heads: Mapping[str, Head],
 ) -> list[str]:
     """Write the report and what else is asked for; each file is there whole, or not at all."""
     sources, best, p = list(of_task.values()), found.best, lab.parameters
@@ -262,7 +282,7 @@ def _write(
     vectors = {task: one.vector for task, one in of_task.items()}
     result = tasklab.TaskVector({})
     if asked:
-        result = bench.contest.merged(lab, vectors, method, best)
+        result = bench.contest.merged(lab, vectors, method, best, heads)
     options = {"alpha": best.alpha} | ({} if best.option is None else {rule.searched: best.option})
     with contextlib.ExitStack() as stack:
         if into is not None:  # it is the last to be there: a command that is killed can be repeated

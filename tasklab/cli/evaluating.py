@@ -84,7 +84,7 @@ def evaluate(
             print(f"  {edit['coefficient']:+g} {edit['vector']}")
         for note in shared({edit["vector"]: edit["notes"] for edit in edits}):
             print(f"  {note}")
-    if found.harmful:
+    if found.harmful and not lab.reaches_far(vector):  # else the lab has told it
         tell(
             f"This edit is worse than the pre-trained model: {found.gain:+.1f} points. Give the "
             "vector a smaller coefficient (VECTOR:0.3), or merge with `tasklab merge --search`."

@@ -6,7 +6,7 @@ import functools
 import json as writer
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
@@ -54,6 +54,7 @@ def merge(
     out: Path | str = "merged.safetensors",
     model_out: Path | str | None = None,
     rank: int | str | None = None,
+    space: Literal["knots", "core"] | None = None,
     json: bool = False,
 ) -> None:
     """Merge task vectors, and write the result to a file.
@@ -79,6 +80,8 @@ def merge(
         model_out: Write the merged model as well, with a card: NAME.safetensors or NAME.pt for
             open_clip or timm, or a folder for transformers.
         rank: Write what was merged of such networks to the folder --out as an adapter of this rank.
+        space: Of such networks or adapters, merge coordinates in a shared basis: knots (KnOTS), or
+            for adapters core (Core Space). For arithmetic, ties, dare, tsv_m, iso_c, iso_cts.
         json: Print JSON: out, model_out, model, weights (the hash of theta_0), method, options
             and their origin, norm and tensors of the result, and of each of vectors its
             vector, task, method, sha256, notes, norm and cosine.
@@ -100,10 +103,11 @@ def merge(
                 "--search, --data and --model-out are for models of `tasklab list models`: give "
                 "--model, or --alpha alone."
             )
-        _merged_networks(base, vector, method, options, target, rank, json)
+        _merged_networks(base, vector, method, options, target, rank, space, json)
         return
-    if rank is not None:
-        raise TasklabError("--rank is for networks that are merged without --model.")
+    if rank is not None or space is not None:
+        word = "--space" if rank is None else "--rank"
+        raise TasklabError(f"{word} is for networks that are merged without --model.")
     if search and options:
         raise TasklabError(f"--search chooses {', '.join(options)}: leave one of the two out.")
     atomic.sweep(target.parent, by_words.ROOM)  # also where what was killed is whole and refused
@@ -189,7 +193,9 @@ def _searched(
     assert lab is not None, "a search looks at images"
     vectors, trained = _by_task(sources, "--search"), sources[0].method
     by_words.tell_memory(lab, vectors, trained, [method])
-    vector, choice = bench.contest.searched(lab, vectors, trained, method)
+    vector, choice = bench.contest.searched(
+        lab, vectors, trained, method, by_words.heads_of(sources, lab)
+    )
     found = {"alpha": choice["alpha"]}
     if choice["option"] is not None:
         found[chosen.searched] = choice["option"]
@@ -278,7 +284,9 @@ def _encoder(lab: Lab | None, first: Source, base: str | None) -> Encoder:
 def _of_images(needs: str, sources: Sequence[Source], lab: Lab, count: int) -> Iterator[Any]:
     """Yield what training images of each task tell, at the task's own model."""
     encoder, data = lab.clip.encoder, tasks.drawn.images_of(lab.suite)
-    evaluator = bench.Given.of(lab, {}, sources[0].method).evaluator
+    evaluator = bench.Given.of(
+        lab, {}, sources[0].method, by_words.heads_of(sources, lab)
+    ).evaluator
     for one in track(sources, len(sources), "looking at images", unit="task"):
         many = min(count, data.size(one.task, "train"))
         x = data.load(one.task, "train", n=many, device=encoder.device).x
@@ -307,6 +315,7 @@ def _merged_networks(
     options: dict[str, Any],
     target: Path,
     rank: int | str | None,
+    space: str | None,
     json: bool,
 ) -> None:
     """Merge networks that no table lists, and print what was written."""
@@ -315,9 +324,15 @@ def _merged_networks(
         places.check_free(target, [base, *words])
     elif target.exists() and not merging.adapters.is_adapter(target):
         raise TasklabError(f"{target} holds something else: choose another folder with --out.")
-    merging.anything.merge(base, words, method, out=target, rank=cut, **options)
+    merging.anything.merge(base, words, method, out=target, rank=cut, space=space, **options)
     if json:
-        about = {"out": str(target), "method": method, "options": options, "rank": cut}
+        about = {
+            "out": str(target),
+            "method": method,
+            "options": options,
+            "rank": cut,
+            "space": space,
+        }
         print(writer.dumps(about | {"base": base, "networks": list(words)}, indent=1))
         return
     what = "a network" if cut is None else f"an adapter of rank {cut}"

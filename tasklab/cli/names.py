@@ -8,7 +8,7 @@ from pathlib import Path
 import tyro
 
 import tasklab
-from tasklab.analyses.merging.registry import METHODS, SOLVED
+from tasklab.analyses.merging.registry import METHODS, NEWER, SOLVED
 from tasklab.errors import choose, path, texts
 from tasklab.evidence.chapters import CHAPTERS
 from tasklab.models.zoo import GROUPS, REGISTRY, choose_model, group, text_suite
@@ -45,7 +45,7 @@ def rows(table: str) -> Iterator[tuple[str, ...]]:
         case "methods":
             yield from ((name, TABLE[name].text) for name in EDITS)
         case "merges":
-            for name, one in {**METHODS, **SOLVED}.items():
+            for name, one in {**METHODS, **NEWER, **SOLVED}.items():
                 yield name, f"{one.title}: {one.text} ({one.source})"
         case "suites":
             for name in SUITES:

@@ -17,6 +17,7 @@ from tasklab.cli.runs import checked, suite_of
 from tasklab.errors import TasklabError, path, shown
 from tasklab.exchange import places
 from tasklab.exchange import sources as located
+from tasklab.models.heads import Head
 from tasklab.models.zoo import closed, spec
 from tasklab.progress import LATER, bar, begin, tell
 from tasklab.storage.store import Store
@@ -174,6 +175,31 @@ def lab_of(
         merged = exchange.merged
         merged.check_start(lab.clip.encoder, merged.together(sources), base)
     return lab
+
+
+def heads_of(sources: Sequence[Source], lab: Lab) -> dict[str, Head]:
+    """Return the classifiers of checkpoints by task, for a model without a text tower.
+
+    A head must have a row for each class of its task, in the order of the classes' names. Where
+    none fits, a linear probe is fitted to features of the pre-trained model.
+    """
+    if lab.parameters.vocabulary != "closed":
+        return {}
+    found: dict[str, Head] = {}
+    for one in sources:
+        if not one.head:
+            continue
+        weight, classes = one.head["weight"], len(lab.suite[one.task].classes)
+        if len(weight) != classes:
+            tell(
+                f"{one.name} has a head of {len(weight)} classes, and {one.task} has {classes}: "
+                "a linear probe is fitted in its place."
+            )
+            continue
+        head = Head(weight, one.head.get("bias"), normalise=False)
+        found[one.task] = head.to(lab.clip.encoder.device)
+        tell(f"{one.name} has a head of its own, for the {classes} classes of {one.task} in order.")
+    return found
 
 
 def named(word: str) -> tuple[str, str]:

@@ -112,6 +112,25 @@ def recognise(
     return found
 
 
+def classifier(tensors: Tensors, named: Weights, own: Shapes) -> dict[str, Tensor]:
+    """Return weight (C, D) and bias (C,) of the one linear classifier beside an encoder.
+
+    It is empty if there is none, or several, or the encoder's own parameters have that name.
+    """
+    plain = naming.unwrapped(tensors)
+    places = dict.fromkeys((named.prefix, named.prefix.partition(".")[0] + ".", ""))
+    for place in places:
+        found: dict[str, dict[str, Tensor]] = {}
+        for name, x in plain.items():
+            match = _CLASSIFIER.fullmatch(name.removeprefix(place))
+            if match and name.startswith(place) and name.removeprefix(place) not in own:
+                found.setdefault(match[1], {})[match[2]] = x
+        kept = [one for one in found.values() if "weight" in one and one["weight"].ndim == 2]
+        if kept:
+            return kept[0] if len(kept) == 1 else {}
+    return {}
+
+
 def _recognised(
     tensors: Tensors, own: Shapes, theta0: Tensors | Callable[[], Tensors] | None
 ) -> Weights:

@@ -16,6 +16,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from tasklab import sums
 from tasklab.errors import TasklabError
 from tasklab.exchange import findings, importing, places, reading, sources
@@ -44,6 +46,8 @@ class Source:
     weights: str | None = None  #: Hash of theta_0; `None` if nothing tells
     sha256: str = ""  #: Checksum of the file that it is in, or was imported from
     notes: tuple[str, ...] = ()  #: What `tasklab import` tells of it
+    #: Weight (C, D) and bias (C,) of the classifier in its checkpoint, if there is one.
+    head: Mapping[str, Tensor] = dataclasses.field(default_factory=dict)
 
     @property
     def linear(self) -> bool:
@@ -107,7 +111,7 @@ def find(
         name=text, model=model, method=one.method or "nonlinear", init=one.init,
         vector=made.vector if kept is None else read_from(kept, made.vector),
         task=one.task or (file if Path(text).is_file() else Path(text)).stem,
-        weights=made.weights, sha256=one.sha256,
+        weights=made.weights, sha256=one.sha256, head=one.head,
         notes=(*one.notes, *importing.far(made.distance)),
     )  # fmt: skip
 

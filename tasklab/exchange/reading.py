@@ -68,6 +68,8 @@ class Checkpoint:
     weights: str | None = None  #: Hash of theta_0, which an exported task vector tells
     #: What it has of the text tower under open_clip's names, if that is asked for.
     text: Mapping[str, Tensor] = dataclasses.field(default_factory=dict)
+    #: Weight (C, D) and bias (C,) of its classifier, if it has one.
+    head: Mapping[str, Tensor] = dataclasses.field(default_factory=dict)
 
 
 def inspect(path: Path | str, model: str) -> Checkpoint:
@@ -148,6 +150,7 @@ def contents(
             kinds={name: kind for name, kind in rounded.items() if kind is not None},
             lacking=lacking,
             text=_text_tower(tensors, named, file, model, text),
+            head={n: x.float() for n, x in layouts.classifier(tensors, named, own).items()},
         )
 
 

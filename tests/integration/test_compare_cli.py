@@ -11,7 +11,7 @@ from PIL import Image
 from tasklab import checkpoints
 from tasklab.__main__ import main
 from tasklab.analyses.evaluation import Evaluator
-from tasklab.analyses.merging import minimum
+from tasklab.analyses.merging import minimum, order
 from tasklab.analyses.merging.best import tangents
 from tasklab.analyses.merging.registry import costs
 from tasklab.bench import contest as contests
@@ -73,6 +73,19 @@ def test_what_is_forgotten_is_told(at, capsys):
         assert forgot[task] == pytest.approx(after - before)
     assert f"{control}, a task without a vector, changes by" in (at / "f.html").read_text("utf-8")
     assert "Signs: it has a vector" in mistaken(["compare", *words, "--forget", "Signs"], capsys)
+
+
+def test_fast_tries_three_and_says_how_often_that_was_right(at, capsys):
+    words = [*files("Signs", "Textures"), "--model", MODEL, "--fast", "--out", "fast.html"]
+    some = "average,arithmetic,ties,dare,tsv_m,iso_c"
+    assert main(["compare", *words, "--methods", some, "--json"]) == 0
+    out, err = capsys.readouterr()
+    found, odds = json.loads(out), order.odds()
+    assert {one["merge"] for one in found["merges"]} == {"arithmetic", "tsv_m", "iso_c"}
+    assert found["fast"]["untried"] == ["average", "ties", "dare"]
+    assert found["fast"]["recorded"]["best"] == odds.best
+    assert "Trying 3 of 6 merges" in err
+    assert f"In {odds.settings} recorded settings" in err
 
 
 def test_the_best_on_validation_is_written_and_scores_what_is_told(at, capsys, monkeypatch):

@@ -8,6 +8,8 @@ from . import images as images
 from . import masks as masks
 from . import matching as matching
 from . import minimum as minimum
+from . import newer as newer
+from . import order as order
 from . import own as own
 from . import pooled as pooled
 from . import quadratic as quadratic
@@ -15,6 +17,7 @@ from . import registry as registry
 from . import search as search
 from . import singular as singular
 from . import smooth as smooth
+from . import spaces as spaces
 from . import sums as sums
 from . import vectors as vectors
 from .directions import essential as essential
@@ -27,6 +30,8 @@ from .masks import consensus as consensus
 from .masks import dare as dare
 from .masks import pcb as pcb
 from .masks import ties as ties
+from .newer import ace as ace
+from .newer import dc_merge as dc_merge
 from .pooled import pooled_diagonals as pooled_diagonals
 from .pooled import pooled_grams as pooled_grams
 from .quadratic import fisher as fisher

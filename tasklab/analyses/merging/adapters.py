@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from tasklab.analyses.merging.spaces import Factors
 from tasklab.analyses.merging.vectors import is_matrix
 from tasklab.errors import TasklabError, abridged, shown, whole
 from tasklab.storage import atomic
@@ -130,6 +131,16 @@ class Adapter(Lazy):
         A, B = (self.files[part].float() for part in (low.A, low.B))
         made = low.scale * (B.flatten(1) @ A.flatten(1)).reshape(len(B), *A.shape[1:])
         return (made.T if low.turned else made).contiguous()
+
+    def factors(self, name: str) -> Factors | None:
+        """Return B and A with the change B A of a matrix; `None` where it is no product."""
+        if name not in self._low:
+            return None
+        low = self._low[name]
+        A, B = (self.files[part].float() for part in (low.A, low.B))
+        if A.ndim != 2:
+            return None
+        return Factors(low.scale * A.T, B.T) if low.turned else Factors(low.scale * B, A)
 
     def __getitem__(self, name: str) -> Tensor:
         return self.base[name].detach().cpu().float() + self.change(name)

@@ -32,8 +32,8 @@ import safetensors.torch
 import torch
 from torch import Size, Tensor, nn
 
-from tasklab.analyses.merging import adapters, defaults, registry, vectors
-from tasklab.errors import TasklabError, abridged, path, real, shown
+from tasklab.analyses.merging import adapters, defaults, registry, spaces, vectors
+from tasklab.errors import TasklabError, abridged, choose, path, real, shown
 from tasklab.progress import LATER, bar
 from tasklab.storage import atomic, checksums
 from tasklab.storage.lazy import Lazy
@@ -125,6 +125,7 @@ def merge(
     matrices: str | None = None,
     tables: str | None = None,
     rank: int | None = None,
+    space: str | None = None,
     unrelated: bool = False,
     **options: Any,
 ) -> dict[str, Tensor] | Path:
@@ -143,6 +144,7 @@ def merge(
         tables: Pattern of names that are no matrices, although they have two axes.
         rank: Write the merged change to the folder `out` as an adapter of this rank; what that
             loses is logged.
+        space: `knots` or `core`: where sums, TIES, DARE, TSV-M and Iso-C work (`spaces`).
         unrelated: Merge also what does not look like a change of the base.
         **options: Of the rule, e.g. keep=0.3 for `ties`.
 
@@ -191,7 +193,12 @@ def merge(
     if kept:
         _log.info("%d whole numbers and statistics stay those of the base", len(kept))
     with vectors.told(matrices, tables):
-        tau = chosen.function(changes, alpha=alpha, **options)
+        if space is None:
+            tau = chosen.function(changes, alpha=alpha, **options)
+        else:
+            choose(f"rule in the space {space}", method, spaces.RULES)
+            products = [getattr(one, "factors", lambda _: None) for one in each]
+            tau = spaces.merge(space, chosen.function, changes, products, alpha=alpha, **options)
         if rank is not None and target is not None:
             start = str(base) if isinstance(base, str | Path) else None
             lost = adapters.factored(tau, target, rank=rank, start=start)

@@ -8,6 +8,8 @@
 | Subspace Boosting | tanganke/fusion_bench 9c8c6a6 | `subspace_boosting_utils.py` |
 | Essential Subspace | kiddo127/ESM 42b30fd | `essential_subspace_decomposition.py` |
 | | | `esm_utils.py` |
+| ACE-Merging | unravel-xu/ACE-Merging 22d9dfe | `strategy.py` |
+| DC-Merge | Tobeginwith/DC-Merge 3c443e4 | `DC_utils.py`, of vision_fft_merge |
 
 Vectors are in float64; numbers are rounded to 12 digits. Data
 sets, checkpoints and GPUs that these files ask for are replaced.
@@ -103,11 +105,34 @@ def regmean_plusplus():
     return {name: found[own(name)] - x for name, x in start.items()}
 
 
+def few(count, scales=(1.0,) * 3):
+    made = ({n: x for n, x in v.items() if n not in TENSORS} for v in vectors(count))
+    return [{n: scale * x for n, x in v.items()} for v, scale in zip(made, scales, strict=False)]
+
+
+def ace(scales):
+    from strategy import MergeStrategy
+
+    torch.set_default_dtype(torch.float64)  # it mixes float32 zeros with the vectors
+    each = [SimpleNamespace(task_vector_param_dict=v) for v in few(3, scales)]
+    found = MergeStrategy(list(few(1)[0]), each, "cpu").ace_merging()
+    torch.set_default_dtype(torch.float32)
+    return found
+
+
+def dc_merge():
+    from DC_utils import dc_merge as theirs
+
+    each = [SimpleNamespace(vector=v) for v in few(2)]
+    return theirs(each, SimpleNamespace(DATASETS=[0, 1], device="cpu"))
+
+
 if __name__ == "__main__":
     sys.path.insert(0, sys.argv[1])
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         found = {f"boosting {beta}": boosting(beta) for beta in (0.01, 0.3)}
         found |= {"essential": essential(), "regmean_plusplus": regmean_plusplus()}
+        found |= {"ace": ace((1, 1, 1)), "ace apart": ace((1, 0.02, 0.3)), "dc_merge": dc_merge()}
     merged = {rule: {n: rounded(x) for n, x in sorted(one.items())} for rule, one in found.items()}
     text = json.dumps({"torch": torch.__version__, "merged": merged}) + "\n"
     (HERE / "public.json").write_text(text)

@@ -54,6 +54,12 @@ def block_by_block(cases):
 def merged(rule, cases):
     if rule.startswith("boosting"):
         return merging.boosting(cases.vectors(2), beta=float(rule.split()[1]))
+    if rule.startswith("ace"):
+        scales = (1, 0.02, 0.3) if "apart" in rule else (1, 1, 1)
+        pairs = zip(few(cases, 3), scales, strict=True)
+        return merging.ace([scale * v for v, scale in pairs])
+    if rule == "dc_merge":
+        return merging.dc_merge(few(cases, 2))
     if rule == "essential":
         shown = map(cases.shown, few(cases, 3), cases.tokens(3))
         grams = ({n: x.T @ x / len(x) for n, x in one.items()} for one in shown)
