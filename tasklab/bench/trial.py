@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tasklab.bench.scale import FULL
 from tasklab.storage.placement import placed
@@ -75,8 +75,8 @@ class Given(Trial):
             heads: Heads that came with them, for a model without a text tower.
         """
         tasks = tuple(vectors) or lab.suite.names
-        about = {"lab": lab, "method": method, "seed": lab.seeds[0], "tasks": tasks}
-        return cls(**about, given=vectors, heads=heads or {})
+        of: dict[str, Any] = {"lab": lab, "method": method, "seed": lab.seeds[0], "tasks": tasks}
+        return cls(**of, given=vectors, heads=heads or {})
 
     @functools.cached_property
     def vectors(self) -> dict[str, TaskVector]:

@@ -21,7 +21,7 @@ from tasklab.isolation import isolated
 from tasklab.machine import gib
 from tasklab.progress import columns, shared, tell
 from tasklab.storage import atomic
-from tasklab.tasks.drawn import PICTURES
+from tasklab.tasks import icons
 from tasklab.tasks.suites import inputs
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from tasklab.models.heads import Head
     from tasklab.tasks.suites import Task
 
+_SHIPPED = ("mini", icons.NAME)  # suites of pictures; `tasks.drawn` takes seconds to import
 _SUFFIXES = {"--out": ".html", "--csv": ".csv"}
 _BEGIN = {"--out": b"task vectors</title>", "--csv": b"model,task,accuracy,"}  # of its own files
 
@@ -214,7 +215,7 @@ def _others(
             raise TasklabError("--forget needs heads made of prompts: take a model with text.")
         return ()
     if not forget:
-        return () if own or parameters.suite not in PICTURES else (suite.control.name,)
+        return () if own or parameters.suite not in _SHIPPED else (suite.control.name,)
     there = tuple(own) or (*suite.names, suite.control.name)
     return tuple(dict.fromkeys(texts("--forget", forget, there)))
 

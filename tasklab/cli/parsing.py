@@ -13,6 +13,7 @@ import importlib
 import inspect
 import io
 import operator
+import sys
 import types
 import typing
 from collections.abc import Callable, Sequence
@@ -26,6 +27,7 @@ from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, Pri
 from tasklab.bench.parameters import Parameters
 from tasklab.cli import COMMANDS
 from tasklab.errors import TasklabError, shown, unknown
+from tasklab.progress import begin
 from tasklab.storage import termination
 
 CONFIG = (
@@ -157,6 +159,8 @@ def call(command: str, words: Sequence[str]) -> int | None:
         if not end.code or isinstance(end, termination.Terminated):
             raise
         raise _mistake(command, function, words) from None
+    if getattr(function, "isolated", False) and "torch" not in sys.modules:
+        begin("loading PyTorch.")  # for seconds
     return run()
 
 

@@ -17,7 +17,6 @@ from tasklab.cli.runs import checked, suite_of
 from tasklab.errors import TasklabError, path, shown
 from tasklab.exchange import places
 from tasklab.exchange import sources as located
-from tasklab.models.heads import Head
 from tasklab.models.zoo import closed, spec
 from tasklab.progress import LATER, bar, begin, tell
 from tasklab.storage.store import Store
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from tasklab.bench import Lab
     from tasklab.exchange.merged import Source
     from tasklab.exchange.places import Target
+    from tasklab.models.heads import Head
     from tasklab.taskvector import TaskVector
 
 ROOM = ".merge"  # begins the names of working folders beside what is written
@@ -196,7 +196,7 @@ def heads_of(sources: Sequence[Source], lab: Lab) -> dict[str, Head]:
                 "a linear probe is fitted in its place."
             )
             continue
-        head = Head(weight, one.head.get("bias"), normalise=False)
+        head = models.heads.Head(weight, one.head.get("bias"), normalise=False)
         found[one.task] = head.to(lab.clip.encoder.device)
         tell(f"{one.name} has a head of its own, for the {classes} classes of {one.task} in order.")
     return found

@@ -42,6 +42,13 @@ def test_nothing_waits_for_networks_tables_or_torch():
         word.strip("?.,") for word in there
     }
     assert not there & {*TABLES, "torch"}
+    told = [
+        "import sys\nfrom tasklab.cli import compare, evaluating, merging, parsing",
+        "seen = []\nparsing.begin = lambda _: seen.append('torch' in sys.modules)",
+        "from tasklab.__main__ import main\nwords = ['compare', 'a.st', 'b.st', '--model', 'mini']",
+        "assert main(words) == 2 and main(words) == 2 and seen == [False], seen",
+    ]
+    assert not imported(*told)[2] & {*TABLES, "torch", "numpy"}
     modules = "records.judgement records.papers study.results figures book chapters __main__"
     modules += " tuning.recipe tuning.methods"
     code = "import importlib, sys\n"

@@ -48,7 +48,7 @@ def first(names: Iterable[str], named: Collection[str] = (), count: int = FIRST)
 
 
 def odds() -> Odds:
-    """Return how often the order was right in models that were left out."""
+    """Return the counts of left-out settings in which the order was right."""
     return Odds(**_read()["odds"])
 
 
