@@ -50,7 +50,8 @@ def grid(
         retries: After a lost machine, on Ray.
         only: Number of one run, as a job of the array does it.
         summary: With --slurm, list the runs of the array and why some are missing.
-        dry_run: List the runs and what is kept already; with --slurm print the scripts too.
+        dry_run: List the runs and what is kept already; with --slurm print the scripts too, also
+            where the weights are not, as on a login node.
     """
     cores, again = whole("--cpus", cpus, 1, 10_000), whole("--retries", retries, 0, 1000)
     number = None if only is None else whole("--only", only, 0)
@@ -84,7 +85,7 @@ def grid(
 def _slurm(
     grid: Grid, cpus: int, at_once: int | None, sbatch: str, *, summary: bool, dry_run: bool
 ) -> int:
-    made = cluster.slurm.scripts(grid, cpus=cpus, at_once=at_once, sbatch=sbatch)
+    made = cluster.slurm.scripts(grid, cpus=cpus, at_once=at_once, sbatch=sbatch, unseen=dry_run)
     missing = [number for number, job in enumerate(made.jobs) if not job.kept]
     if summary:
         for number in missing:

@@ -29,7 +29,8 @@ from tasklab.bench import Lab, preflight
 from tasklab.bench.parameters import Parameters, with_parameters
 from tasklab.cli.cluster import names, ray_cluster
 from tasklab.errors import TasklabError, path, texts, unknown, whole
-from tasklab.progress import bar
+from tasklab.models import loading
+from tasklab.progress import bar, tell
 from tasklab.storage.store import Store
 from tasklab.tasks.suites import suite
 from tasklab.tuning import finetune, probes
@@ -112,6 +113,15 @@ class Job:
         return f"{self.model}, {self.method}, {self.task}, seed {self.seed}"
 
 
+def _there(parameters: Parameters) -> bool:
+    """Return whether a model's weights are on this machine."""
+    try:
+        found = loading.locate(parameters.model, parameters.init, fetch=False)
+    except TasklabError:
+        return False
+    return parameters.init == "random" or found is not None
+
+
 def plan(grid: Grid, address: str | None = None) -> list[Job]:
     """Return the runs of a grid, each once, after checking all that can be checked beforehand."""
     with _planned(grid, address) as (_, jobs):
@@ -133,8 +143,12 @@ def _planned(
         yield cluster, laid_out(grid, away=True)
 
 
-def laid_out(grid: Grid, *, away: bool) -> list[Job]:
-    """Return the runs of a grid; `away` if other machines, with other devices, do them."""
+def laid_out(grid: Grid, *, away: bool, unseen: bool = False) -> list[Job]:
+    """Return the runs of a grid; `away` if other machines, with other devices, do them.
+
+    With `unseen`, weights that are not here are no mistake: a run of random ones stands for each of
+    theirs, whose key in the store is another, and none counts as kept.
+    """
     problems = names.problems(grid.models, grid.methods, grid.tasks, grid.given)
     methods = dict.fromkeys(POSTHOC.get(m, m) for m in grid.methods if m in EDITS)
     jobs: dict[str, Job] = {}
@@ -157,6 +171,13 @@ def laid_out(grid: Grid, *, away: bool) -> list[Job]:
         if not tasks:
             continue
         try:
+            absent = unseen and not _there(parameters)
+            if absent:
+                tell(
+                    f"The weights of {model} are not here: which runs are kept is not known, and "
+                    "the folder gets its name where they are."
+                )
+                parameters = Parameters(**settings | {"device": "cpu", "init": "random"})
             lab = Lab(parameters, progress=False, tasks=needed, use="plan")
             if not away:
                 preflight.complete(parameters, preflight.images_of(parameters, lab.suite))
@@ -176,7 +197,8 @@ def laid_out(grid: Grid, *, away: bool) -> list[Job]:
                 job = Job(
                     model=model, method=method, task=task, seed=seed, settings=settings,
                     tasks=needed, key=key,
-                    kept=lab.store.has("finetune", lab.identity(task, method, seed)),
+                    kept=not absent
+                    and lab.store.has("finetune", lab.identity(task, method, seed)),
                 )  # fmt: skip
                 jobs.setdefault(key, job)
     if problems:

@@ -79,11 +79,11 @@ def elsewhere(grid: Grid) -> Grid:
     return grid.changed(device=device, precision=precision, store_root=root)
 
 
-def _jobs(grid: Grid) -> tuple[Job, ...]:
+def _jobs(grid: Grid, *, unseen: bool = False) -> tuple[Job, ...]:
     """Return the runs; one counts as kept in any precision that a job may take."""
     given = grid.given["precision"]
     ways = [
-        laid_out(grid.changed(precision=one), away=True)
+        laid_out(grid.changed(precision=one), away=True, unseen=unseen)
         for one in ([given] if given else PRECISIONS[::-1])
     ]
     return tuple(
@@ -92,16 +92,24 @@ def _jobs(grid: Grid) -> tuple[Job, ...]:
     )
 
 
-def scripts(grid: Grid, *, cpus: int = 1, at_once: int | None = None, sbatch: str = "") -> Scripts:
+def scripts(
+    grid: Grid,
+    *,
+    cpus: int = 1,
+    at_once: int | None = None,
+    sbatch: str = "",
+    unseen: bool = False,
+) -> Scripts:
     """Return the scripts of a grid's jobs; nothing is written or submitted.
 
     Args:
         cpus: Processor cores of a job; it also takes a GPU unless the device is cpu.
         at_once: The most jobs that run at a time.
         sbatch: Further options of `sbatch` for both scripts, as in a shell.
+        unseen: Whether the model's weights may be absent, as on a login node.
     """
     grid = elsewhere(grid)
-    jobs = _jobs(grid)
+    jobs = _jobs(grid, unseen=unseen)
     made_of = hashlib.sha256("".join(job.key for job in jobs).encode()).hexdigest()[:10]
     folder, name = Path(grid.given["store_root"]) / "slurm" / made_of, f"tasklab-{made_of}"
     if "\\" in str(folder):

@@ -15,6 +15,8 @@ from tasklab.__main__ import main
 from tasklab.bench.parameters import Parameters
 from tasklab.cli.cluster import grid, slurm
 from tasklab.cli.cluster.grid import Grid
+from tasklab.errors import TasklabError
+from tasklab.models import loading
 from tasklab.tuning import finetune
 from tests.helpers import refuses
 
@@ -179,3 +181,24 @@ def test_options_of_sbatch_stand_with_and_without_a_second_equals_sign(small, ca
     assert shown[0] == shown[1] and shown[0].count("#SBATCH --mem=4G\n#SBATCH -t 1\n") == 2
     assert main([*words, "--sbatch", "--cpus=2"]) == 2
     assert "--sbatch needs a value" in capsys.readouterr().err
+
+
+def test_a_dry_run_needs_no_weights(small, monkeypatch, capsys):
+    """On a login node; whoever submits needs them, for runs are named by them."""
+    named = {job.key for job in slurm.scripts(small).jobs}
+    plain = loading.locate
+
+    def absent(name, init="pretrained", *given, **more):
+        if init == "pretrained":
+            raise TasklabError("the weights are not here.")
+        return plain(name, init, *given, **more)
+
+    monkeypatch.setattr(loading, "locate", absent)
+    refuses("not here", slurm.scripts, small)
+    capsys.readouterr()
+    made = slurm.scripts(small, unseen=True)
+    assert "which runs are kept is not known" in capsys.readouterr().err
+    assert len(made.jobs) == 4 and not named & {job.key for job in made.jobs}
+    assert not any(job.kept for job in made.jobs) and "--array=0-3" in made.array
+    assert made.jobs[0].settings.get("init") != "random"  # the scripts ask for the weights
+    assert "random" not in made.array
