@@ -96,3 +96,19 @@ def test_a_network_is_not_written_over(files, tmp_path, capsys):
     assert "--rank is for networks" in mistaken(
         ["merge", "Signs@nonlinear", "Places@nonlinear", "--rank", "2"], capsys
     )
+
+
+def test_adapters_are_merged_in_a_space(files, tmp_path, capsys):
+    _, (_, _, *base) = files
+    words = [adapter(tmp_path / name, seed) for seed, name in enumerate("xy")]
+    out = tmp_path / "core.safetensors"
+    options = ["--method", "ties", "--option", "keep=0.5", "--alpha", "1", "--space", "core"]
+    assert main(["merge", *words, *base, *options, "--out", str(out), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["space"] == "core"
+    expected = tasklab.merge(base[1], words, "ties", keep=0.5, alpha=1.0, space="core")
+    plain = tasklab.merge(base[1], words, "ties", keep=0.5, alpha=1.0)
+    found = load_file(out)["up.weight"]
+    assert torch.equal(found, expected["up.weight"])
+    assert not torch.allclose(found, plain["up.weight"], atol=1e-3)
+    wrong = ["merge", "a.st", "b.st", "--model", "mini", "--space", "knots"]
+    assert "--space is for networks" in mistaken(wrong, capsys)
