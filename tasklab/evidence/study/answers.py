@@ -1,4 +1,4 @@
-"""Advice on task vectors: effects with their intervals from the recorded runs of both worlds.
+"""Advice on task vectors: effects with their intervals from the recorded runs of all worlds.
 
 An effect is a mean difference at the same seeds and tasks. Its interval is about other tasks, as
 that of a verdict on tasks in general (`records.targets`).
@@ -23,7 +23,7 @@ from tasklab.evidence.records.table import where
 from tasklab.evidence.study.results import recorded
 from tasklab.storage import shipped
 
-WORLDS = ("synthetic images", "real drawings")
+WORLDS = ("synthetic images", "real drawings", "texts")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,9 +91,12 @@ def advice_table(found: Iterable[Answer]) -> str:
     lines = [f"| if … | then … | {effect} |", "|---|---|---|"]
     for one in found:
         note = f". *{one.note}*" if one.note else ""
-        told = ((world, one.numbers(world)) for world in WORLDS)  # two columns are none on a phone
-        numbers = "<br>".join(f"*{world}:* {text or 'not recorded'}" for world, text in told)
-        lines.append(f"| {one.case} | {one.advice}{note} | {numbers} |")
+        told = {world: one.numbers(world) for world in WORLDS}
+        numbers = [f"*{world}:* {text}" for world, text in told.items() if text]
+        if lacking := [world for world, text in told.items() if not text]:
+            numbers.append(f"*not recorded:* {', '.join(lacking)}")
+        # a column a world would be too wide for a phone
+        lines.append(f"| {one.case} | {one.advice}{note} | {'<br>'.join(numbers)} |")
     return "\n".join(lines)
 
 

@@ -36,7 +36,7 @@ def test_an_effect_is_paired_and_draws_seeds_and_tasks(monkeypatch):
     ]
     assert effect == pytest.approx(intervals.interval(7 / 3 + 0.1, sources))
     line = study.advice_table([found]).splitlines()[2]
-    assert line.endswith("eight tasks +2.4 (−1.4 to 6.2)<br>*real drawings:* not recorded |")
+    assert line.endswith("eight tasks +2.4 (−1.4 to 6.2)<br>*not recorded:* real drawings, texts |")
 
 
 def test_over_many_sets_other_tasks_are_the_target(monkeypatch):
