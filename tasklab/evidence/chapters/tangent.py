@@ -118,9 +118,7 @@ CHAPTER = Chapter(
         "wordnet_sums": on(
             WORDNET,
             Work(METHODS, {"single": {}, "addition": {"n_tasks": (8,)}}, seeds=HEADLINE),
-            Work(
-                ("nonlinear", "linearized"), {"negation": {}, "search_box": {}}, seeds=HEADLINE
-            ),
+            Work(("nonlinear", "linearized"), {"negation": {}, "search_box": {}}, seeds=HEADLINE),
         ),
         "wordnet": on(
             WORDNET, *_EDITING, Work((*METHODS, "attention"), {"search_box": {}}, seeds=HEADLINE)
