@@ -49,6 +49,7 @@ EXPERIMENTS = {
         "merging_rates": {"methods": ["nonlinear"], "merges": ["dare"], "rates": [1e-5]},
         "merge_loss": {"methods": ["nonlinear"], "merges": ["dare", "least_logits"]},
         "merged": {"methods": ["posthoc"], "merges": ["dare"]},
+        "recommended": {"methods": ["nonlinear"], "merges": ["dare"]},
         "joint": {"methods": ["nonlinear"]},
         "penalty_strengths": {"methods": ["tau_jp"], "factors": [1.0]},
         "learning_rates": {"methods": ["probe", "nonlinear"], "rates": [1e-3]},
