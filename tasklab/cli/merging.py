@@ -6,7 +6,7 @@ import functools
 import json as writer
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
@@ -54,7 +54,7 @@ def merge(
     out: Path | str = "merged.safetensors",
     model_out: Path | str | None = None,
     rank: int | str | None = None,
-    space: Literal["knots", "core"] | None = None,
+    space: str | None = None,
     json: bool = False,
 ) -> None:
     """Merge task vectors, and write the result to a file.

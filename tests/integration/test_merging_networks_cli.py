@@ -80,6 +80,7 @@ def test_an_adapter_is_written_and_read(files, tmp_path, capsys):
         (["--method", "regmean", "--alpha", "1"], "reads images"),
         (["--alpha", "1", "--search"], "give --model, or --alpha alone"),
         (["--alpha", "1", "--rank", "0"], "--rank"),
+        (["--method", "ties", "--alpha", "1", "--space", "knot"], "'knots'"),
         (["--alpha", "1", "--out", "x.pt"], ".safetensors"),
     ],
 )

@@ -196,6 +196,7 @@ def merge(
         if space is None:
             tau = chosen.function(changes, alpha=alpha, **options)
         else:
+            choose("space", space, spaces.SPACES)
             choose(f"rule in the space {space}", method, spaces.RULES)
             products = [getattr(one, "factors", lambda _: None) for one in each]
             tau = spaces.merge(space, chosen.function, changes, products, alpha=alpha, **options)
