@@ -236,9 +236,6 @@ def test_every_part_that_trains_at_several_rates_is_counted_as_it_is(tmp_path):
 
 def test_the_shipped_records_answer():
     found = study.answers()
-    both = [
-        one
-        for one in found
-        if {*one.effects} == {*sys.modules["tasklab.evidence.study.answers"].WORLDS}
-    ]
+    first, second, _ = sys.modules["tasklab.evidence.study.answers"].WORLDS
+    both = [one for one in found if {first, second} <= {*one.effects}]
     assert len(found) >= 9 and len(both) >= 8
