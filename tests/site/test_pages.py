@@ -365,7 +365,9 @@ def test_pictures_are_loaded_when_seen_and_keep_their_place(browser, site, size)
         picture.evaluate("image => image.decode()")
     assert page.evaluate("document.documentElement.scrollHeight") == pytest.approx(before, rel=0.01)
     asked = {urlsplit(url).path for url in page.asked if "/_images/" in url}
-    assert len(asked) == len(pictures) and all(path.endswith(".svg") for path in asked)
+    shown = {urlsplit(picture.evaluate("image => image.currentSrc")).path for picture in pictures}
+    assert asked == shown and all(path.endswith(".svg") for path in asked)
+    assert len(shown) >= len(pictures) - 1  # on a phone the main figure is the same file twice
     page.close()
 
 

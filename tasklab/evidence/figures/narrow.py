@@ -29,6 +29,7 @@ from tasklab.evidence.figures.pictures import (
 )
 
 NARROW = 3.6  # inches
+_TITLE = 20  # letters of a title above a panel
 _AROUND = 0.8  # inches of a legend and of the labels of the last line of panels
 _LONG = 13  # letters of a word below a panel, which half of the width has room for
 _FEW = 9  # words in a panel, which fit half of the width
@@ -174,7 +175,13 @@ def _relabel(figure: Figure, panels: Sequence[Axes], abreast: int) -> float:
     for axes in panels:
         names = [_letters(one.get_text()) for one in axes.get_yticklabels() if one.get_visible()]
         room = LETTERS * NARROW / abreast - max(4, *names, 0) - 2
-        titles = (axes.title, axes._left_title, axes._right_title)  # noqa: SLF001
+        if room < _TITLE and (title := axes.get_title(loc="left")):  # it begins above the labels
+            font = axes._left_title.get_fontproperties()  # noqa: SLF001
+            axes.set_title("", loc="left")
+            axes.set_title(title, loc="right", fontproperties=font)
+            titles: tuple[Text, ...] = (axes.title,)
+        else:
+            titles = (axes.title, axes._left_title, axes._right_title)  # noqa: SLF001
         lines = _break(axes.xaxis.label, room) + sum(_break(one, room + 2) for one in titles)
         added = max(added, lines)
         tall = LETTERS * axes.get_position().height * figure.get_figheight()

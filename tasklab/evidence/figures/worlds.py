@@ -23,7 +23,7 @@ from tasklab.evidence.figures.forest_plot import (
     strengths_of,
 )
 from tasklab.evidence.figures.marks import curves, scatter
-from tasklab.evidence.figures.pictures import WIDTH
+from tasklab.evidence.figures.pictures import WIDTH, put_legend
 from tasklab.evidence.figures.rows import averaged, require_rows, select, where
 from tasklab.evidence.figures.style import COLOURS, INK, book_figure
 from tasklab.evidence.records.judgement import Verdict
@@ -80,7 +80,7 @@ def replication(rows: pd.DataFrame) -> Figure:
         for outcome, (colour, _) in LOOKS.items()
         if outcome in found
     ]
-    figure.legend(handles=handles, loc="outside upper left", ncols=4, fontsize=8.5)
+    put_legend(figure, handles, [str(one.get_label()) for one in handles])
     return figure
 
 
@@ -166,14 +166,14 @@ def headline_effects(worlds: Mapping[str, Sequence[Verdict]]) -> Figure:
     names = [f"{c.short}: {c.cell}" if c.cell else c.short for c in claims.values()]
     axes.set_yticks(range(len(names)), ["\n".join(textwrap.wrap(n, 38)) for n in names])
     axes.set(ylim=(len(names) - 0.5, -0.5))
-    axes.set_xlabel("effect in points (positive where the claim holds)")
+    figure.supxlabel("effect in points (positive where the claim holds)", fontsize=9)
     axes.grid(visible=False, axis="y")
     handles = [
         Line2D([], [], marker=marker, color=colour, label=label)
         for label, colour, marker in (_WORLD_LOOKS[world] for world in told)
     ]
     handles.append(Line2D([], [], marker="x", color="#595959", ls="", label="CLIP, printed"))
-    figure.legend(handles=handles, loc="outside upper left", ncols=4)
+    put_legend(figure, handles, [str(one.get_label()) for one in handles])
     return figure
 
 

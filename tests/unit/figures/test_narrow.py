@@ -110,3 +110,13 @@ def test_a_picture_carries_its_narrow_layout_and_the_records_drawn(extension, tm
     assert lean.with_records(lean.lazy(page, tmp_path), tmp_path) == page
     beside = lean.lazy(text.replace("align-default", "tl-opening-figure"), tmp_path)
     assert 'media="all"' in beside
+
+
+def test_a_title_above_a_small_panel_begins_above_its_labels():
+    figure, (axes,) = drawn(1, 1, [""])
+    axes.set_yticks([0, 1], ["a statement that takes most of the width", "another"])
+    axes.set_title("Cross-task linearity", loc="left")
+    narrow.narrow(figure).draw_without_rendering()
+    box = axes._right_title.get_window_extent()
+    assert axes.get_title(loc="right") == "Cross-task linearity" and not axes.get_title(loc="left")
+    assert 0 <= box.x0 and box.x1 <= figure.bbox.x1
