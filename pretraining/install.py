@@ -27,10 +27,10 @@ from pretraining.objectives import TOWERS_ONLY
 from pretraining.recipes import JOBS, SHORTER, Job
 from tasklab.errors import TasklabError, choose
 from tasklab.mini import clip, vit
+from tasklab.mini.catalog import VERSION
 from tasklab.mini.shipped import FOLDER, extra_folder
 from tasklab.mini.t5 import NAME, build_t5
 from tasklab.mini.text import TEXT_VERSION
-from tasklab.mini.worlds import VERSION
 from tasklab.storage import atomic
 from tasklab.storage.checksums import file_sha256
 from tasklab.storage.tensors import write_tensors

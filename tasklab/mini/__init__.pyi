@@ -1,5 +1,6 @@
 from . import t5 as t5
 from . import vit as vit
+from .catalog import VERSION as VERSION
 from .clip import build as build
 from .clip import tokenize as tokenize
 from .sampling import sample as sample
@@ -8,4 +9,3 @@ from .shipped import weights_path as weights_path
 from .text import TEXT_TASKS as TEXT_TASKS
 from .text import TEXT_VERSION as TEXT_VERSION
 from .text import sample_text as sample_text
-from .worlds import VERSION as VERSION

@@ -1,4 +1,4 @@
-"""Names of everything in the drawn world, and the nine tasks set in it (no third-party imports)."""
+"""Names of everything in the drawn world, its nine tasks and their sizes; standard library only."""
 
 from __future__ import annotations
 
@@ -70,6 +70,10 @@ TASKS: tuple[dict[str, Any], ...] = tuple(
     )
 )  # fmt: skip
 TASKS[-1]["control"] = True
+VERSION = "mini-2"  # in the keys of caches and in cards
+# Images of each split, and those of the control where they differ.
+SIZES = {"train": 3000, "val": 500, "test": 1000}
+CONTROL_SIZES = {"val": 2000, "test": 2000}
 
 
 def with_articles(text: str) -> str:

@@ -18,7 +18,7 @@ from tasklab.isolation import isolated
 from tasklab.mini import exact
 from tasklab.mini.aerial import land, places
 from tasklab.mini.camera import to_uint8
-from tasklab.mini.catalog import PLATES, SIGNS, SYMBOLS, TASKS
+from tasklab.mini.catalog import PLATES, SIGNS, SYMBOLS, TASKS, VERSION
 from tasklab.mini.draw import (
     COLOUR_NAMES,
     GRID_Y,
@@ -37,7 +37,7 @@ from tasklab.mini.landscapes import landscapes
 from tasklab.mini.machines import signs, vehicles
 from tasklab.mini.shapes import FONTS, glyph_alpha, shape_alpha
 from tasklab.mini.textures import texture, textured_background
-from tasklab.mini.worlds import LOOKS, VERSION, Look
+from tasklab.mini.worlds import LOOKS, Look
 from tasklab.storage import shipped
 
 SPLITS = ("train", "val", "test")

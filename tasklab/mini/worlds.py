@@ -1,4 +1,4 @@
-"""The drawn world: how each task shows its things, and how many images it has.
+"""The drawn world: how each task shows its things.
 
 A task has a look of its own, none of which is that of the pre-training pictures: that gap is what
 fine-tuning closes. How hard each task is was set once, on validation images, by the levels of the
@@ -40,9 +40,6 @@ def _around(limit: float) -> Range:
 
 
 _ANY = (0.0, 6.28)
-VERSION = "mini-2"  # in the keys of caches and in cards
-SIZES = {"train": 3000, "val": 500, "test": 1000}
-CONTROL_SIZES = {"val": 2000, "test": 2000}  # the control's, where they differ
 LOOKS: Mapping[str, Look] = {
     "Vehicles": Look(
         size=(0.75, 0.95), turn=_around(0.25), shift=_around(0.1), jitter=0.1, background=0.15,

@@ -29,7 +29,7 @@ from torch import Tensor
 from tasklab import mini
 from tasklab.errors import TasklabError, choose, shown
 from tasklab.isolation import isolated
-from tasklab.mini.worlds import CONTROL_SIZES, SIZES
+from tasklab.mini.catalog import CONTROL_SIZES, SIZES
 from tasklab.storage import atomic, checksums, folders, shipped
 from tasklab.storage.tensors import explained, write_tensors
 from tasklab.tasks import icons, wordnet
@@ -126,7 +126,14 @@ class DrawnImages:
     def load(
         self, task: str, split: str, *, n: int | None = None, device: Device = "cpu"
     ) -> Images:
-        """Return a split, or its first n images; see `SuiteImages`."""
+        """Return a split, or its first n images.
+
+        Args:
+            task: Name of a task.
+            split: `"train"`, `"val"` or `"test"`.
+            n: Only the first n images; `None` for all.
+            device: Where the images go; they are a copy.
+        """
         n = count_of(n, self.size(task, split), f"{task}/{split}")
         images, _ = self._checked(task, split)
         # a copy: what a caller writes to it must not change what the next one gets
@@ -155,7 +162,15 @@ class DrawnImages:
     def batches(
         self, task: str, order: Order, steps: range, *, seed: int, device: Device
     ) -> Iterator[Images]:
-        """Yield the training images of each step, as they are; see `SuiteImages`."""
+        """Yield the training images of each step, without augmentation.
+
+        Args:
+            task: Name of a task.
+            order: Step and number of images -> the indices of the images.
+            steps: Numbers of the steps.
+            seed: Unused: nothing is random in them.
+            device: Where the images go.
+        """
         images = self.load(task, "train", device=device)
         if not steps:
             return

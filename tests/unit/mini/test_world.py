@@ -9,7 +9,7 @@ from pretraining import classes
 from pretraining.install import EXTRA, SHIPPED
 from pretraining.recipes import JOBS
 from tasklab import mini
-from tasklab.mini import sampling, stream, styles, worlds
+from tasklab.mini import catalog, sampling, stream, styles
 from tasklab.mini.captions import KINDS, draw_pairs
 from tasklab.mini.catalog import SHAPES, TASKS, with_articles
 from tasklab.mini.clip import CONTEXT
@@ -65,8 +65,8 @@ def test_names_prompts_and_sizes_are_the_protocols():
         for name in task["classes"]:
             for form in task["templates"]:
                 assert len(form.format(name).split()) + 2 <= CONTEXT
-    assert worlds.SIZES == {"train": 3000, "val": 500, "test": 1000}
-    assert worlds.CONTROL_SIZES == {"val": 2000, "test": 2000}
+    assert catalog.SIZES == {"train": 3000, "val": 500, "test": 1000}
+    assert catalog.CONTROL_SIZES == {"val": 2000, "test": 2000}
     assert {*SHIPPED} | EXTRA == {*JOBS} and not {*SHIPPED} & EXTRA
 
 
