@@ -18,7 +18,8 @@ from matplotlib.patches import Rectangle
 
 from tasklab.errors import TasklabError
 from tasklab.evidence.figures import schemes
-from tasklab.evidence.figures.marks import ZERO, curves, level, means_in, scale
+from tasklab.evidence.figures.maps import scale
+from tasklab.evidence.figures.marks import ZERO, curves, level, means_in
 from tasklab.evidence.figures.rows import averaged, methods_in, require_rows, where
 from tasklab.evidence.figures.style import (
     COLOURS,

@@ -137,7 +137,15 @@ def in_half_widths(
 ) -> tuple[Any, list[Axes]]:
     """Return a figure with one panel per group, for effects in half-widths of their intervals.
 
-    Rows have their name in a column label, and are `line` inches high; `label` is of their axis.
+    Args:
+        groups: Title and rows of each panel; the column `label` names the rows.
+        label: Title of the horizontal axis.
+        width: Inches of the figure; at `SMALL` rows have no names.
+        line: Inches of one row.
+        more: Keywords of `matplotlib.pyplot.subplots`.
+
+    Returns:
+        The figure and its panels from the top.
     """
     heights = [len(part) + (1.2 if title else 0.4) for title, part in groups]
     figure, drawn = plt.subplots(

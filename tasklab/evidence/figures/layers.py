@@ -14,7 +14,8 @@ from matplotlib.ticker import MaxNLocator
 
 from tasklab.analyses.statistics import over_tasks
 from tasklab.errors import TasklabError
-from tasklab.evidence.figures.marks import Panels, against, curves, level, log, numbers_in, scale
+from tasklab.evidence.figures.maps import numbers_in, scale
+from tasklab.evidence.figures.marks import Panels, against, curves, level, log
 from tasklab.evidence.figures.rows import methods_in, require_rows, where
 from tasklab.evidence.figures.style import INK, METHOD_LABEL, WIDTH, book_figure
 from tasklab.tuning.methods import POSTHOC

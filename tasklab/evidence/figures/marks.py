@@ -1,4 +1,4 @@
-"""Marks of figures: curves, points with intervals, scatter plots, maps of numbers.
+"""Marks of figures: curves, points with intervals, scatter plots, lines of reference.
 
 seaborn averages and arranges the panels; a figure adds to `Panels`, and `finish` adds labels and
 the legend.
@@ -17,7 +17,7 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
+from matplotlib.ticker import LogLocator, NullFormatter
 
 from tasklab.analyses.statistics import Correlation
 from tasklab.evidence.figures.rows import methods_in, where
@@ -26,7 +26,6 @@ from tasklab.evidence.figures.style import INK, WIDTH, Looks, key, method_looks
 SEEDS = ("sd", 1)  # two or three seeds: their spread, not a limit of confidence
 GIVEN: dict[str, Any] = {"estimator": "median", "errorbar": ("pi", 100)}  # of `rows.ends`
 DASHED: dict[str, Any] = {"color": INK, "lw": 1.1, "ls": "--", "zorder": 1}  # a line of reference
-_ABREAST = 60  # characters that names of columns may have together
 _LEVEL = ("--", ":")
 ZERO: dict[str, Any] = {"ls": "-", "lw": 0.8}  # where nothing changes, in place of the former
 
@@ -70,11 +69,23 @@ class Panels:
             yield axes, *(name if all(self._facets) else (None, name))
 
     def mark(self, rows: pd.DataFrame, x: str, y: str = "value", **look: Any) -> None:
-        """Add a larger hollow marker at each row, in its panel and its group's colour."""
+        """Add a larger hollow marker at each row, in its panel and its group's colour.
+
+        Args:
+            rows: With the columns of panels and groups.
+            x, y: Columns of the position.
+            look: Keywords of `matplotlib.axes.Axes.plot`.
+        """
         self._add(rows, x, y, {"ls": "", "ms": 10, "mfc": "none", "mew": 2, "zorder": 5} | look)
 
     def trace(self, rows: pd.DataFrame, x: str, y: str = "value", **look: Any) -> None:
-        """Add a line for each group, in each panel; see `mark`."""
+        """Add a line for each group, in each panel.
+
+        Args:
+            rows: With the columns of panels and groups, in the line's order.
+            x, y: Columns of the position.
+            look: Keywords of `matplotlib.axes.Axes.plot`.
+        """
         self._add(rows, x, y, {"marker": "", "lw": 1.3} | look)
 
     def _add(self, rows: pd.DataFrame, x: str, y: str, look: dict[str, Any]) -> None:
@@ -162,7 +173,13 @@ def curves(
 
 
 def scatter(df: pd.DataFrame, x: str, y: str = "value", **more: Any) -> Panels:
-    """Plot one dot per row, a colour and marker a group; see `curves`."""
+    """Plot one dot per row, a colour and marker a group.
+
+    Args:
+        df: Tidy records.
+        x, y: Columns of the position.
+        more: Arguments of `curves`; panels have axes of their own by default.
+    """
     return curves(df, x, y, kind="scatter", **({"share": (False, False)} | more))
 
 
@@ -173,9 +190,14 @@ def against(
     rank: Callable[[pd.DataFrame, str, str], Correlation] | None = None,
     **more: Any,
 ) -> Panels:
-    """Plot columns of a table against one another: a panel for a pair of columns, a dot for a row.
+    """Plot columns of a table against one another: a panel per pair of columns, a dot per row.
 
-    `labels` are axis titles by column; `rank` correlates two columns for the titles.
+    Args:
+        table: One row a dot, with all columns named in `pairs`.
+        pairs: Horizontal and vertical column of each panel.
+        labels: Axis title of each column.
+        rank: Correlation of two columns of the table, printed above the panel with its interval.
+        more: Arguments of `scatter`.
     """
     parts = [table.assign(x=table[x], y=table[y], pair=f"{x} {y}") for x, y in pairs]
     plot = scatter(pd.concat(parts), "x", "y", col="pair", **({"height": 3.7} | more))
@@ -237,10 +259,16 @@ def points(
     facets: Mapping[str, Any] | None = None,
     **more: Any,
 ) -> Panels:
-    """Plot panels of `means_in`, each with its own horizontal axis; see `means_in`.
+    """Plot panels of `means_in`, each with its own horizontal axis.
 
-    `height` is that of the figure in inches; `facets` are `row`, `col` and `col_wrap` of the
-    panels.
+    Args:
+        df: Tidy records.
+        y: Column of the categories.
+        height: Inches of the figure.
+        hue: Column of the groups.
+        looks: Label, colour and marker of each group; by default those of methods.
+        facets: Columns of the panels: `row`, `col`, and the number `col_wrap`.
+        more: Arguments of `means_in`.
     """
     looks = method_looks(methods_in(df)) if looks is None else looks
     grid = sns.FacetGrid(df, **(facets or {}), sharex=False)
@@ -249,49 +277,15 @@ def points(
     return Panels(grid, hue, looks, facets or {}, height=height)
 
 
-def numbers_in(axes: Axes, table: pd.DataFrame, limit: float, form: str, **more: Any) -> None:
-    """Draw a matrix of numbers coloured from -limit to limit; missing ones are empty.
-
-    `form` is the format of a number, e.g. `+z.1f`; `more` are keywords of `seaborn.heatmap`.
-    """
-    words = table.map(lambda x: "" if pd.isna(x) else f"{x:{form}}".replace("-", "−"))
-    look = {"annot_kws": {"fontsize": 9}, "linewidths": 0.5, "cmap": "PuOr_r", "cbar": False}
-    look |= {"vmin": -limit, "vmax": limit, "fmt": ""} | more
-    sns.heatmap(table, ax=axes, annot=words, **look)
-    cells = axes.collections[0]
-    drawn = ~np.ma.getmaskarray(cells.get_array()).ravel()
-    for text, colour in zip(axes.texts, cells.get_facecolors()[drawn], strict=True):
-        # What contrasts more; seaborn writes in white on a middling blue, too.
-        text.set_color("white" if sns.utils.relative_luminance(colour) < 0.245 else INK)
-    axes.grid(visible=False)
-    axes.set(xlabel="", ylabel="")
-    axes.tick_params(axis="y", rotation=0)
-
-
-def names_above(axes: Axes) -> None:
-    """Put a matrix's column names above it, slanted where they are long."""
-    names = [name.get_text() for name in axes.get_xticklabels()]
-    axes.tick_params(axis="x", top=True, labeltop=True, bottom=False, labelbottom=False)
-    if max(len(name.partition("\n")[0]) for name in names) * len(names) > _ABREAST:
-        names = [name.replace("\n", ": ") for name in names]
-        axes.set_xticklabels(names, rotation=40, ha="left", rotation_mode="anchor")
-    else:
-        axes.tick_params(axis="x", rotation=0)
-
-
-def scale(figure: Figure, axes: Iterable[Axes], label: str, extend: str = "neither") -> Figure:
-    """Put the colour scale of maps below them and return the figure; the first gives the scale."""
-    # It has to know of the bar, and keeps names of one line of maps from those of the next.
-    figure.set_layout_engine("constrained", h_pad=0.07)
-    axes = list(axes)
-    place = {"location": "bottom", "aspect": 45, "ticks": MaxNLocator(5)}
-    bar = figure.colorbar(axes[0].collections[0], ax=axes, label=label, extend=extend, **place)
-    bar.outline.set_visible(False)
-    return figure
-
-
 def level(axes: Axes, value: float, *, along: str = "x", **look: Any) -> Line2D:
-    """Draw a line of reference across the panel, along `x` or `y`, and return it."""
+    """Draw a line of reference across the panel and return it.
+
+    Args:
+        axes: The panel.
+        value: Where the line crosses the other axis.
+        along: Axis that the line is parallel to, `x` or `y`.
+        look: Keywords of the line; by default dashed.
+    """
     return (axes.axhline if along == "x" else axes.axvline)(value, **(DASHED | look))
 
 
@@ -304,9 +298,12 @@ def reaching(values: pd.Series, times: float = 1.5) -> tuple[float, float]:
 
 
 def cut(axes: Axes, low: float, high: float = np.inf) -> None:
-    """Limit a panel; a point beyond becomes an arrow with its number.
+    """Limit the horizontal axis of a panel; a point beyond becomes an arrow with its number.
 
-    A line of reference below `low` stays in the panel.
+    Args:
+        axes: The panel.
+        low: Left end; a line of reference below it stays in the panel.
+        high: Right end; by default that of the data.
     """
     points = [(line, *at) for line in axes.lines if line.get_marker() not in ("", "None")
               for at in line.get_xydata()]  # fmt: skip

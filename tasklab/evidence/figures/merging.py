@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from tasklab.analyses.merging.registry import METHODS, SOLVED
-from tasklab.evidence.figures import marks
+from tasklab.evidence.figures import maps, marks
 from tasklab.evidence.figures.rows import (
     averaged,
     ends,
@@ -244,7 +244,15 @@ def by_number(n_tasks: pd.Series) -> Looks:
 def by_merge(
     means: pd.DataFrame, col: str, order: Sequence[str] = (), *, looks: Looks, **more: Any
 ) -> marks.Panels:
-    """Plot a line for each merge, in this or the book's order, a panel for each value of `col`."""
+    """Plot a line of means for each merge, in a panel for each value of a column.
+
+    Args:
+        means: Rows with a `merge`, a `value` and the columns of panels and groups.
+        col: Column of the panels.
+        order: Merges from the top; by default the book's order.
+        looks: Label, colour and marker of each group.
+        more: Arguments of `marks.points`.
+    """
     named = {name: MERGE_LABEL[name] for name in order or merges_in(means)}
     height = 1.5 + len(named) * max(0.26, 0.1 * len(looks) * more.get("apart", True))
     more |= {"order": named, "facets": {"col": col}}
@@ -338,6 +346,6 @@ def merge_ways(df: pd.DataFrame) -> Figure:
     titles = [f"{name}\n{reached:.1f} %" for name, reached in table[BASE].items()]
     figure, axes = plt.subplots(figsize=(WIDTH, 1.9 + 0.27 * len(gains)))
     names = {"xticklabels": titles, "yticklabels": gains.index.map(MERGE_LABEL)}
-    marks.numbers_in(axes, gains, max(float(gains.abs().max().max()), 0.1), "+z.1f", **names)
-    marks.names_above(axes)
-    return marks.scale(figure, [axes], "points above task arithmetic")
+    maps.numbers_in(axes, gains, max(float(gains.abs().max().max()), 0.1), "+z.1f", **names)
+    maps.names_above(axes)
+    return maps.scale(figure, [axes], "points above task arithmetic")

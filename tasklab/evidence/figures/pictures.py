@@ -154,8 +154,13 @@ def put_legend(
 ) -> None:
     """Put a legend above the whole figure, in as many lines as its labels need.
 
-    A handle may be several artists on top of one another. `free` is a place in a third of the
-    figure, where it goes if its labels are short.
+    Args:
+        figure: Without a legend.
+        handles: One per label; several artists of one label are drawn on top of one another.
+        labels: Texts, which may have several lines.
+        width: Inches of the figure.
+        free: Centre of an empty place a third of the figure wide, in shares of the figure; at most
+            eight short labels go there.
     """
     longest = [max(map(len, label.split("\n"))) + 6 for label in labels]
     columns = _columns(longest, int(LETTERS * width))

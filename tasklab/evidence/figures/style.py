@@ -179,7 +179,13 @@ class NothingToDrawError(TasklabError):
 
 
 def once_recorded(figure: Callable[..., Figure], *given: Any, **more: Any) -> Figure | None:
-    """Return a figure, or `None` while there are no records of it."""
+    """Return a figure, or `None` if nothing that it shows was recorded.
+
+    Args:
+        figure: Draws it.
+        given: Its positional arguments.
+        more: Its keyword arguments.
+    """
     try:
         return figure(*given, **more)
     except NothingToDrawError:
@@ -194,9 +200,14 @@ def method_looks(methods: Iterable[str]) -> dict[str, tuple[str, str, str]]:
 def key(
     figure: Figure, looks: Looks, extra: Iterable[Artist] = (), *, line: str = "-", **more: Any
 ) -> None:
-    """Put a legend of groups, and of further labelled artists, above the figure (`put_legend`).
+    """Put a legend of groups above the figure.
 
-    `line` is the style of the groups' lines; empty for markers alone.
+    Args:
+        figure: Without a legend.
+        looks: Label, colour and marker of each group.
+        extra: Further artists that have a label.
+        line: Line style of the groups; empty for markers alone.
+        more: `width` and `free` of `put_legend`.
     """
     handles: list[Artist] = []
     for label, colour, marker in looks.values():

@@ -10,7 +10,7 @@ import seaborn as sns
 from matplotlib.colors import to_rgb
 
 from tasklab.evidence.figures import layers as figures
-from tasklab.evidence.figures import marks
+from tasklab.evidence.figures import maps
 from tasklab.evidence.figures.style import COLOURS
 from tests.helpers import refuses
 from tests.marks import shown
@@ -115,7 +115,7 @@ def test_blocks_lengths_and_numbers_in_cells(cosines, gaps):
         assert list(line.get_xdata()) == [1, 2]
         np.testing.assert_allclose(line.get_ydata(), 0.65)
     figure, axes = plt.subplots()
-    marks.numbers_in(
+    maps.numbers_in(
         axes, pd.DataFrame([[0.0, 0.5, 1.0], [None, 0.7, 0.2]]), 1.0, "z.1f", cmap="Blues", vmin=0
     )
     cells = axes.collections[0].get_facecolors()[[0, 1, 2, 4, 5]]  # one has no number
