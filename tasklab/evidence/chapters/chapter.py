@@ -1,4 +1,4 @@
-"""What a chapter declares (`Chapter`), and the experiments on one model in it (`Work`)."""
+"""A chapter's declaration (`Chapter`), and its experiments on one model (`Work`)."""
 
 from __future__ import annotations
 
@@ -136,7 +136,17 @@ class Chapter:
         ]
 
     def needs(self, preset: str, live: str = "all", page: str = "") -> tuple[str, ...]:
-        """Return the roles of the models that a notebook compares with the given one."""
+        """Return the roles of the models that a notebook compares with its own.
+
+        Args:
+            preset: `"quick"` or `"full"`; some works run in `full` alone.
+            live: `"all"`, or `"example"` for *Run it yourself* alone.
+            page: `"chapter"` or `"more"` (the appendix); by default both.
+
+        Returns:
+            Roles (`Work.role`) in the notebook's order, each once; `"random"` needs no weights and
+            is left out.
+        """
         roles = (work.role for work in self.runs(preset, live, page))
         return tuple(dict.fromkeys(role for role in roles if role not in ("", "random")))
 

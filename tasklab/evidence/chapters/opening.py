@@ -17,7 +17,18 @@ from tasklab.tuning import finetune
 
 @isolated
 def opened(name: str, parameters: Parameters, *, progress: bool, **more: Any) -> Lab:
-    """Return the lab of a chapter (`chapters.open`)."""
+    """Return the lab of a chapter (`chapters.open`), after checking its weights and images.
+
+    Args:
+        name: The chapter, or its appendix: `"tangent"`, `"tangent_more"`.
+        parameters: Of the notebook's first cell.
+        progress: Whether to show bars and print what runs.
+        more: Further arguments of `Lab`: `tasks`, `own`, `base` and others.
+
+    Raises:
+        TasklabError: If weights, images or text towers that the chapter needs are missing (all are
+            named in one sentence), or the chapter needs attention and the model has none.
+    """
     check(name, parameters.model)
     page, live = page_of(name), parameters.live or "all"
     # else the chapter takes shipped ones

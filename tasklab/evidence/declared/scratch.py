@@ -27,9 +27,22 @@ def _segment_sides(claim: Claim, rows: pd.DataFrame, _: pd.DataFrame) -> Sides:
 
 
 def varied(records: pd.DataFrame, what: str, network: str = "resnet18") -> pd.DataFrame:
-    """Return the rows of `emergence` with one condition from a table with several.
+    """Return the rows of `emergence` in which one condition varies.
 
-    The others are as most rows have them.
+    The other conditions have their most frequent value.
+
+    Args:
+        records: Records of `emergence` under several conditions.
+        what: The condition, one of `CONDITIONS`: epochs of pre-training or fine-tuning, or the
+            share of samples that are replaced (by those of pre-training, or of the other task).
+        network: `"resnet18"` or `"mlp"`.
+
+    Returns:
+        The rows halfway between the fine-tuned models (`alpha` 0.5) of the usual width; empty if
+        none was recorded.
+
+    Raises:
+        TasklabError: If there is no such condition.
     """
     choose("condition", what, CONDITIONS)
     rows = where(records, experiment="ctl", model=network)

@@ -141,7 +141,17 @@ def around(
     rates: Sequence[float] | None = RATES,
     lengths: Sequence[int] | None = LENGTHS,
 ) -> Iterator[tuple[float, int]]:
-    """Yield a cross of rates and lengths through the method's usual run."""
+    """Yield a cross of learning rates and numbers of steps through a method's usual run.
+
+    Args:
+        lab: Gives the usual rate and steps of its model.
+        method: One of `EDITS`.
+        rates: Learning rates, each at the usual number of steps; `None` for the usual one alone.
+        lengths: Numbers of steps, each at the usual rate; `None` for the usual one alone.
+
+    Yields:
+        Learning rate and number of steps: first the rates in ascending order, then the lengths.
+    """
     own, usual = usual_rate(lab, method)
     yield from ((lr, usual) for lr in sorted({*(rates or ()), own}))
     yield from ((own, steps) for steps in lengths or () if steps != usual)
@@ -247,7 +257,16 @@ def merging_rates(
 
 
 def below(lab: Lab, method: str, rates: Sequence[float] = RATES) -> Iterator[tuple[float, int]]:
-    """Yield a method's own learning rate and the lower ones of some, with its number of steps."""
+    """Yield a method's usual learning rate and all lower ones, each with its usual steps.
+
+    Args:
+        lab: Gives the usual rate and steps of its model.
+        method: One of `EDITS`.
+        rates: Learning rates, of which those above the usual one are left out.
+
+    Yields:
+        Learning rate and number of steps, rates ascending.
+    """
     own, steps = usual_rate(lab, method)
     for lr in sorted({own, *(rate for rate in rates if rate < own)}):
         yield lr, steps

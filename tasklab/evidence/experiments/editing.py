@@ -107,8 +107,19 @@ def addition(
 def groups_of(lab: Lab, n_tasks: Sequence[int] | None, least: int = 1) -> list[list[str]]:
     """Return the groups of tasks whose vectors are added or merged.
 
-    They are the sets of tasks that were drawn of the suite, if the lab has all of its tasks; else
-    its tasks in turn, so that each is in one group.
+    A lab with all tasks of a suite uses the sets that were drawn of it; any other lab cuts its
+    tasks in turn, so that each is in one group.
+
+    Args:
+        lab: Its suite has the tasks.
+        n_tasks: Sizes of groups; by default those of the lab's preset.
+        least: Smallest size that makes sense: 2 for a merge.
+
+    Returns:
+        Names of tasks, a list per group.
+
+    Raises:
+        TasklabError: If a size is below `least` or above the number of tasks.
     """
     names = lab.suite.names
     sizes = wholes("n_tasks", lab.sizes() if n_tasks is None else n_tasks, least, len(names))
@@ -141,7 +152,16 @@ def shares(
 ) -> list[dict]:
     """Return the records of each task's absolute and normalised accuracy.
 
-    `answers` tell which images the edited model classified correctly, an array a task.
+    Args:
+        trial: Method, seed and lab of the records.
+        tasks: Names of T tasks.
+        absolute: Accuracies of the edited model in % (T,).
+        single: Accuracies of the fine-tuned models in % (T,), by which the former are divided.
+        answers: For each task whether the edited model classified each image correctly (N,).
+        more: Further columns of every record.
+
+    Returns:
+        T records of `absolute`, then T of `normalised`, both in %.
     """
     share, none = editing.normalised(absolute, single), [dict[str, str]()] * len(tasks)
     hits = none if answers is None else [{"hits": packed(right)} for right in answers]

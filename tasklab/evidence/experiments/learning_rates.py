@@ -142,6 +142,14 @@ def validated(
     *,
     linear: bool,
 ) -> float:
-    """Return the validation accuracy in % of one vector with its own head, if it has one."""
+    """Return the validation accuracy in % of one vector.
+
+    Args:
+        evaluator: The pre-trained model with all heads.
+        task: Whose validation images are classified.
+        vector: Added with coefficient 1.
+        head: The classifier that was fine-tuned along; `None` for the evaluator's.
+        linear: Whether to evaluate the linearized model.
+    """
     own = evaluator.with_heads({task: head}) if head is not None else evaluator
     return own.evaluate(vector, task, "val", linear=linear)

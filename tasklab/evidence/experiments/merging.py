@@ -29,7 +29,17 @@ from tasklab.storage.store import free_first
 def benches(
     lab: Lab, methods: Sequence[str] | str, n_tasks: Sequence[int] | None, experiment: str
 ) -> Iterator[Bench]:
-    """Yield the bench of every method, seed and group of tasks."""
+    """Yield the bench of every method, seed and group of tasks.
+
+    Args:
+        lab: Has at least two tasks.
+        methods: How the vectors are fine-tuned and edited, any of `EDITS`.
+        n_tasks: Sizes of groups; by default those of the preset (`groups_of`).
+        experiment: Name of the experiment, for the bar.
+
+    Raises:
+        TasklabError: If the lab has one task alone.
+    """
     several(lab.suite)
     for trial in grid(lab, experiment, methods, over=groups_of(lab, n_tasks, least=2)):
         yield Bench(trial)

@@ -54,9 +54,13 @@ class Run:
 
 
 def usual_runs(lab: Lab, methods: Iterable[str], **_options: Any) -> Iterator[Run]:
-    """Yield the runs behind the methods' vectors on all tasks and seeds, each once.
+    """Yield the fine-tuning runs behind the methods' vectors on all tasks and seeds, each once.
 
-    A post-hoc method uses the vectors of another, and `"probe"` trains none.
+    Args:
+        lab: Gives tasks, seeds and recipes.
+        methods: Any of `EDITS`, or `"probe"`, which trains no vector; a post-hoc method uses the
+            vectors of another.
+        _options: Options of the experiment, which change none of these runs.
     """
     every = itertools.product(trained(methods), lab.seeds, lab.suite.names)
     for method, seed, task in every:

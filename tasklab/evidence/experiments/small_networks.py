@@ -70,13 +70,29 @@ def task_names(network: str) -> tuple[str, ...]:
 
 @isolated
 def chosen_setting(lab: Lab, network: str, seed: int, changes: Mapping[str, Any]) -> Setting:
-    """Return the setting of a seed; one epoch of each phase if the lab only rehearses."""
+    """Return the setting of a seed; one epoch of each phase if the lab only rehearses.
+
+    Args:
+        lab: Decides whether this is a rehearsal.
+        network: One of `SETTINGS`.
+        seed: Of the initial weights and the order of the images.
+        changes: Fields of `Setting` in place of the usual ones.
+
+    Raises:
+        TasklabError: If there is no such network or field.
+    """
     quick = {"pretraining": 1, "finetuning": 1} if lab.rehearsal else {}
     return setting(network, **(dict(changes) | quick | {"seed": seed}))
 
 
 def data_of(network: str, index: int, split: str) -> Images:
-    """Return the images of a task."""
+    """Return the images of a task.
+
+    Args:
+        network: `"mlp"` reads rotated digits, `"resnet18"` drawings of half of the classes each.
+        index: 0 for the task of pre-training, from 1 on those of fine-tuning.
+        split: `"train"` or `"test"`.
+    """
     if network == "mlp":
         return small.rotated_digits((0.0, *small.ANGLES[-4:])[index], split)
     return small.class_split(index, split)
@@ -129,7 +145,21 @@ def steps_of(chosen: Setting, index: int) -> int:
 def trained(
     lab: Lab, chosen: Setting, n_tasks: int
 ) -> tuple[scratch.Network, list[dict[str, Tensor]]]:
-    """Return the network, and the parameters of the pre-trained and the fine-tuned models."""
+    """Return a network with the parameters of its pre-trained and its fine-tuned models.
+
+    Source: CTL paper, appendix C.1.1.
+
+    Args:
+        lab: Its store keeps the parameters; a run that is in there is not repeated.
+        chosen: Rate, epochs, seed and shares of replaced samples.
+        n_tasks: Number of tasks of fine-tuning.
+
+    Returns:
+        The network, and parameters by name: of the pre-trained model, then of one model per task.
+
+    Raises:
+        TasklabError: If the lab must not train.
+    """
     lab.needs_training(f"{chosen.network} from scratch")
     network, name = network_of(chosen), chosen.network
 

@@ -1,4 +1,4 @@
-"""Stitched models, and averages of weights beside averages of logits."""
+"""Stitched models, and averages of weights compared with averages of logits."""
 
 from __future__ import annotations
 
@@ -157,9 +157,14 @@ def averaging(lab: Lab, *, task: str | None = None, count: int = 3) -> pd.DataFr
 
 
 def variants(lab: Lab, task: str, seed: int) -> dict[str, finetune.FineTune]:
-    """Return the runs that `averaging` averages, by what distinguishes them.
+    """Return the runs of one task that `averaging` averages, by their rate, steps and seed.
 
     In a rehearsal at full size all have one length; no two seeds share a run.
+
+    Args:
+        lab: Gives the recipe, of which rates and steps are multiples.
+        task: Name of a task.
+        seed: Of the experiment, from which the runs' seeds follow.
     """
     first, runs = lab.run(task, "nonlinear", seed), dict[str, finetune.FineTune]()
     own = lab.trainer.rate(first)

@@ -1,4 +1,4 @@
-"""Which metrics foretell merging: rank correlations over tasks, or over pairs that share tasks.
+"""Rank correlations of metrics with merged accuracy, over tasks or pairs that share tasks.
 
 The table of the cross-examination (`experiments.crossing`) has each metric x and what merging
 costs, y, of the same T tasks, or of their T (T - 1) / 2 pairs. Pairs share models: if the model of
@@ -176,9 +176,21 @@ def correlated(
 ) -> tuple[Correlation, float, int]:
     """Return the mean rank correlation within groups, its interval and its p-value.
 
+    The interval is a bootstrap over tasks; p is from permutations of the tasks' names.
+
+    Args:
+        table: One row a pair (or a task: `one` equals `other`) and group, complete in each group.
+        x: Column of the metric.
+        y: Column of the result.
+        repeats: Draws and permutations; 0 for the correlation alone.
+        seed: Of the draws.
+
     Returns:
-        The correlation with its interval, p, and the number of groups that have one; NaN where a
-        column is constant in every group.
+        The correlation with its 95 % interval, p, and the number of groups that have one; NaN where
+        a column is constant in every group.
+
+    Raises:
+        TasklabError: If there are fewer than four tasks, or rows are missing or doubled.
     """
     tasks = pd.Index(pd.unique(table[["one", "other"]].to_numpy().ravel()))
     T = len(tasks)

@@ -57,6 +57,11 @@ def averaged(texts: Sequence[str], n: int) -> str:
 def lost(before: str, after: str, n: int) -> str:
     """Return each image's part in the fall of a share (1, 0 or -1) as a text, of n images.
 
+    Args:
+        before: Which of n images the first model answers, `packed`.
+        after: The same of the second model.
+        n: Number of images.
+
     >>> given(lost(packed([True, True, False]), packed([False, True, True]), 3), 3).tolist()
     [1.0, 0.0, -1.0]
     """
@@ -131,7 +136,17 @@ def _proportion(share: pd.Series, n: pd.Series) -> pd.Series:
 
 
 def standard_errors(rows: pd.DataFrame, metric: str, absolute: pd.DataFrame | None) -> pd.Series:
-    """Return the standard error of each record by the sampling of its images; NaN if unknown."""
+    """Return the standard error of each record by the sampling of its images.
+
+    Args:
+        rows: Records of one metric, with the number of images in `n`.
+        metric: Its name: a proportion, a disagreement, or a normalised accuracy.
+        absolute: The rows' absolute accuracies in %, of the same index; needed for `normalised`.
+
+    Returns:
+        Standard errors in the metric's unit; the recorded ones (`error`) where there are any, NaN
+        where n or the metric's distribution is unknown.
+    """
     value = rows["value"].astype(float)
     n = rows["n"].astype(float) if "n" in rows else pd.Series(np.nan, rows.index)
     if metric in PROPORTIONS:
@@ -151,9 +166,17 @@ def standard_errors(rows: pd.DataFrame, metric: str, absolute: pd.DataFrame | No
 
 
 def bounded(pairs: pd.DataFrame, sets: np.ndarray, factor: float) -> float:
-    """Return the variance that images add, as if both sides had images of their own.
+    """Return the variance of an effect by its images, as if both sides had images of their own.
 
     Rows of one set count as fully dependent, sets as independent; seeds share their images.
+
+    Args:
+        pairs: Rows of `pairing.pairs` with `error` and `error_right`.
+        sets: Label of each row's images (`sets_of`).
+        factor: Of the right side in the claim.
+
+    Returns:
+        The variance in squared units of the metric; NaN if an error is unknown.
     """
     shares = pd.Series(sets).value_counts(normalize=True)
     total = 0.0
@@ -166,10 +189,16 @@ def bounded(pairs: pd.DataFrame, sets: np.ndarray, factor: float) -> float:
 def crossed(
     pairs: pd.DataFrame, sets: np.ndarray, contributions: Callable[[Mapping], np.ndarray]
 ) -> float:
-    """Return the variance that images add, from what each image contributes.
+    """Return the variance of an effect by its images, from the contribution of each image.
 
-    `contributions` maps a row to what each of its N images adds to its difference (N,), times N.
-    NaN where seeds have other images, or rows share some of theirs.
+    Args:
+        pairs: Rows of `pairing.pairs`, with their `seed`.
+        sets: Label of each row's images (`sets_of`).
+        contributions: Maps a row to N times what each of its N images adds to its difference (N,).
+
+    Returns:
+        The variance in squared units of the metric; NaN where seeds have other images, or rows
+        share some of theirs.
     """
     if _OVERLAPPING in sets:
         return math.nan

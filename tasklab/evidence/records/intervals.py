@@ -182,7 +182,13 @@ def quantile(tail: float, freedom: float) -> float:
 
 
 def interval(effect: float, sources: Iterable[Source], level: float = LEVEL) -> Interval:
-    """Return the interval of an effect with these sources of error."""
+    """Return the interval of an effect whose error has several sources.
+
+    Args:
+        effect: The mean.
+        sources: Variances and degrees of freedom; half-widths add in squares.
+        level: Share of confidence.
+    """
     half = half_width(sources, level)
     return Interval(effect, effect - half, effect + half)
 

@@ -184,6 +184,15 @@ def verdict(
     these tasks: the spread over seeds of fine-tuning and, where what is compared was counted on
     images, their sampling. It speaks of this pre-trained model; what other seeds of pre-training
     say is given apart. Costs have no seeds: their interval is over rounds of timing.
+
+    Args:
+        claim: A row of `claims.csv`.
+        df: Tidy records of every experiment that the claim compares.
+        n_tasks: Number of tasks in a sum or merge that the claim speaks of.
+        model: The model that is judged; by default the claim's.
+
+    Returns:
+        The verdict; its outcome is empty if a side has no records.
     """
     df = Split.of(df)
     table = (growth if claim.grows else pairs)(claim, df, model, n_tasks)
@@ -269,7 +278,14 @@ def verdicts(
 def of_claims(
     claims: Iterable[Claim], df: pd.DataFrame, *, n_tasks: int = 8, model: str | None = None
 ) -> list[Verdict]:
-    """Judge some claims."""
+    """Return the verdicts on some claims.
+
+    Args:
+        claims: Rows of `claims.csv`.
+        df: Tidy records of all experiments.
+        n_tasks: Number of tasks in a sum or merge.
+        model: The model that is judged; by default the claims'.
+    """
     needed = _needed(df)
     return [verdict(c, needed(experiments(c)), n_tasks=n_tasks, model=model) for c in claims]
 

@@ -40,10 +40,19 @@ def at_setting(
     method: str,
     rate: float = math.nan,
 ) -> pd.DataFrame:
-    """Return a method's records of a metric where two methods are equal in what a setting names.
+    """Return a method's records of a metric where two methods match in accuracy, norm or rate.
+
+    Args:
+        records: All records of a model; those of the experiment `budget` are used.
+        setting: `"equal accuracy"`, `"equal length"`, `"one rate"`, `"plateau rates"` or
+            `"best for the sum"`.
+        metric: One of `METRICS`.
+        sides: Both methods.
+        method: The one of them whose records are returned.
+        rate: The common learning rate of `"one rate"`.
 
     Returns:
-        One row per seed and task; none where a grid does not reach that far, or was not recorded.
+        One row per seed and task; empty where a grid does not reach that far, or was not recorded.
     """
     grid = _only(records, records["experiment"] == "budget")
     if grid.empty or metric not in METRICS:
@@ -200,9 +209,15 @@ def values(rows: pd.DataFrame, metric: str) -> pd.DataFrame:
 
 
 def walk(grid: pd.DataFrame, method: str, measure: str) -> pd.DataFrame:
-    """Return a method's way along its rates, from the least to the chosen one: seed, lr and x.
+    """Return the mean measure of a method at its rates, from the lowest to the chosen one.
 
-    x is the measure on test images as a mean over tasks; lr ascends.
+    Args:
+        grid: Records of `budget` on one model.
+        method: One of its methods.
+        measure: `"single"` (accuracy in %) or `"norm"`, on test images, a mean over tasks.
+
+    Returns:
+        Columns `seed`, `lr` (ascending) and `x`, the measure.
     """
     way = grid[(grid["method"] == method) & (grid["metric"] == measure) & (grid["split"] == "test")]
     way = way[way["lr"] <= end_of(grid, method) * (1 + 1e-6)]
@@ -228,11 +243,16 @@ def end_of(grid: pd.DataFrame, method: str) -> float:
 
 
 def interpolated(rows: pd.DataFrame, way: pd.DataFrame, level: float) -> pd.DataFrame:
-    """Return records at a level of the measure, between two rates of the grid.
+    """Return one seed's records at a level of the measure, interpolated between two rates.
+
+    Args:
+        rows: Records of a method and metric at all rates.
+        way: The measure `x` by `lr`, of `walk`.
+        level: Value of `x`.
 
     Returns:
-        One row a task, as at the upper rate but for its value; none if the grid does not reach down
-        to the level.
+        One row per task, from the upper rate with the interpolated value; empty if the grid does
+        not reach down to the level.
     """
     x, lr = way["x"].to_numpy(float), way["lr"].to_numpy(float)
     upper = _crossing(x, level)

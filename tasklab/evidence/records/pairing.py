@@ -63,7 +63,14 @@ class Split:
 
 
 def sides_of(claim: Claim, df: pd.DataFrame | Split, model: str | None, n_tasks: int) -> list[Side]:
-    """Return both sides of a claim."""
+    """Return both sides of a claim, left and right.
+
+    Args:
+        claim: Its sides may name a method, `method@model`, or a comparison.
+        df: Tidy records.
+        model: The model that is judged; `None` for any.
+        n_tasks: Number of tasks in a sum.
+    """
     compared: dict[str, Sides] = {}  # by role: both sides at once
     return [
         _found(claim, side, Split.of(df), model, n_tasks, compared)
@@ -107,10 +114,16 @@ def _found(
 def pairs(claim: Claim, df: pd.DataFrame | Split, model: str | None, n_tasks: int) -> pd.DataFrame:
     """Return one row per seed, task and subset that both sides have, with their difference.
 
+    Args:
+        claim: A row of `claims.csv`.
+        df: Tidy records.
+        model: The model that is judged; `None` for any.
+        n_tasks: Number of tasks in a sum.
+
     Returns:
         Columns seed, task, subset and difference, positive as claimed; of each side value, error
-        (by the sampling of its images), n and which were answered: hits, or of ratios top and
-        base.
+        (by the sampling of its images), n and which images were answered: hits, or of ratios top
+        and base. Empty if a side has no records.
     """
     split = Split.of(df)
     both = sides_of(claim, split, model, n_tasks)
@@ -174,7 +187,17 @@ def _partners(rows: pd.DataFrame, others: pd.DataFrame, keys: list[str]) -> pd.D
 def growth(claim: Claim, df: pd.DataFrame | Split, model: str | None, n_tasks: int) -> pd.DataFrame:
     """Return the growth of a difference for every tenfold of the samples of pre-training.
 
-    The slope of a least-squares line over the logarithm of the samples, for each seed and task.
+    It is the slope of a least-squares line over log10 of the samples, for each seed and task.
+
+    Args:
+        claim: A row of `claims.csv`.
+        df: Tidy records of the model and of its pre-trainings on fewer samples (`mini_3`, ...).
+        model: The model on all samples; by default `mini`.
+        n_tasks: Number of tasks in a sum.
+
+    Returns:
+        Columns seed, task, subset, difference (the slope, positive as claimed) and the errors of
+        both sides; empty with fewer than three pre-trainings.
     """
     name, split = model or "mini", Split.of(df)
     shares = {name: 100.0}

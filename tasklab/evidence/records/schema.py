@@ -1,4 +1,4 @@
-"""What a record is: the common columns, and what each experiment adds to them.
+"""Columns of a record: the common ones, and those that each experiment adds.
 
 A record is one row per (experiment, model, suite, init, method, task, subset, split, n_tasks,
 seed, metric, alpha) and the experiment's own columns: one `value` measured on `n` images. Rows are
@@ -88,7 +88,16 @@ class Declared(Mapping[str, Entry], Generic[Entry]):
         self._load = load
 
     def declare(self, name: str, entry: Entry, home: str) -> None:
-        """Add an entry, or replace that of the same module, as a notebook's cell may."""
+        """Add an entry, or replace that of the same module, as a notebook's cell may.
+
+        Args:
+            name: Of the entry.
+            entry: The declaration.
+            home: The module that declares it.
+
+        Raises:
+            TasklabError: If another module declares a different entry of this name.
+        """
         there = self._homes.setdefault(name, home)
         if there == home:
             self._entries[name] = entry

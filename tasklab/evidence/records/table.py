@@ -127,7 +127,15 @@ def one_model(df: pd.DataFrame, init: str) -> pd.DataFrame:
 def select(
     df: pd.DataFrame, experiment: str, metric: str, method: str, n_tasks: int
 ) -> pd.DataFrame:
-    """Return the records of a method on test images."""
+    """Return the records of a method on test images.
+
+    Args:
+        df: Tidy records.
+        experiment: Its name.
+        metric: Its name.
+        method: One of `EDITS`.
+        n_tasks: Number of tasks in a sum; only `addition` has several.
+    """
     rows = where(df, experiment=experiment, metric=metric, method=method, split="test")
     return where(rows, n_tasks=n_tasks) if experiment == "addition" else rows
 
@@ -183,6 +191,11 @@ def _check(df: pd.DataFrame) -> None:
 
 def summarise(df: pd.DataFrame, by: Iterable[str], value: str = "value") -> pd.DataFrame:
     """Average within each seed first (over tasks and subsets), then over seeds.
+
+    Args:
+        df: Tidy records.
+        by: Columns of the groups.
+        value: Column that is averaged.
 
     Returns:
         One row a group in order of appearance: `by`, `mean`, `std` (over seeds, n − 1; NaN for one
