@@ -129,6 +129,11 @@ def is_out_of_memory(error: BaseException) -> bool:
 def unknown(kind: str, name: object, choices: Iterable[str]) -> TasklabError:
     """Return the error for a name that is not one of `choices`, with the nearest one suggested.
 
+    Args:
+        kind: What the name stands for, in the message.
+        name: The wrong name; other objects are printed, too.
+        choices: All valid names.
+
     >>> print(unknown("model", "ViT-B-32", ["mini", "vitb32"]))
     unknown model 'ViT-B-32': did you mean 'vitb32'? Choices: mini, vitb32.
     >>> print(unknown("method", "linear", ["nonlinear", "linearized"]))
@@ -155,13 +160,30 @@ def nearest(text: str, choices: Iterable[str]) -> str:
 
 
 def choose(kind: str, name: object, choices: Collection[str]) -> None:
-    """Raise if a name is none of the choices; `kind` is what it stands for."""
+    """Check that a name is one of the choices.
+
+    Args:
+        kind: What the name stands for, in the message.
+        name: The name.
+        choices: All valid names.
+
+    Raises:
+        TasklabError: If it is none of them; it suggests the nearest one.
+    """
     if not isinstance(name, str) or name not in choices:
         raise unknown(kind, name, choices)
 
 
 def whole(name: str, value: object, least: int, most: int = MOST_WHOLE) -> int:
-    """Return an integer, which may be a float or text that is one, as papermill passes them.
+    """Return an integer, which may come as a float or a text, as papermill passes them.
+
+    Args:
+        name: Of the argument, in the message.
+        value: 12, 12.0 or "12".
+        least, most: Bounds, inclusive.
+
+    Raises:
+        TasklabError: If it is no whole number within the bounds.
 
     >>> whole("steps", "12", 1), whole("steps", 3.0, 1)
     (12, 3)
@@ -185,7 +207,15 @@ def whole(name: str, value: object, least: int, most: int = MOST_WHOLE) -> int:
 
 
 def real(name: str, value: Any, least: float = 0.0, most: float = math.inf) -> float:
-    """Return a finite number, which may be text that is one.
+    """Return a finite number, which may come as a text.
+
+    Args:
+        name: Of the argument, in the message.
+        value: 0.1 or "0.1".
+        least, most: Bounds, inclusive.
+
+    Raises:
+        TasklabError: If it is no finite number within the bounds.
 
     >>> real("lr", "1e-5"), real("alpha", -0.3, -math.inf)
     (1e-05, -0.3)
@@ -203,7 +233,15 @@ def real(name: str, value: Any, least: float = 0.0, most: float = math.inf) -> f
 
 
 def wholes(name: str, value: object, least: int, most: int = MOST_WHOLE) -> tuple[int, ...]:
-    """Return a list of integers, at least one.
+    """Return a list of at least one integer.
+
+    Args:
+        name: Of the argument, in the message.
+        value: Integers, each as `whole` reads them.
+        least, most: Bounds of each, inclusive.
+
+    Raises:
+        TasklabError: If it is no list, is empty, or has something else in it.
 
     >>> wholes("sizes", [2, "4"], 1)
     (2, 4)
@@ -230,7 +268,15 @@ def seed(name: str, value: object) -> int:
 
 
 def seeds(name: str, value: object, most: int = MOST_SEEDS) -> tuple[int, ...]:
-    """Return different seeds, `most` of them: those of a list, or the first so many.
+    """Return different seeds.
+
+    Args:
+        name: Of the argument, in the message.
+        value: A list of seeds, or how many, counted from 0.
+        most: Largest number of seeds.
+
+    Raises:
+        TasklabError: If there are none, too many, or one twice.
 
     >>> seeds("seeds", 3), seeds("seeds", [5])
     ((0, 1, 2), (5,))
@@ -251,7 +297,15 @@ def seeds(name: str, value: object, most: int = MOST_SEEDS) -> tuple[int, ...]:
 
 
 def texts(name: str, value: object, choices: Collection[str] | None = None) -> tuple[str, ...]:
-    """Return names, of `choices` if there are any, as a tuple; one name alone is a list of one.
+    """Return a tuple of names; a single name is a list of one.
+
+    Args:
+        name: Of the argument, in the message.
+        value: A name, or a list of names.
+        choices: Valid names; `None` for any.
+
+    Raises:
+        TasklabError: If there are none, or one is no text or none of the choices.
 
     >>> texts("tasks", "Textures"), texts("tasks", ["Signs", "Shapes"])
     (('Textures',), ('Signs', 'Shapes'))
@@ -272,9 +326,15 @@ def texts(name: str, value: object, choices: Collection[str] | None = None) -> t
 
 
 def path(name: str, value: object, kind: Literal["file", "folder"] | None = None) -> Path:
-    """Return a path that the system can take, with `~` filled in.
+    """Return a path that the system accepts, with `~` expanded.
 
-    Where a `kind` is given, one that can be read must be there.
+    Args:
+        name: Of the argument, in the message.
+        value: Text or path.
+        kind: A readable file or folder that must exist; `None` for any path.
+
+    Raises:
+        TasklabError: If it is no path, or no readable one of that kind.
     """
     text = os.fspath(value) if isinstance(value, str | os.PathLike) else value
     if not isinstance(text, str):

@@ -247,7 +247,15 @@ def bar(
 def track(
     items: Iterable[T], total: int, desc: str, *, unit: str = "step", on: bool = True
 ) -> Iterator[T]:
-    """Yield the items and show how many of `total` there have been."""
+    """Yield the items behind a progress bar.
+
+    Args:
+        items: What is iterated over.
+        total: Number of items.
+        desc: Name of the work, before the bar.
+        unit: One item, in the text of the bar.
+        on: Whether to show anything.
+    """
     with bar(total, desc, unit=unit, on=on) as shown:
         for item in items:
             yield item

@@ -25,10 +25,17 @@ def merged(
 ) -> dict[str, Tensor]:
     """Return theta_0 + sum_i w_i tau_i of task vectors, or sum_i w_i theta_i of whole models.
 
-    All merging of weights is done here, in the order of the terms: tensor by tensor, or on a GPU
-    that has all of them in one kernel a term. What no term names stays the same tensor. Without
-    `theta0` the terms are models with the same parameters; their counters and masks (no
-    floating-point numbers) stay those of the first one.
+    Terms are added in their order: tensor by tensor, or on a GPU that has all of them in one kernel
+    a term. A parameter that no term names stays the same tensor.
+
+    Args:
+        terms: Task vectors tau_i; without `theta0`, models with the same parameters.
+        weights: One coefficient w_i per term.
+        theta0: Parameters that the vectors start from; `None` for whole models, whose counters and
+            masks (no floating-point numbers) stay those of the first one.
+
+    Raises:
+        TasklabError: If names, shapes or types do not fit, or a result is not finite.
 
     >>> merged([{"w": torch.tensor(1.0)}, {"w": torch.tensor(3.0)}], [0.5, 0.5])
     {'w': tensor(2.)}
@@ -157,7 +164,14 @@ def add_into(
     vector: Mapping[str, Tensor],
     weight: float,
 ) -> None:
-    """Write start + weight vector over the tensors of `total`, whose names both others have."""
+    """Write start + weight vector over the tensors of `total`.
+
+    Args:
+        total: Tensors that are overwritten; both others have their names.
+        start: The first term.
+        vector: The second term, of the same shapes.
+        weight: Its coefficient.
+    """
     if not _fused(vector, start):
         for name, out in total.items():
             torch.add(start[name], vector[name].to(start[name]), alpha=weight, out=out)
@@ -167,7 +181,13 @@ def add_into(
 
 
 def add_to(sums: dict[str, Tensor], name: str, x: Tensor) -> None:
-    """Add a tensor to what there is by that name, in place; the first one is kept as it is."""
+    """Add a tensor to the sum of its name, in place.
+
+    Args:
+        sums: Sums by name; the first term of a sum is stored itself, not a copy.
+        name: Of the sum.
+        x: The term.
+    """
     if name in sums:
         sums[name].add_(x)
     else:
@@ -193,7 +213,16 @@ def check_finite(tensors: Mapping[str, Tensor], subject: str) -> None:
 
 
 def check_present(names: Iterable[str], params: Mapping[str, Tensor], side: str) -> None:
-    """Raise if parameters lack names; `side` is whose they are, for the message."""
+    """Check that parameters have some names.
+
+    Args:
+        names: Names that are needed.
+        params: Parameters by name.
+        side: Whose they are, in the message.
+
+    Raises:
+        TasklabError: If a name is missing.
+    """
     if missing := [name for name in names if name not in params]:
         raise TasklabError(f"{side} lack {listed(missing)}: is it a vector of another model?")
 
@@ -201,7 +230,15 @@ def check_present(names: Iterable[str], params: Mapping[str, Tensor], side: str)
 def check_shapes(
     names: Iterable[str], one: Mapping[str, Tensor], two: Mapping[str, Tensor]
 ) -> None:
-    """Raise if shapes of tensors of some names differ."""
+    """Check that tensors of the same name have the same shape.
+
+    Args:
+        names: Names that both sides have.
+        one, two: Tensors by name.
+
+    Raises:
+        TasklabError: If shapes differ.
+    """
     if wrong := [
         f"{name} {tuple(one[name].shape)} and {tuple(two[name].shape)}"
         for name in sorted(names)
@@ -213,7 +250,16 @@ def check_shapes(
 def check_apart(
     names: Iterable[str], theta0: Mapping[str, Tensor], theta: Mapping[str, Tensor]
 ) -> None:
-    """Raise if both sides are the same memory, so that they cannot differ."""
+    """Check that both sides are not the same memory: their difference would be zero.
+
+    Args:
+        names: Names that both sides have.
+        theta0: Parameters before fine-tuning.
+        theta: Parameters after it.
+
+    Raises:
+        TasklabError: If all tensors of both sides share their memory.
+    """
     pairs = [(theta0[name], theta[name]) for name in names]
     if pairs and all(a is b or (a.data_ptr() == b.data_ptr() != 0) for a, b in pairs):
         raise TasklabError(

@@ -27,7 +27,12 @@ class Correlation(NamedTuple):
 
 
 def rank_correlation(x: np.ndarray, y: np.ndarray, weights: np.ndarray | None = None) -> np.ndarray:
-    """Return Spearman's correlation for each row of weights; NaN if a column is constant."""
+    """Return Spearman's correlation for each row of weights; NaN if a column is constant.
+
+    Args:
+        x, y: Both columns (N,); with a NaN in them the correlation is NaN.
+        weights: How often each row counts, (..., N); by default once.
+    """
     if not len(x):
         return np.float64(np.nan)
     if np.isnan([x, y]).any():
@@ -59,10 +64,18 @@ def pearson(x: np.ndarray, y: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
 
 def over_tasks(df: pd.DataFrame, x: str, y: str, *, seed: int = 0) -> Correlation:
-    """Return the rank correlation of two columns; whole tasks are drawn anew for the interval.
+    """Return the rank correlation of two columns with a bootstrap interval over tasks.
 
     A task's rows (methods, seeds) share its images, so they stay together. The interval does
     not cover other methods.
+
+    Args:
+        df: Rows with a column `task`.
+        x, y: Names of the columns.
+        seed: Of the bootstrap.
+
+    Raises:
+        TasklabError: If there are fewer than three tasks.
     """
     codes, names = pd.factorize(df["task"])
     if len(names) < 3:
@@ -113,6 +126,11 @@ def models_of(df: pd.DataFrame) -> pd.DataFrame:
 def drawn_pairs(df: pd.DataFrame, repeats: int, rng: np.random.Generator) -> np.ndarray:
     """Return the count of each pair in each bootstrap sample of its group's models.
 
+    Args:
+        df: Pairs of models, in columns `one`, `other` and, if there are several, `group`.
+        repeats: Number of samples.
+        rng: Draws them.
+
     Returns:
         (repeats, pairs) whole numbers.
     """
@@ -128,5 +146,11 @@ def drawn_pairs(df: pd.DataFrame, repeats: int, rng: np.random.Generator) -> np.
 
 
 def times(n: int, repeats: int, rng: np.random.Generator) -> np.ndarray:
-    """Return bootstrap counts of n things, (repeats, n)."""
+    """Return bootstrap counts, (repeats, n).
+
+    Args:
+        n: Number of units that are drawn with replacement.
+        repeats: Number of samples.
+        rng: Draws them.
+    """
     return rng.multinomial(n, np.full(n, 1 / n), size=repeats)

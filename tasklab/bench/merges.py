@@ -273,7 +273,13 @@ class Unlabelled(NamedTuple):
 
 
 def unlabelled(bench: Bench, name: str, by: Sequence[str]) -> list[Unlabelled]:
-    """Return a merge with the option and the coefficient of least E, for each metric of `by`."""
+    """Return a merge with the option and the coefficient of least E, for each metric.
+
+    Args:
+        bench: Vectors, images and metrics.
+        name: Of the merge rule.
+        by: Metrics of E: `"features"`, `"logits"` and others.
+    """
     statistics, found = bench.statistics(name), dict[str, Unlabelled]()
     for option in bench.options(name):
         vector = bench.merged(name, option, statistics)

@@ -158,7 +158,13 @@ class Runs(Advised):
         return counts | {"control": range_of([self.suite.control], "test", "control")}
 
     def run(self, task: str, method: str = "nonlinear", seed: int | None = None) -> FineTune:
-        """Return the fine-tuning run behind a method's vector; by default of the first seed."""
+        """Return the fine-tuning run behind a method's vector.
+
+        Args:
+            task: Name of a task of the suite.
+            method: One of `EDITS`; a post-hoc one has the run of the method whose vectors it uses.
+            seed: Of the run; by default the first one.
+        """
         seed = self.seeds[0] if seed is None else seed
         method = POSTHOC.get(method, method)
         others = self.suite.names if method_of(method).others else None
@@ -229,7 +235,16 @@ class Runs(Advised):
 
     @isolated
     def tune(self, task: str, method: str = "nonlinear", seed: int | None = None) -> finetune.Run:
-        """Return the run behind a method's vector, from the store if it is there."""
+        """Fine-tune on a task, or return the run from the store.
+
+        Args:
+            task: Name of a task of the suite.
+            method: One of `EDITS`.
+            seed: Of the run; by default the first one.
+
+        Raises:
+            LeftOutError: If vectors are published ones: their runs are not known.
+        """
         if self.published is not None:
             raise LeftOutError(
                 f"needs the whole run of {task} ({method}), and only its vector is published"
@@ -242,7 +257,13 @@ class Runs(Advised):
     def identity(
         self, task: str, method: str = "nonlinear", seed: int | None = None
     ) -> dict[str, Any]:
-        """Return all that determines the run behind a method's vector: its key in the store."""
+        """Return the key of a run in the store: all that determines it.
+
+        Args:
+            task: Name of a task of the suite.
+            method: One of `EDITS`.
+            seed: Of the run; by default the first one.
+        """
         if self.published is not None:
             return self.published.identity(task, method)
         return self.trainer.identity(self.run(task, method, seed))

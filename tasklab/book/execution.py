@@ -63,7 +63,18 @@ def executed(
     parameters: Mapping[str, object],
     log: Path,
 ) -> Artifact:
-    """Return a chapter from the store, or execute it; its record has the outputs and the seconds.
+    """Execute a chapter, or return its outputs from the store.
+
+    Args:
+        store: Keeps the outputs.
+        config: All that determines them: their key.
+        source: The notebook.
+        target: Its executed copy.
+        parameters: Values for its cell of parameters.
+        log: File that progress is appended to.
+
+    Returns:
+        The artifact, whose record has `notebook` and `seconds`.
 
     Raises:
         TasklabError: As `execute` does; nothing is kept then.
@@ -83,9 +94,15 @@ def execute(
 ) -> NotebookNode:
     """Execute one chapter, with its progress on the terminal and in the log.
 
+    Args:
+        source: The notebook.
+        target: Its executed copy, which also shows the cell that failed.
+        parameters: Values for its cell of parameters.
+        log: Open file for progress.
+
     Raises:
-        TasklabError: A cell failed; names the chapter, the cell and the error, and where to look.
-            Or the kernel ended.
+        TasklabError: If a cell fails (the message names chapter, cell and error), or the kernel
+            ends.
     """
     import papermill
     from papermill.exceptions import PapermillExecutionError

@@ -69,8 +69,14 @@ def remember(executed: NotebookNode, source: Path, cache: Path, seconds: float) 
     The cache matches code cells and their metadata: the source is stored with outputs added.
     Papermill's parameters, in a cell of their own, are shown below the parameters cell.
 
+    Args:
+        executed: The executed copy.
+        source: The notebook or page itself.
+        cache: Folder of the cache.
+        seconds: Duration of the execution.
+
     Raises:
-        TasklabError: The source is no longer what was executed.
+        TasklabError: If the source changed since it was executed.
     """
     import nbformat
     from jupyter_cache import get_cache

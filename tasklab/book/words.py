@@ -31,6 +31,10 @@ def answer(text: str) -> Any:
 def counted(low: int, high: int, noun: str) -> str:
     """Return a number of things, or a range of numbers, in words up to nine.
 
+    Args:
+        low, high: Ends of the range, equal for one number.
+        noun: In the singular.
+
     >>> counted(1, 3, "seed"), counted(2, 3, "seed"), counted(500, 500, "image")
     ('one to three seeds', 'two or three seeds', '500 images')
     """

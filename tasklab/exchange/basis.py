@@ -20,9 +20,18 @@ _WEIGHTS = "AWB.pt"
 
 
 def recovered(file: Path, stored: Any, task: str | None) -> dict[str, Tensor] | None:
-    """Return a task's vector under the names of the file; `None` if the file is no basis.
+    """Return a task's vector from a basis; `None` if the file is no basis.
 
-    `stored` is what the file holds; `task` is needed of a basis.
+    Args:
+        file: Path of `basis_vectors.pt`.
+        stored: Its content.
+        task: Which vector of the basis.
+
+    Returns:
+        Tensors under the names of the file, in float32.
+
+    Raises:
+        TasklabError: If W is missing or does not fit, or there is no such task.
     """
     basis = stored.get("basis_vectors") if isinstance(stored, Mapping) else None
     if not isinstance(basis, list | tuple) or not basis:

@@ -68,9 +68,16 @@ def vectors(
     tasks: Sequence[str] | str | None = None,
     methods: Sequence[str] | str | None = None,
 ) -> list[Published]:
-    """Return the published vectors of a model.
+    """List the published vectors of a model.
 
-    The `tasks` are of suite `paper` and the `methods` as the source offers them; `None` is all.
+    Args:
+        source: Name of a source in the table.
+        model: One of its models.
+        tasks: Of the suite `paper`; by default all.
+        methods: As the source offers them; by default all.
+
+    Raises:
+        TasklabError: If there is no such source, model, task or method.
     """
     about = entry(source)
     told = {name: about[name] for name in ("licence", "recipe")}

@@ -1,4 +1,4 @@
-"""What a reader of a checkpoint must know: other weights, parts left out, rounding, statistics."""
+"""Findings about a checkpoint: missing parts, left-out parts, rounding, statistics."""
 
 from __future__ import annotations
 
@@ -54,7 +54,13 @@ def passed_over(file: Path) -> list[str]:
 
 
 def left(named: Weights, tensors: Mapping[str, Tensor], file: Path) -> list[str]:
-    """Describe tensors that are no part of the encoder."""
+    """Describe tensors of a checkpoint that are no part of the encoder.
+
+    Args:
+        named: The encoder's tensors.
+        tensors: All tensors of the file.
+        file: Its path, beside which adapters may be.
+    """
     notes = []
     if named.left:
         plain = [naming.bare(name) for name in tensors]
@@ -76,7 +82,13 @@ def left(named: Weights, tensors: Mapping[str, Tensor], file: Path) -> list[str]
 def statistics(
     theirs: Mapping[str, Tensor], ours: Mapping[str, Tensor], source: str
 ) -> list[str]:  # fmt: skip
-    """Describe buffers: a task vector has none, so that theta_0's stay."""
+    """Describe buffers of a checkpoint that differ: a task vector has none, so that theta_0's stay.
+
+    Args:
+        theirs: Buffers of the checkpoint.
+        ours: Buffers of theta_0.
+        source: Name of theta_0's weights.
+    """
     absent = [name for name in ours if name not in theirs and not name.endswith(_COUNTER)]
     notes = []
     if absent:
@@ -106,6 +118,11 @@ def texts(theirs: Mapping[str, Tensor], ours: Mapping[str, Tensor], source: str)
     """Describe a text tower that is not theta_0's: heads are made by theta_0's.
 
     The temperature alone changes no prediction. Tensors are compared by samples.
+
+    Args:
+        theirs: Tensors of the checkpoint's text tower.
+        ours: Those of theta_0.
+        source: Name of theta_0's weights.
     """
     other = []
     for name in theirs.keys() & ours.keys() - {"logit_scale"}:
@@ -133,10 +150,15 @@ def difference(
     start: Mapping[str, Tensor],
     start_kinds: Mapping[str, torch.dtype],
 ) -> tuple[TaskVector, list[str]]:
-    """Return theta - theta_0, and what to tell of rounding.
+    """Return the vector theta - theta_0, and notes about rounding.
 
-    What rounding alone made of theta_0, `start`, counts as unchanged. `kinds` are the types that
-    parameters of a file are rounded to.
+    Parameters that differ from theta_0 by rounding alone count as unchanged.
+
+    Args:
+        theta: Parameters of the checkpoint.
+        kinds: Types that they are rounded to, by name.
+        start: Parameters theta_0.
+        start_kinds: Types that those are rounded to.
     """
     vector = TaskVector.between(start, theta)
     same = [
@@ -175,7 +197,13 @@ def rounding(
 
 
 def check_weights(file: Path, theta: Mapping[str, Tensor], start: Mapping[str, Tensor]) -> None:
-    """Raise a `TasklabError` for what is a difference by its numbers, and does not say so."""
+    """Raise if weights look like a task vector: small, and in another direction than theta_0.
+
+    Args:
+        file: The checkpoint, for the message.
+        theta: Its parameters.
+        start: Parameters theta_0.
+    """
     one = TaskVector({name: x for name, x in theta.items() if name in start})
     two = TaskVector({name: start[name] for name in one})
     share = one.norm() / (two.norm() or 1)

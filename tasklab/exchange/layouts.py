@@ -113,9 +113,12 @@ def recognise(
 
 
 def classifier(tensors: Tensors, named: Weights, own: Shapes) -> dict[str, Tensor]:
-    """Return weight (C, D) and bias (C,) of the one linear classifier beside an encoder.
+    """Return weight (C, D) and bias (C,) of the only linear classifier beside an encoder, else {}.
 
-    It is empty if there is none, or several, or the encoder's own parameters have that name.
+    Args:
+        tensors: All tensors of the file.
+        named: The encoder's among them.
+        own: Names and shapes of the encoder's own parameters, which are no classifier.
     """
     plain = naming.unwrapped(tensors)
     places = dict.fromkeys((named.prefix, named.prefix.partition(".")[0] + ".", ""))
@@ -272,7 +275,13 @@ def _from_transformers(tensors: Tensors, own: Shapes) -> Weights:
 
 
 def text_tower(tensors: Tensors, named: Weights, names: Sequence[str]) -> dict[str, Tensor]:
-    """Return the parts of the text tower that are there, under open_clip's names."""
+    """Return the parts of the text tower that a file has, under open_clip's names.
+
+    Args:
+        tensors: All tensors of the file.
+        named: The image encoder's among them, which show the layout.
+        names: Names of the model's own text tower; empty without one.
+    """
     tensors, theirs = naming.unwrapped(tensors), named.layout == TRANSFORMERS
     inside, outside = ("vision_model.", "text_model.") if theirs else ("visual.", "")
     if not names or not named.prefix.endswith(inside):

@@ -1,4 +1,4 @@
-"""What a checkpoint tells of its network: the same weights can stand for two of them.
+"""Settings of a checkpoint's network: the same weights can stand for two networks.
 
 Activation, number of heads and the layer norms' epsilon leave no trace in the names and shapes of
 parameters, nor does the normalisation of the images. A pickled module tells the former, and so does
@@ -66,9 +66,14 @@ def facts_of_settings(settings: Path | None) -> dict[str, Any]:
 
 
 def check_images(settings: Path | None, mean: Sequence[float], std: Sequence[float]) -> list[str]:
-    """Compare the normalisation of images that a checkpoint's settings tell with a model's.
+    """Compare the image normalisation in a checkpoint's settings with a model's.
 
-    The note, if any, says that they differ, or that images were not normalised.
+    Args:
+        settings: `config.json` of the checkpoint; `None` without one.
+        mean, std: The model's, a number per channel.
+
+    Returns:
+        At most one note: normalisations differ, or images were not normalised.
     """
     for file in () if settings is None else (settings.with_name(_IMAGES), settings):
         try:
@@ -88,7 +93,19 @@ def check_images(settings: Path | None, mean: Sequence[float], std: Sequence[flo
 
 
 def check(facts: Mapping[str, Any], tower: nn.Module, model: str) -> list[str]:
-    """Compare what a checkpoint tells with an encoder; return what cannot be known."""
+    """Compare a checkpoint's settings with an encoder.
+
+    Args:
+        facts: `activation`, `heads` and `layer_norm_eps`, where the checkpoint has them.
+        tower: The encoder.
+        model: Its name, for messages.
+
+    Returns:
+        Notes about settings that are not known or differ slightly.
+
+    Raises:
+        TasklabError: If a setting differs: the same weights compute other features.
+    """
     blocks: Any = getattr(getattr(tower, "transformer", None), "resblocks", None)
     clip = blocks is not None
     blocks = blocks if clip else getattr(tower, "blocks", None)

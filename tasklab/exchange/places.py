@@ -1,4 +1,4 @@
-"""Places of task vectors and merged models: what is there, and what can be written, without torch.
+"""Places of task vectors and merged models: existing ones, and those to be written; without torch.
 
 A command looks here before it imports torch, so that a wrong name is an error within a second.
 """
@@ -116,7 +116,16 @@ def library(into: Target, model: str) -> str:
 
 
 def check_there(text: str, store: Store, model: str | None) -> None:
-    """Raise unless a text names a task vector or checkpoint: reading others may take minutes."""
+    """Check that a text names a task vector or checkpoint, before others are read for minutes.
+
+    Args:
+        text: Path, hub name, or name of an import.
+        store: Has the imports.
+        model: Only imports for this model; `None` for any.
+
+    Raises:
+        TasklabError: If there is none of that name.
+    """
     if names_import(text):
         imported(text, store, model)
     else:
@@ -129,7 +138,16 @@ def names_import(text: str) -> bool:
 
 
 def imported(name: str, store: Store, model: str | None) -> Artifact:
-    """Return the imported vector of a name, or raise with the names that there are."""
+    """Return the imported vector of a name.
+
+    Args:
+        name: As `tasklab import --name` gave it.
+        store: Has the imports.
+        model: Only imports for this model; `None` for any.
+
+    Raises:
+        TasklabError: If there is none, or several; the message lists names.
+    """
     there = list(store.configs(IMPORTED))
     chosen = [one for one in there if one["name"] == name and model in (None, one["model"])]
     if len(chosen) > 1:
@@ -148,7 +166,17 @@ def imported(name: str, store: Store, model: str | None) -> Artifact:
 
 
 def check_target(option: str, path: Path, suffix: str) -> None:
-    """Raise unless a file of a format can be written to the place that an option gives."""
+    """Check that a file of a format can be written.
+
+    Args:
+        option: Which gives the path, for messages.
+        path: The file.
+        suffix: Of the format, `".safetensors"`.
+
+    Raises:
+        TasklabError: If the path is a folder, has another suffix, or its folder cannot be written
+            to.
+    """
     if path.is_dir():
         raise TasklabError(f"{path} is a folder: give {option} a file in it.")
     check_ordinary(path)
@@ -164,7 +192,16 @@ def _check_parent(path: Path, option: str) -> None:
 
 
 def check_own(option: str, path: Path, begin: bytes) -> None:
-    """Raise if a file is there whose first kilobyte lacks what such files begin with."""
+    """Check that an existing file is of our format, so that it may be replaced.
+
+    Args:
+        option: Which gives the path, for messages.
+        path: The file, which need not exist.
+        begin: Bytes that its first kilobyte has.
+
+    Raises:
+        TasklabError: If it holds something else.
+    """
     if not path.exists() or path.stat().st_size == 0:
         return
     with explained(path, "read", option), path.open("rb") as file:
@@ -173,7 +210,13 @@ def check_own(option: str, path: Path, begin: bytes) -> None:
 
 
 def check_free(path: Path, vectors: Iterable[str] = (), option: str = "--out") -> None:
-    """Raise unless a file can be written: nothing is there, or a vector that is none of these."""
+    """Raise if the output exists and is an input or no vector.
+
+    Args:
+        path: The output.
+        vectors: Paths of the inputs.
+        option: Which gives the output, for messages.
+    """
     check_target(option, path, ".safetensors")
     if path.exists():
         about = sources.header(path)

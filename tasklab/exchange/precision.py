@@ -1,4 +1,4 @@
-"""What rounding leaves of a task vector.
+"""Rounding of task vectors.
 
 Rounding is a fraction of the weights, 2^-9 at most in bfloat16 and 2^-12 in float16, and a task
 vector is a few per cent of them: of the vector it can be most. A number between two of a type's is
@@ -62,10 +62,21 @@ def share(
 
 
 def only_rounded(theta0: Tensor, theta: Tensor, kind: torch.dtype) -> bool:
-    """Return whether theta is what rounding makes of theta_0."""
+    """Return whether theta is theta_0 rounded to a type.
+
+    Args:
+        theta0, theta: One parameter before and after.
+        kind: The type.
+    """
     return torch.equal(theta0.to(kind).float(), theta.float())
 
 
 def within_a_step(change: Tensor, theta: Tensor, kind: torch.dtype) -> bool:
-    """Return whether no number changed by more than one step of a type, however it was rounded."""
+    """Return whether no number changed by more than one step of a type.
+
+    Args:
+        change: Difference of one parameter.
+        theta: The parameter.
+        kind: The type, e.g. `torch.bfloat16`.
+    """
     return bool((change.abs() <= steps(theta, kind)).all())

@@ -108,7 +108,15 @@ LAND_PAINTERS = dict(
 
 
 def land(rng: Rng, index: Tensor, angle: Tensor, frequency: Tensor, jitter: float) -> Tensor:
-    """Return images (n, 3, S, S) of land cover `LAND[index]` from above."""
+    """Return images (n, 3, S, S) of land cover `LAND[index]` from above.
+
+    Args:
+        rng: Draws positions and colours.
+        index: Classes (n,).
+        angle: Rotations in radians (n,).
+        frequency: Of fields, houses and trees (n,).
+        jitter: Standard deviation of colours, which run from 0 to 1.
+    """
     n = len(index)
     one = torch.ones(n)
     u, v = local(rng.uniform(n, -0.3, 0.3), rng.uniform(n, -0.3, 0.3), one, angle)
@@ -255,7 +263,15 @@ PLACE_PAINTERS = {
 
 
 def places(rng: Rng, index: Tensor, angle: Tensor, scale: Tensor, jitter: float) -> Tensor:
-    """Return images (n, 3, S, S) of the place `PLACES[index]` from above."""
+    """Return images (n, 3, S, S) of the place `PLACES[index]` from above.
+
+    Args:
+        rng: Draws positions and colours.
+        index: Classes (n,).
+        angle: Rotations in radians (n,).
+        scale: Half sizes in canvas units (n,).
+        jitter: Standard deviation of colours, which run from 0 to 1.
+    """
     n = len(index)
     u, v = local(rng.uniform(n, -0.15, 0.15), rng.uniform(n, -0.15, 0.15), scale, angle)
     painters = [PLACE_PAINTERS[name] for name in PLACES]

@@ -256,13 +256,25 @@ def _draw(kind: str, n: int, rng: Rng, rare: tuple[Camera, ...] = ()) -> Drawn:
 
 
 def draw_pairs(kind: str, n: int, rng: Rng) -> tuple[Tensor, list[str]]:
-    """Return n pictures of one kind, uint8 (n, 3, S, S), with true captions."""
+    """Return n pictures of one kind, uint8 (n, 3, S, S), with n true captions.
+
+    Args:
+        kind: One of `KINDS`.
+        n: Number of pictures.
+        rng: Draws everything random.
+    """
     drawn = _draw(kind, n, rng)
     return drawn.image, drawn.captions
 
 
 def mixture(rng: Rng, n: int, rare: tuple[Camera, ...] = ()) -> dict[str, Drawn]:
-    """Return n pictures, of each kind its share; rough ones pass the `rare` cameras as well."""
+    """Return n pictures by kind, in the shares of `KINDS`.
+
+    Args:
+        rng: Draws everything random.
+        n: Number of pictures.
+        rare: Further cameras for the rough third of the pictures.
+    """
     weights = torch.tensor([share for _, share in KINDS.values()])
     counts = torch.bincount(
         torch.multinomial(weights, n, replacement=True, generator=rng.generator),

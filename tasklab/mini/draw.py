@@ -46,7 +46,12 @@ class Rng:
         self.words = random.Random(mixed)
 
     def uniform(self, n: int, low: float = 0.0, high: float = 1.0) -> Tensor:
-        """Return (n,) numbers uniform in [low, high)."""
+        """Return (n,) numbers uniform in [low, high).
+
+        Args:
+            n: Number of images.
+            low, high: Ends of the range.
+        """
         return torch.rand(n, generator=self.generator) * (high - low) + low
 
     def integers(self, n: int, high: int) -> Tensor:
@@ -62,7 +67,14 @@ class Rng:
         return self.uniform(n) < p
 
     def pose(self, n: int, shift: Range, size: Range, turn: Range) -> Pose:
-        """Return n poses, each part uniform in its range."""
+        """Return n poses, each part uniform in its range.
+
+        Args:
+            n: Number of images.
+            shift: Range of both coordinates of the middle.
+            size: Range of half sizes.
+            turn: Range of rotations in radians.
+        """
         return Pose(*(self.uniform(n, *limits) for limits in (shift, shift, size, turn)))
 
     def choice(self, items: Sequence[str]) -> str:
@@ -102,18 +114,37 @@ def flat(colour: Tensor) -> Tensor:
 
 
 def blend(image: Tensor, colour: Tensor, alpha: Tensor) -> Tensor:
-    """Return the colour (n, 3) laid over the image with opacity alpha (n, S, S)."""
+    """Return images with a colour laid over them.
+
+    Args:
+        image: Pixels (n, 3, S, S) in [0, 1].
+        colour: One per image (n, 3).
+        alpha: Opacity in [0, 1] (n, S, S).
+    """
     alpha = alpha[:, None]
     return image * (1 - alpha) + colour[:, :, None, None] * alpha
 
 
 def palette(rng: Rng, index: Tensor, jitter: float = 0.06) -> Tensor:
-    """Return named colours by index, each a little off: (n, 3)."""
+    """Return named colours with noise (n, 3).
+
+    Args:
+        rng: Draws the noise.
+        index: Places in `COLOUR_NAMES` (n,).
+        jitter: Standard deviation of the noise; colours run from 0 to 1.
+    """
     return (COLOUR_TABLE[index] + rng.normal(len(index), 3) * jitter).clamp(0, 1)
 
 
 def field(rng: Rng, n: int, cells: int, channels: int = 1) -> Tensor:
-    """Return smooth noise (n, channels, S, S) with features of S / cells pixels."""
+    """Return smooth noise (n, channels, S, S) with features of S / cells pixels.
+
+    Args:
+        rng: Draws standard normal numbers.
+        n: Number of images.
+        cells: Numbers drawn along a side, between which the noise is interpolated.
+        channels: Independent fields per image.
+    """
     coarse = rng.normal(n, channels, cells, cells)
     return exact.resized(coarse, SIZE)
 
@@ -134,12 +165,24 @@ def radius(u: Tensor, v: Tensor) -> Tensor:
 
 
 def box(u: Tensor, v: Tensor, half_width, half_height) -> Tensor:
-    """Return the distance to an upright rectangle around the origin."""
+    """Return the distance to an upright rectangle around the origin.
+
+    Args:
+        u, v: Local coordinates (n, S, S).
+        half_width, half_height: Numbers, or fields (n, S, S).
+    """
     return torch.maximum(u.abs() - half_width, v.abs() - half_height)
 
 
 def polygon(u: Tensor, v: Tensor, sides: int, apothem: float, turn: float = 0.0) -> Tensor:
-    """Return the distance to a regular polygon around the origin."""
+    """Return the distance to a regular polygon around the origin.
+
+    Args:
+        u, v: Local coordinates (n, S, S).
+        sides: Number of sides.
+        apothem: Distance of the sides from the origin.
+        turn: Rotation in radians.
+    """
     wedge = 2 * math.pi / sides
     angle = exact.remainder(exact.atan2(u, -v) + turn + wedge / 2, wedge) - wedge / 2
     return radius(u, v) * exact.cos(angle) - apothem
@@ -175,7 +218,11 @@ class Canvas:
         return len(self.u)
 
     def colour(self, r: float, g: float, b: float) -> Tensor:
-        """Return a colour (n, 3) around (r, g, b), another one for each image."""
+        """Return a colour (n, 3) around (r, g, b), drawn anew for each image.
+
+        Args:
+            r, g, b: Mean of the colour in [0, 1]; `jitter` is its standard deviation.
+        """
         return torch.tensor([r, g, b]) + self.rng.normal(len(self), 3) * self.jitter
 
     def field(self, cells: int) -> Tensor:
@@ -187,7 +234,13 @@ class Canvas:
         return torch.rand(len(self), SIZE, SIZE, generator=self.rng.generator)
 
     def fill(self, colour: Tensor, cells: int = 0, grain: float = 0.0) -> None:
-        """Cover everything with a colour, uneven by `grain` at a scale of S / cells pixels."""
+        """Cover every image with one colour.
+
+        Args:
+            colour: (n, 3).
+            cells: Cells of a smooth unevenness along a side; 0 for none.
+            grain: Its standard deviation, as a share of the brightness.
+        """
         self.image = flat(colour)
         if cells:
             self.shade(1 + grain * self.field(cells))
@@ -197,7 +250,13 @@ class Canvas:
         self.image = self.image * factor[:, None]
 
     def paint(self, colour: Tensor, where: Tensor, opacity: float | Tensor = 1.0) -> None:
-        """Lay a colour over a distance, a boolean mask, or an opacity in [0, 1] (`alpha`)."""
+        """Lay a colour over a shape.
+
+        Args:
+            colour: (n, 3).
+            where: The shape: a distance in local units, or a mask (n, S, S).
+            opacity: From 0 to 1, a number or (n, S, S).
+        """
         alpha = where.float() if where.dtype == torch.bool else coverage(where, self.scale)
         self.image = blend(self.image, colour, alpha * opacity)
 

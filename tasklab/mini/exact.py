@@ -118,7 +118,16 @@ def resized(image: Tensor, size: int) -> Tensor:
 
 
 def sampled(image: Tensor, u: Tensor, v: Tensor, *, reflect: bool = False) -> Tensor:
-    """Return images (n, c, S, S) read at coordinates in [-1, 1], linearly between pixels."""
+    """Return images sampled at coordinates in [-1, 1], linearly between pixels.
+
+    Args:
+        image: (n, c, S, S).
+        u, v: Horizontal and vertical coordinates (n, H, W).
+        reflect: Whether edges mirror the image; else it is 0 outside.
+
+    Returns:
+        Images (n, c, H, W).
+    """
     n, channels, height, width = image.shape
     x, y = (
         _reflected((at + 1) * (side / 2) - 0.5, side) if reflect else (at + 1) * (side / 2) - 0.5

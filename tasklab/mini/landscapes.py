@@ -182,7 +182,14 @@ PAINTERS = {
 
 
 def landscapes(rng: Rng, index: Tensor, horizon: Tensor, jitter: float) -> Tensor:
-    """Return images (n, 3, S, S) of the scene `SCENES[index]`."""
+    """Return images (n, 3, S, S) of the scene `SCENES[index]`.
+
+    Args:
+        rng: Draws positions and colours.
+        index: Classes (n,).
+        horizon: Heights of the horizon in canvas units (n,), downwards.
+        jitter: Standard deviation of colours, which run from 0 to 1.
+    """
     n = len(index)
     phase, shift = rng.uniform(n), rng.uniform(n, -0.3, 0.3)
     at = GRID_X + column(shift), GRID_Y - column(horizon), torch.ones(n)

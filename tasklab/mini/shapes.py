@@ -82,7 +82,13 @@ DISTANCES = {
 
 
 def shape_alpha(index: Tensor, u: Tensor, v: Tensor, scale: Tensor) -> Tensor:
-    """Return the opacity (n, S, S) of the shape `SHAPES[index]` in each image."""
+    """Return the opacity (n, S, S) of the shape `SHAPES[index]` in each image.
+
+    Args:
+        index: Shapes (n,).
+        u, v: Local coordinates (n, S, S).
+        scale: Local units per canvas unit (n,).
+    """
     alpha = torch.zeros_like(u)
     for k in index.unique().tolist():
         m = index == k

@@ -34,7 +34,13 @@ class Part(NamedTuple):
 
 
 def draw(seed: int, shard: int, n: int) -> Part:
-    """Return part `shard` of the stream of a seed; each is reproducible by itself."""
+    """Return one part of the stream of pictures and captions, the same on every call.
+
+    Args:
+        seed: Of the stream.
+        shard: Number of the part.
+        n: Number of pictures.
+    """
     rng = Rng(2, seed, shard)
     drawn = mixture(rng, n, RARE)
     captions = [caption for part in drawn.values() for caption in part.captions]

@@ -52,9 +52,17 @@ def opinion(rng: Rng) -> tuple[str, float]:
 
 
 def clauses(rng: Rng, forms: tuple[str, ...], n: int) -> tuple[str, float]:
-    """Return n joined judgements of a product's parts and their sum.
+    """Return joined judgements of a product's parts, and their sum.
 
-    What follows `but` counts half more.
+    Args:
+        rng: Draws parts, judgements and links.
+        forms: Templates of a clause, with places for the part and the judgement.
+        n: Number of clauses.
+
+    Returns:
+        The text, and the sum of its judgements: positive for praise. A clause after `but` counts
+            half
+        more.
     """
     said, total = [], 0.0
     for i, aspect in enumerate(rng.sample(lexicon.ASPECTS, n)):
@@ -72,7 +80,15 @@ def owned(rng: Rng, n: int) -> list[tuple[str, str, str, str]]:
 
 
 def paragraph(rng: Rng, topic: str, forms: tuple[str, ...], stray: float, n: int) -> str:
-    """Return n sentences with nouns of a topic; each noun is of any topic with chance `stray`."""
+    """Return a paragraph with nouns of a topic.
+
+    Args:
+        rng: Draws templates and nouns.
+        topic: One of `lexicon.TOPICS`.
+        forms: Templates of a sentence, with places for two nouns.
+        stray: Probability that a noun is of any topic.
+        n: Number of sentences.
+    """
 
     def noun() -> str:
         of = rng.choice(list(lexicon.TOPICS)) if rng.random() < stray else topic
@@ -82,7 +98,14 @@ def paragraph(rng: Rng, topic: str, forms: tuple[str, ...], stray: float, n: int
 
 
 def clues(rng: Rng, animal: str, forms: tuple[tuple[str, ...], ...], n: int) -> list[str]:
-    """Return n traits of an animal in words, enough of them to know it from the others."""
+    """Return traits of an animal in words, enough of them to identify it.
+
+    Args:
+        rng: Draws traits and templates.
+        animal: One of `lexicon.ANIMALS`.
+        forms: For each trait its templates.
+        n: Number of traits to begin with; more are added where several animals share them.
+    """
     traits = lexicon.ANIMALS[animal]
     while True:
         shown = rng.sample(range(len(traits)), n)
@@ -92,7 +115,16 @@ def clues(rng: Rng, animal: str, forms: tuple[tuple[str, ...], ...], n: int) -> 
 
 
 def choices(rng: Rng, right: str, pool: tuple[str, ...], at: int, n: int, near: tuple = ()) -> str:
-    """Return n lettered options with the right one at place `at`; `near` ones are always there."""
+    """Return lettered options, one of them right.
+
+    Args:
+        rng: Draws the wrong options and their order.
+        right: The right option.
+        pool: Options to draw from.
+        at: Place of the right one, from 0.
+        n: Number of options.
+        near: Wrong options that are always among them.
+    """
     others = [x for x in near if x != right][: n - 1]
     rest = [x for x in pool if x != right and x not in others]
     others += rng.sample(rest, n - 1 - len(others))
@@ -200,7 +232,19 @@ _WRITERS: dict[str, Callable[[Rng, int], str]] = {
 
 
 def write(task: str, split: str, n: int) -> tuple[list[str], list[int]]:
-    """Return n texts of a task and their labels, always the same ones; see `sample_text`."""
+    """Return texts of a task and their labels, the same on every call (`sample_text`).
+
+    Args:
+        task: Name of a task of `TEXT_TASKS`.
+        split: `"train"`, `"val"` or `"test"`; no text is in two splits.
+        n: Number of texts.
+
+    Returns:
+        n texts, and n indices of classes, equally frequent and shuffled.
+
+    Raises:
+        TasklabError: If there is no such task or split.
+    """
     choose("task", task, _WRITERS)
     choose("split", split, SPLITS)
     entry = next(entry for entry in TEXT_TASKS if entry["name"] == task)

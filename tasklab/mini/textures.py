@@ -65,7 +65,14 @@ VALUES = {
 
 
 def texture(rng: Rng, index: Tensor, u: Tensor, v: Tensor, frequency: Tensor) -> Tensor:
-    """Return values in [0, 1], (n, S, S), of the texture `TEXTURES[index]` in each image."""
+    """Return values in [0, 1], (n, S, S), of the texture `TEXTURES[index]` in each image.
+
+    Args:
+        rng: Draws the noise in the textures.
+        index: Textures (n,).
+        u, v: Local coordinates (n, S, S).
+        frequency: Of stripes, bricks and dots (n,).
+    """
     n = len(index)
     soft, fine, lumps = field(rng, n, 6)[:, 0], rng.normal(*u.shape), field(rng, n, 11)[:, 0]
     whole = Surface(u, v, column(frequency), soft, fine, lumps)
@@ -77,7 +84,13 @@ def texture(rng: Rng, index: Tensor, u: Tensor, v: Tensor, frequency: Tensor) ->
 
 
 def textured_background(rng: Rng, n: int, contrast: float) -> Tensor:
-    """Return images (n, 3, S, S) of a random texture in two related random colours."""
+    """Return images (n, 3, S, S) of a random texture in two related random colours.
+
+    Args:
+        rng: Draws textures and colours.
+        n: Number of images.
+        contrast: Standard deviation of the second colour around the first.
+    """
     first = torch.rand(n, 3, generator=rng.generator)
     second = (first + rng.normal(n, 3) * contrast).clamp(0, 1)
     index = rng.integers(n, len(TEXTURES))

@@ -114,7 +114,13 @@ def _with(encoder: Encoder, module: nn.Module) -> Passes:
 
 
 def like(module: nn.Module, kind: type[nn.Module] | None = None, **changed: Any) -> Any:
-    """Return a module with the same parameters and parts, but for its class and some attributes."""
+    """Return a module with the same parameters and parts in eval mode.
+
+    Args:
+        module: It is not changed.
+        kind: Class of the result; by default the module's.
+        changed: Attributes of the result.
+    """
     other = copy.copy(module)
     other._modules = dict(module._modules)  # a copy of a module shares the table of its parts
     other.__class__ = kind or type(module)

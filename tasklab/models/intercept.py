@@ -43,7 +43,17 @@ def around(root: nn.Module, forwards: Mapping[str, Callable[..., Any]]) -> Itera
 def outputs(
     encoder: Encoder, params: Params, x: Tensor, names: Iterable[str] | None = None
 ) -> dict[str, Tensor]:
-    """Record outputs of modules, by default all blocks, and under `FEATURES` the encoder's own."""
+    """Record the outputs of modules, and under `FEATURES` those of the encoder.
+
+    Args:
+        encoder: In eval mode.
+        params: Its parameters by name.
+        x: Preprocessed images (B, 3, H, W).
+        names: Modules, in the result's order; by default all blocks.
+
+    Returns:
+        Outputs by name: of a transformer's block (B, tokens, width).
+    """
     kept: dict[str, Tensor] = {}
 
     def keep(name: str) -> Callable[..., Any]:
@@ -62,7 +72,14 @@ def outputs(
 
 @differentiable
 def front(encoder: Encoder, params: Params, x: Tensor, block: int) -> Tensor:
-    """Return h_l(x; theta), what a block gives, as it gives it; later blocks do not run."""
+    """Return h_l(x; theta), the output of a block; later blocks do not run.
+
+    Args:
+        encoder: In eval mode.
+        params: Its parameters theta by name.
+        x: Preprocessed images (B, 3, H, W).
+        block: Number l of the block, from 0.
+    """
     kept: list[Tensor] = []
 
     def stop(usual: Callable[..., Any], *args: Any, **named: Any) -> Any:

@@ -93,7 +93,13 @@ def of_sentences(name: str) -> Spec:
 
 
 def bert(name: str, *, config: dict[str, Any], **more: Any) -> Spec:
-    """Return the entry of a sentence encoder from its published settings."""
+    """Return the entry of a sentence encoder from its published settings.
+
+    Args:
+        name: Of the entry.
+        config: Content of `config.json`, with `max_seq_length`.
+        more: Further fields of `Spec`.
+    """
     depth = config["num_hidden_layers"]
     sizes = (config["hidden_size"], config["intermediate_size"], depth)
     about = {"source": f"{OWNER}, contrastive on pairs of sentences", **more}

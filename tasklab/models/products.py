@@ -34,7 +34,13 @@ _LEAST = 2**21  # multiplications, from which the call itself costs nothing besi
 def linear(
     x: Float[Tensor, "*T D"], weight: Float[Tensor, "E D"], bias: Float[Tensor, " E"] | None
 ) -> Float[Tensor, "*T E"]:
-    """Return x W^T + b, with its derivatives if they are asked for; modes see this function."""
+    """Return x W^T + b; torch function modes see this call.
+
+    Args:
+        x: Tokens (*T, D).
+        weight: W (E, D).
+        bias: b (E,); `None` without one.
+    """
     if has_torch_function((x, weight)):
         return handle_torch_function(linear, (x, weight), x, weight, bias)
     if not _quick(x, weight):
@@ -51,7 +57,14 @@ def add_product(
     weight: Float[Tensor, "E D"],
     scale: float = 1.0,
 ) -> Tensor:
-    """Return `total`, to which scale x W^T is added in place; it has no derivative."""
+    """Add scale x W^T to `total` in place, without derivative, and return it.
+
+    Args:
+        total: (*T, E).
+        x: Tokens (*T, D).
+        weight: W (E, D).
+        scale: Factor of the product.
+    """
     if _quick(x, weight):
         return total.add_(_product(x, weight, None), alpha=scale)
     rows = total.view(-1, total.shape[-1])

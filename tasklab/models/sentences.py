@@ -34,9 +34,12 @@ _log = logging.getLogger(__name__)
 
 
 def find(entry: Spec, file: str = WEIGHTS, *, fetch: bool = True) -> Path | None:
-    """Return a file of a sentence encoder, fetched if need be.
+    """Return the path of a file of a sentence encoder, fetched if need be.
 
-    Unless it is to `fetch` it, the answer is `None` for one that could be fetched.
+    Args:
+        entry: Of the encoder in the table of models.
+        file: Its name in the repository.
+        fetch: Whether to fetch a missing file; if not, `None` is returned for one that can be.
 
     Raises:
         TasklabError: If no place has it, or a place has another file.

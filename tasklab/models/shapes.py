@@ -22,7 +22,7 @@ def transformer(width: int, depth: int) -> int:
     return depth * (12 * width**2 + 13 * width)
 
 
-def activations(width: int, depth: int, tokens: int, heads: int) -> int:
+def _activations(width: int, depth: int, tokens: int, heads: int) -> int:
     """Return a bound of the values that blocks keep of one image for the backward pass.
 
     Each token of a block keeps, in units of the width: both norms' inputs and results (4), q, k and
@@ -33,7 +33,13 @@ def activations(width: int, depth: int, tokens: int, heads: int) -> int:
 
 
 def vit_products(width: int, depth: int, patch: int, side: int = 224) -> int:
-    """Return the multiplications of a pass: 12 w^2 + 2 L w for each of L tokens in each block."""
+    """Return the multiplications of a pass: 12 w^2 + 2 L w for each of L tokens in each block.
+
+    Args:
+        width: w, of tokens.
+        depth: Number of blocks.
+        patch, side: Pixels along a patch and along an image.
+    """
     patches = (side // patch) ** 2
     tokens = patches + 1
     return depth * tokens * (12 * width**2 + 2 * tokens * width) + patches * 3 * patch**2 * width
@@ -42,7 +48,13 @@ def vit_products(width: int, depth: int, patch: int, side: int = 224) -> int:
 def convnext_products(
     widths: Sequence[int], depths: Sequence[int], kernels: Sequence[int], patch: int, side: int
 ) -> int:
-    """Return the multiplications of a pass: 8 w^2 + k^2 w for each position in each block."""
+    """Return the multiplications of a pass: 8 w^2 + k^2 w for each position in each block.
+
+    Args:
+        widths, depths: Channels w and number of blocks of each stage.
+        kernels: Side k of the convolution of each stage.
+        patch, side: Pixels along a patch of the stem and along an image.
+    """
     places = (side // patch) ** 2
     total = places * 3 * patch**2 * widths[0]
     stages = zip(widths, (*widths[1:], 0), depths, kernels, strict=True)
@@ -53,7 +65,13 @@ def convnext_products(
 
 
 def t5_products(width: int, inner: int, depths: tuple[int, int], tokens: int = 48) -> int:
-    """Return the multiplications of a pass up to the first token that is generated."""
+    """Return the multiplications of a pass up to the first token that is generated.
+
+    Args:
+        width, inner: Of tokens, and within the MLP.
+        depths: Blocks of encoder and decoder.
+        tokens: Length of a text.
+    """
     mlp, attention = 2 * width * inner, 4 * width**2
     encoder = tokens * (attention + 2 * tokens * width + mlp)
     decoder = 2 * attention + (tokens - 1) * 2 * width**2 + mlp  # keys and values of all tokens
@@ -63,14 +81,17 @@ def t5_products(width: int, inner: int, depths: tuple[int, int], tokens: int = 4
 def vit(width: int, depth: int, patch: int, *, side: int = 224, embed: int = 0) -> Tower:
     """Return an image tower, and the text tower that goes with it in CLIP.
 
-    `embed` is the width of CLIP's features and of its text tower; 0 for a tower of timm's.
+    Args:
+        width, depth: Of tokens; number of blocks.
+        patch, side: Pixels along a patch and along an image.
+        embed: Width of CLIP's features and of its text tower; 0 for a tower of timm's.
     """
     tokens = (side // patch) ** 2 + 1
     stem = 3 * patch**2 * width + (tokens + 1) * width  # patches, positions, class token
     more = 2 * width + width * embed if embed else width  # norm before and projection, or bias
     own = stem + more + transformer(width, depth) + 2 * width
     words = (49408 + 77) * embed + transformer(embed, 12) + 2 * embed + embed**2 + 1
-    kept = activations(width, depth, tokens, width // 64)
+    kept = _activations(width, depth, tokens, width // 64)
     products = vit_products(width, depth, patch, side)
     return Tower(own, words if embed else 0, kept, depth, products)
 
@@ -104,11 +125,17 @@ def t5() -> Tower:
     mlp = 2 * width * inner + width
     own = 32128 * width + depth * (3 * layer + 2 * mlp) + 2 * (32 * 12 + width)
     products = t5_products(width, inner, (depth, depth))
-    return Tower(own, 0, activations(width, 2 * depth, 48, 12), 2 * depth, products)
+    return Tower(own, 0, _activations(width, 2 * depth, 48, 12), 2 * depth, products)
 
 
 def bert(width: int, inner: int, depth: int, heads: int, tokens: int = 32) -> Tower:
-    """Return a BERT; texts are at most 32 tokens long, embeddings and their norm do not train."""
+    """Return a BERT whose embeddings and their norm do not train.
+
+    Args:
+        width, inner: Of tokens, and within the MLP.
+        depth, heads: Number of blocks, and of attention heads in each.
+        tokens: Length of a text.
+    """
     layer = 4 * width**2 + 4 * width + 2 * width * inner + width + inner + 4 * width
     products = depth * tokens * (4 * width**2 + 2 * width * inner + 2 * tokens * width)
-    return Tower(depth * layer, 0, activations(width, depth, tokens, heads), depth, products)
+    return Tower(depth * layer, 0, _activations(width, depth, tokens, heads), depth, products)

@@ -74,7 +74,13 @@ def find(
 
 
 def local(name: str, repository: str, file: str, revision: str | None = None) -> Path | None:
-    """Return the checkpoint if it is on this machine: in the folder of weights or the cache."""
+    """Return the path of a checkpoint on this machine, or `None`.
+
+    Args:
+        name: Of the model; a file in the folder of weights (`$TASKLAB_WEIGHTS`) has this name.
+        repository, file: Place on the hub, whose cache is looked up next.
+        revision: Commit of the repository; by default any.
+    """
     if folder := os.environ.get(FOLDER):
         for own in dict.fromkeys((f"{name}.safetensors", name + Path(file).suffix)):
             if (placed := Path(folder).expanduser() / own).is_file():
@@ -83,7 +89,16 @@ def local(name: str, repository: str, file: str, revision: str | None = None) ->
 
 
 def compare(path: Path, expected: str, advice: str) -> None:
-    """Raise if a file is not the one that a checksum was taken of; looked at once a process."""
+    """Check a file's SHA-256; a file is read once a process.
+
+    Args:
+        path: The weights.
+        expected: Their checksum.
+        advice: What to do, in the message.
+
+    Raises:
+        TasklabError: If the checksum differs.
+    """
     if file_sha256(path) != expected:
         raise TasklabError(f"the weights {path} are not what they were (their checksum). {advice}")
 
@@ -131,7 +146,16 @@ def read(path: Path) -> dict[str, Tensor]:
 
 
 def fit(model: nn.Module, tensors: Mapping[str, Tensor], source: str) -> None:
-    """Load a checkpoint into a model, whose names and shapes it must have exactly."""
+    """Load a checkpoint into a model.
+
+    Args:
+        model: It is changed.
+        tensors: Parameters and buffers by name.
+        source: Name of the checkpoint, in the message.
+
+    Raises:
+        TasklabError: If names are missing or unexpected, or shapes differ.
+    """
     own = model.state_dict()
     problems = []
     for what, names in (

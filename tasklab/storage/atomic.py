@@ -125,10 +125,12 @@ def sync(number: int, *, folder: bool = False) -> None:
 
 @contextlib.contextmanager
 def alone(lock: Path, waiting: Callable[[], None], *, thread_local: bool = True) -> Iterator[None]:
-    """Acquire a lock for a block; `waiting` is called once if that takes more than a second.
+    """Hold a lock during a block; without one, after a warning, on a disk that has no locks.
 
-    If it is `thread_local`, only the thread that acquired it can release it. On a disk that has no
-    locks the block runs without one, after a warning.
+    Args:
+        lock: Its file.
+        waiting: Called once if another process holds the lock for more than a second.
+        thread_local: Whether only the thread that acquired the lock can release it.
     """
     held = filelock.FileLock(lock, thread_local=thread_local)
     try:
@@ -186,9 +188,14 @@ def sweep(folder: Path, name: str = "") -> None:
 
 @contextlib.contextmanager
 def room(parent: Path, name: str, files: Iterable[Path] = ()) -> Iterator[Path]:
-    """Yield a new working folder in a folder; what killed processes left is removed first.
+    """Yield a new working folder, which is removed at the end.
 
-    That is their rooms of this name, and drafts beside the `files` that are written meanwhile.
+    Remains of killed processes are removed first: folders of this name, and drafts beside `files`.
+
+    Args:
+        parent: Folder that it is made in.
+        name: Of the folder, before a mark of the process.
+        files: Files that are written meanwhile.
     """
     sweep(parent, name)
     for folder in {file.parent for file in files}:
@@ -257,7 +264,16 @@ def check_ordinary(path: Path) -> None:
 
 
 def check_suffix(option: str, path: Path, suffix: str) -> None:
-    """Raise for a name of another format than is written; one of no format is taken."""
+    """Check that a path does not have the suffix of another format.
+
+    Args:
+        option: Which gives the path, for the message.
+        path: Without a suffix, or with that of the format.
+        suffix: Of the format, `".safetensors"`.
+
+    Raises:
+        TasklabError: If it has another known suffix.
+    """
     if path.suffix.lower() in set(_FORMATS) - {suffix}:
         raise TasklabError(
             f"{option} is a {suffix} file, which {shown(path.name)} does not say: "

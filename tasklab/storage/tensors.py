@@ -203,9 +203,12 @@ def canonical(value: Mapping[str, Any], what: str = "config", indent: int | None
 def write_tensors(
     tensors: Mapping[str, Tensor], file: Path, header: dict[str, str] | None = None
 ) -> None:
-    """Write tensors, from any device and of any layout, to a safetensors file.
+    """Write tensors to a safetensors file.
 
-    With a `header` of texts, it has these too, and the checksum of all.
+    Args:
+        tensors: By name, from any device and of any layout.
+        file: Its path; the folder must exist.
+        header: Texts by name, to which the checksum of all is added; `None` for neither.
     """
     import safetensors.torch  # start-up
 

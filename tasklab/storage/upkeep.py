@@ -86,7 +86,13 @@ def leftovers(store: Store, *, days: float = DAYS) -> Iterator[Leftover]:
 
 
 def collect(store: Store, *, days: float = DAYS, dry_run: bool = False) -> list[Leftover]:
-    """Remove what `leftovers` yields, and return it."""
+    """Remove leftovers of a store, and return them (`leftovers`).
+
+    Args:
+        store: The store.
+        days: Age from which unfinished work counts as left over.
+        dry_run: Whether to remove nothing.
+    """
     removed = []
     for one in leftovers(store, days=days):
         if not dry_run:

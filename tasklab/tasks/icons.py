@@ -65,7 +65,16 @@ def whole(task: str, folder: Path = FOLDER) -> tuple[Tensor, Tensor]:
 
 
 def split(task: str, name: str, folder: Path = FOLDER) -> tuple[Tensor, Tensor]:
-    """Return the drawings and labels of a split of a task."""
+    """Return the drawings and labels of a split of a task.
+
+    Args:
+        task: Name of a task of the second world.
+        name: `"train"`, `"val"` or `"test"`.
+        folder: Where the files of the tasks are; by default in the package.
+
+    Returns:
+        Images uint8 (N, 3, 32, 32) and classes (N,).
+    """
     sizes = entry(task, folder)["sizes"]
     choose("split", name, sizes)
     start = sum(sizes[one] for one in SPLITS[: SPLITS.index(name)])

@@ -125,6 +125,15 @@ def replaced(one: Images, other: Images, ratio: float, seed: int = 0) -> Images:
     A measure of the similarity of two tasks (section 5 and figure 12): at 0 it is `one`, at 1 all
     samples are of `other`. With the same seed, what is replaced at a ratio is replaced at every
     larger one too, by the same samples.
+
+    Args:
+        one: N samples.
+        other: At least ratio N samples of the same shape.
+        ratio: Share of samples that are replaced, from 0 to 1.
+        seed: Of the order in which samples are replaced.
+
+    Raises:
+        TasklabError: If the ratio is none, shapes differ, or `other` has too few samples.
     """
     if not 0 <= ratio <= 1:
         raise TasklabError(f"a share of samples is from 0 to 1, not {ratio}.")

@@ -89,7 +89,16 @@ def spoken(name: str) -> str:
 
 
 def check_differ(task: str, words: Sequence[str], names: Sequence[str] | None = None) -> None:
-    """Raise if prompts of two classes are the same: one of the two would never be predicted."""
+    """Check that prompts of all classes differ: of two equal ones, one is never predicted.
+
+    Args:
+        task: Its name, for the message.
+        words: What prompts call the classes.
+        names: What the message calls them; by default the same.
+
+    Raises:
+        TasklabError: If two are equal but for case and spaces.
+    """
     counted = collections.Counter(map(spoken, words))
     pairs = zip(words if names is None else names, words, strict=True)
     if same := [name for name, word in pairs if counted[spoken(word)] > 1]:

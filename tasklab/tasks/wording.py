@@ -144,7 +144,16 @@ def read(name: str) -> str:
 
 
 def by_order(names: Sequence[str] | None, classes: Words, words: Sequence[str]) -> list[str]:
-    """Return the pairs of names and words that only the order of a list has joined."""
+    """Return the pairs of names and words that only the order of a list has joined.
+
+    Args:
+        names: Names of the classes in the data, such as folders; `None` without any.
+        classes: The argument `classes`: a list, or a mapping from names to words, which joins all.
+        words: What prompts call the classes.
+
+    Returns:
+        Texts "name = word" of pairs without a common part.
+    """
     if names is None or hasattr(classes, "items") or all(name.isdecimal() for name in names):
         return []
     pairs = zip(names, words, strict=True)

@@ -233,7 +233,16 @@ def matrices(names: Mapping[str, Tensor]) -> tuple[str, ...]:
 
 
 def trainable(params: Mapping[str, Tensor], method: str, arch: str) -> tuple[str, ...]:
-    """Return the names that a method trains, in the order of `params`."""
+    """Return the names of parameters that a method trains, in the order of `params`.
+
+    Args:
+        params: Parameters of the encoder by name.
+        method: One of `METHODS`.
+        arch: Name of the architecture, in messages.
+
+    Raises:
+        TasklabError: If the encoder lacks the layers that the method trains, or blocks differ.
+    """
     choose("method", method, METHODS)
     parts = TABLE[method].parts
     layers = {"off_diagonal": matrices(params)}

@@ -37,7 +37,13 @@ KIND = "multitask"  # of artifact
 
 
 def identity(runs: Sequence[FineTune], clip: Clip, tasks: Suite) -> dict[str, Any]:
-    """Return all that determines the result: the runs on each task, in the order of their turns."""
+    """Return all that determines the result: the runs on each task, in the order of their turns.
+
+    Args:
+        runs: One per task, equal in all else.
+        clip: The pre-trained model.
+        tasks: The suite.
+    """
     return known_by([finetune.identity(run, clip, tasks) for run in runs])
 
 
@@ -52,7 +58,16 @@ def multitask(
 ) -> Run:
     """Return the vector of one model that is fine-tuned on several tasks, from the store if there.
 
+    Args:
+        runs: One per task, equal in all else; a step has the images of one task, in turns.
+        clip: The pre-trained model.
+        store: Keeps the vector.
+        tasks: The suite.
+        progress: Whether to show a bar.
+
     Raises:
+        TasklabError: If runs differ in more than their task, have a penalty, train their heads, or
+            have no learning rate.
         DivergedError: If the loss stops being a finite number or grows far beyond guessing.
     """
     first = runs[0]

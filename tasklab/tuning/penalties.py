@@ -70,7 +70,17 @@ class Penalty(NamedTuple):
 def tangent_change(
     model: Model, delta: Mapping[str, Tensor], images: Tensor, size: int | None = None
 ) -> Penalty:
-    """Return E|J(x) delta|^2 and its gradient (tau Jp)."""
+    """Return E|J(x) delta|^2 over images of other tasks, and its gradient (tau Jp).
+
+    Args:
+        model: With parameters theta_0.
+        delta: The change of parameters by name.
+        images: Images of other tasks (N, 3, H, W), before preprocessing.
+        size: Images per pass; by default all.
+
+    Raises:
+        TasklabError: If there are no images.
+    """
     if len(images) == 0:
         raise TasklabError("the penalty of tau Jp needs at least one image of another task.")
     total: dict[str, Tensor] = {}
@@ -150,7 +160,17 @@ def images(method: str) -> int:
 def known(
     method: str, encoder: Encoder, others: Sequence[str], data: drawn.SuiteImages
 ) -> kronecker.Factors | None:
-    """Return the factors of other tasks or of a reference, for a method that reads images once."""
+    """Return the Kronecker factors that a penalty knows before training.
+
+    Args:
+        method: One of `METHODS`.
+        encoder: The pre-trained encoder.
+        others: The other tasks, whose training images make the factors.
+        data: Images of the suite; a method with a teacher reads the control's in place of them.
+
+    Returns:
+        The factors by layer; `None` for a method that reads no images beforehand.
+    """
     if not TABLE[method].once:
         return None
 
@@ -174,7 +194,19 @@ def turns(
     seed: int,
     device: drawn.Device,
 ) -> Iterator[Tensor | None]:
-    """Yield each step's images of other tasks, one task a step; `None` where there are none."""
+    """Yield each step's images of other tasks, one task a step.
+
+    Args:
+        others: Names of the other tasks.
+        data: Images of the suite.
+        order: Step and number of images -> the indices of the images.
+        steps: Numbers of the steps.
+        seed: Of the augmentation.
+        device: Where the images go.
+
+    Yields:
+        Images (B, 3, H, W); `None` where there are no other tasks.
+    """
     streams = {}
     for place, task in enumerate(others):
         first = steps.start + (place - steps.start) % len(others)

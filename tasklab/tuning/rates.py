@@ -69,7 +69,14 @@ def search(config: FineTune, accuracy: Callable[[FineTune], float | None]) -> di
 @isolated
 @torch.no_grad()
 def validation(config: FineTune, run: Run, clip: Clip, tasks: Suite) -> float:
-    """Return the accuracy in % of a run's own model on all validation images of its task."""
+    """Return the accuracy in % of a run's own model on all validation images of its task.
+
+    Args:
+        config: The run's settings.
+        run: Its vector, and its head if that was trained.
+        clip: The pre-trained model.
+        tasks: The suite.
+    """
     encoder = clip.encoder
     images = drawn.images_of(tasks).load(config.task, "val", device=encoder.device)
     head = run.head or heads.start(config.head, clip, tasks[config.task], config.seed)

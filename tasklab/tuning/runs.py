@@ -60,7 +60,14 @@ def of_head(head: Head) -> dict[str, Tensor]:
 
 
 def read(artifact: Artifact, clip: Clip, base: Base, probe: Head | None = None) -> Run:
-    """Return the run that is kept as an artifact."""
+    """Return the run that is kept as an artifact.
+
+    Args:
+        artifact: Tensors, settings and record in the store.
+        clip: The pre-trained model, which gives the device.
+        base: The weights that the vector starts from.
+        probe: The head of a run that trained none; `None` for zero-shot.
+    """
     tensors = dict(resident(artifact.version, clip.encoder.device, artifact.tensors))
     weight, bias = tensors.pop(_WEIGHT, None), tensors.pop(_BIAS, None)
     head = probe

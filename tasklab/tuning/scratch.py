@@ -189,7 +189,14 @@ def loss(
     data: Images,
     classes: Iterable[int] | None = None,
 ) -> float:
-    """Return the mean cross-entropy in eval mode, in nats."""
+    """Return the mean cross-entropy in eval mode, in nats.
+
+    Args:
+        network: The architecture.
+        params: Parameters by name.
+        data: Images and classes.
+        classes: Classes that logits are compared over; by default all.
+    """
     return float(F.cross_entropy(_logits(network, params, data, classes), data.y))
 
 
@@ -200,7 +207,14 @@ def accuracy(
     data: Images,
     classes: Iterable[int] | None = None,
 ) -> float:
-    """Return the share of images whose largest logit is their class's, in eval mode, in percent."""
+    """Return the accuracy in % in eval mode.
+
+    Args:
+        network: The architecture.
+        params: Parameters by name.
+        data: Images and classes.
+        classes: Classes that logits are compared over; by default all.
+    """
     hits = _logits(network, params, data, classes).argmax(1) == data.y
     return 100 * float(hits.double().mean())
 

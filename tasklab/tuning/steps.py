@@ -150,7 +150,15 @@ def _part(problem: Problem, model: Model, x: Tensor, y: Tensor) -> tuple[Tensor,
 def gradient(
     model: Model, theta0: Mapping[str, Tensor], delta: Mapping[str, Tensor], x: Tensor, loss: Loss
 ) -> tuple[Tensor, Gradients]:
-    """Return the loss of f(x; theta_0 + delta), and its gradient in theta."""
+    """Return the loss of f(x; theta_0 + delta), and its gradient in theta.
+
+    Args:
+        model: The network f with its frozen parameters.
+        theta0: Start of the trained parameters by name.
+        delta: Their change by name.
+        x: Preprocessed images (B, 3, H, W).
+        loss: Features -> a scalar.
+    """
     sums = torch._foreach_add([theta0[name] for name in delta], list(delta.values()))
     theta = {name: tensor.requires_grad_() for name, tensor in zip(delta, sums, strict=True)}
     value = loss(model({**model.params, **theta}, x))
@@ -160,14 +168,29 @@ def gradient(
 def tangent_gradient(
     model: Model, theta0: Mapping[str, Tensor], delta: Mapping[str, Tensor], x: Tensor, loss: Loss
 ) -> tuple[Tensor, Gradients]:
-    """Return the loss of f(x; theta_0) + J(x; theta_0) delta, and its gradient in delta."""
+    """Return the loss of f(x; theta_0) + J(x; theta_0) delta, and its gradient in delta.
+
+    Args:
+        model: The network f with all parameters theta_0.
+        theta0: Unused, as `model` has it.
+        delta: The change of parameters by name.
+        x: Preprocessed images (B, 3, H, W).
+        loss: Features -> a scalar.
+    """
     return tangent.value_and_grad(model, model.params, delta, x, loss)
 
 
 def head_gradient(
     own: Mapping[str, Tensor], normalise: bool, features: Tensor, y: Tensor
 ) -> Gradients:
-    """Return the gradient of the loss in the head's weight and bias, at given features."""
+    """Return the gradient of the cross-entropy in the head's weight and bias.
+
+    Args:
+        own: `weight` (C, D) and, of a probe, `bias` (C,).
+        normalise: Whether features are scaled to length 1.
+        features: (B, D).
+        y: Classes (B,).
+    """
     leaves = {name: tensor.detach().requires_grad_() for name, tensor in own.items()}
     weight, *bias = leaves.values()  # no `Head`: it reads whether its numbers are finite
     features = features.to(weight.dtype)

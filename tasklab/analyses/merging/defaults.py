@@ -1,4 +1,4 @@
-"""Coefficients to begin with, from what vectors alone tell: their number and their length.
+"""Coefficients to begin with, predicted from the number of vectors and their length.
 
 What validation images chose in the recorded runs of both drawn worlds follows, for each method,
 
@@ -50,7 +50,13 @@ class Known:
     def of(
         cls, vectors: Collection[TaskVector], theta0: Mapping[str, Tensor], method: str = ""
     ) -> Known:
-        """Measure vectors against the weights that they start from; `method` fine-tuned them."""
+        """Measure vectors against the weights that they start from.
+
+        Args:
+            vectors: Task vectors of one model.
+            theta0: Its pre-trained parameters.
+            method: How the vectors were fine-tuned; empty if not known.
+        """
         lengths = [vector.norm() for vector in vectors]
         start = math.sqrt(sum(float(x.detach().double().square().sum()) for x in theta0.values()))
         mean = sum(lengths) / len(lengths)

@@ -167,7 +167,15 @@ def sheet(
     kind: str,
     **options: Any,
 ) -> bytes:
-    """Return a file of one image with a row of pictures for each strip."""
+    """Return the bytes of one image file with a row of pictures for each strip.
+
+    Args:
+        strips: K pictures each, of S x S pixels.
+        size: Pixels S.
+        columns: Pictures in a row.
+        kind: Format of Pillow, e.g. `"webp"`.
+        options: Of the format, such as `quality`.
+    """
     pixels = np.zeros((max(1, len(strips) * size), max(1, columns * size), 3), np.uint8)
     for row, strip in enumerate(strips):
         for column, picture in enumerate(strip):

@@ -88,14 +88,26 @@ def _uniform(count: int, limits: tuple[float, float], random: torch.Generator) -
 def crop(
     x: UInt8[Tensor, "B 3 H W"], edges: Float[Tensor, "B 4"], side: int
 ) -> UInt8[Tensor, "B 3 S S"]:
-    """Cut the rectangle of `edges`, as of `boxes`, out of each image and resize it to a square."""
+    """Cut a rectangle out of each image and resize it to a square, as torchvision does with Pillow.
+
+    Args:
+        x: Images.
+        edges: Left, top, right and bottom (`boxes`), as shares of the image's width and height.
+        side: Height and width S of the square.
+    """
     return (by_pillow if x.device.type == "cpu" else by_products)(x, edges, side)
 
 
 def by_pillow(
     x: UInt8[Tensor, "B 3 H W"], edges: Float[Tensor, "B 4"], side: int
 ) -> UInt8[Tensor, "B 3 S S"]:
-    """Do as `crop` does, one channel of an image after another."""
+    """Compute `crop` by Pillow, one channel of an image after another.
+
+    Args:
+        x: Images, on the CPU.
+        edges: Left, top, right and bottom, as shares of the image's width and height.
+        side: Height and width S of the square.
+    """
     height, width = x.shape[-2:]
     pixels = edges * torch.tensor([width, height, width, height], dtype=edges.dtype)
     out, cubic = np.empty((len(x), 3, side, side), np.uint8), Image.Resampling.BICUBIC
@@ -112,7 +124,13 @@ def by_pillow(
 def by_products(
     x: UInt8[Tensor, "B 3 H W"], edges: Float[Tensor, "B 4"], side: int
 ) -> UInt8[Tensor, "B 3 S S"]:
-    """Do as `crop` does, for all images at once."""
+    """Compute `crop` by matrix products, for all images at once.
+
+    Args:
+        x: Images, on any device.
+        edges: Left, top, right and bottom, as shares of the image's width and height.
+        side: Height and width S of the square.
+    """
     height, width = x.shape[-2:]
     edges = edges.to(x.device)
     across = resampling(edges[:, 0] * width, edges[:, 2] * width, width, side)
@@ -131,6 +149,11 @@ def resized(
 
     Pillow multiplies by weights of 22 binary digits, columns first, then rows, each time to whole
     grey levels. These products and their sums are whole numbers that float64 holds.
+
+    Args:
+        x: Images.
+        height, width: H and W of the result.
+        linear: Whether to interpolate linearly in place of bicubically.
     """
     across = _weights(x.shape[-1], width, x.device, linear)
     down = _weights(x.shape[-2], height, x.device, linear)
@@ -165,10 +188,16 @@ def resampling(
     *,
     linear: bool = False,
 ) -> Float[Tensor, "B S N"]:
-    """Return the weights by which pixels from `low` to `high` make `side` new ones, in float64.
+    """Return the weights of N pixels in each of S resampled ones, in float64.
 
     Pillow's bicubic resampling: the cubic of Keys with a = -1/2, widened where the image shrinks,
-    cut off at the rectangle, and normalised; `linear` is its bilinear one, by a triangle.
+    cut off at the rectangle, and normalised.
+
+    Args:
+        low, high: Ends of each rectangle in pixels.
+        count: Number N of pixels of the image.
+        side: Number S of resampled pixels.
+        linear: Whether to take Pillow's bilinear resampling, by a triangle.
     """
     reach, kernel = (1, _triangle) if linear else (2, _cubic)
     low, high = low.double()[:, None], high.double()[:, None]

@@ -35,7 +35,17 @@ def facts(task: Task) -> dict[str, Any]:
 
 
 def checked(task: Task, splits: Mapping[str, Split], folder: Path) -> dict[str, Split]:
-    """Return the splits as the papers take them, with labels in the order of the task's classes."""
+    """Return the splits as the papers take them, with labels in the order of the task's classes.
+
+    Args:
+        task: One of the papers' tasks.
+        splits: Splits as found in a folder.
+        folder: The folder, for messages.
+
+    Raises:
+        TasklabError: If classes or numbers of images are not the papers', or a class of another
+            split is not in `train`.
+    """
     arranged = arrange(task, splits)
     ordered = {name: _ordered(task, name, split, folder) for name, split in arranged.items()}
     for name, split in ordered.items() if "train" in ordered else ():

@@ -46,6 +46,14 @@ def of_images(file: Path, rows: Rows, images_of: ImagesOf) -> int | None:
     A candidate names images in at least half of the rows. Its signs are the suffix of its entries,
     its name, and that no entry occurs twice. It must be as good as all others in each sign and
     better in one, unless the others name the same images.
+
+    Args:
+        file: The list, for the message.
+        rows: Its rows; the first may be a header.
+        images_of: Maps an entry to the paths that it may name, or to the reason why it names none.
+
+    Raises:
+        TasklabError: If several columns name different images.
     """
     signs: dict[int, tuple[int, ...]] = {}
     for column in range(len(rows[0]) if rows else 0):
@@ -79,6 +87,11 @@ def headed(rows: Rows, images: int, images_of: ImagesOf) -> bool:
 
     It is one if its entry names no image, or if it calls a column of classes or splits by a word
     that the column does not have again.
+
+    Args:
+        rows: Rows of a list.
+        images: The column that names images.
+        images_of: Maps an entry to the paths that it may name, or to the reason why it names none.
     """
     first = rows[0][images].strip()
     if first.lower().endswith(SUFFIXES):

@@ -162,7 +162,15 @@ class Job:
         atomic.write(self.work / JOB, json.dumps(self._note()))  # last: all others are there
 
     def run(self, jobs: int | None, progress: bool, title: str) -> tuple[list[str], float]:
-        """Decode what is left, in threads; return the chunks' checksums, and seconds in all.
+        """Decode the remaining images, in threads.
+
+        Args:
+            jobs: Number of threads; `None` for one per core, fewer for few images.
+            progress: Whether to show a bar.
+            title: Its name.
+
+        Returns:
+            Checksums of the chunks in their order, and the seconds of this and earlier attempts.
 
         Raises:
             BadImagesError: If images cannot be decoded; the others of their chunks are written.

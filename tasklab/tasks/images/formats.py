@@ -139,7 +139,17 @@ class Split:
 def image_files(
     files: Sequence[Path], labels: Sequence[int], names: Sequence[str] | None, *, seen: bool = False
 ) -> Split:
-    """Return a split of image files."""
+    """Return a split of image files.
+
+    Args:
+        files: N paths.
+        labels: Their classes, from 0.
+        names: Names of the classes; `None` where they are not known.
+        seen: Whether the files are known to exist.
+
+    Raises:
+        TasklabError: If files are missing.
+    """
     if gone := [] if seen else [file for file in files if not os.path.exists(file)]:
         raise absent(gone, len(files))
     names = None if names is None else tuple(names)
@@ -154,9 +164,16 @@ def _bounds(count: int) -> tuple[int, ...]:
 def parquet(files: Sequence[Path], *, image: str = "image", label: str = "label") -> Split:
     """Return a split of parquet files as the hub has them.
 
-    The column of images holds structs of `bytes` and `path`, or plain bytes. The names of classes
-    are in the files' metadata, or else in `classes.txt` (one per line) or `README.md` beside or
-    above them. A column of texts as labels is numbered alphabetically.
+    Names of classes are in the files' metadata, or else in `classes.txt` (one per line) or
+    `README.md` beside or above them. A column of texts as labels is numbered alphabetically.
+
+    Args:
+        files: The parts of the split, in their order.
+        image: Column of structs of `bytes` and `path`, or of plain bytes.
+        label: Column of numbers or texts.
+
+    Raises:
+        TasklabError: If a file is damaged or lacks a column, or files number classes differently.
     """
     from pyarrow import parquet as pq
 
@@ -306,6 +323,14 @@ def rgb(source: str | io.BytesIO, where: str, advice: str = "Remove or replace i
     Transparency is dropped and the orientation that a camera notes (EXIF) is not applied, as there.
     Grey levels of 16 bits are scaled to 8 bits; Pillow by itself would cut them off at 255. The
     brightest level of an image of 16 bits is in its `info`, as `LEVEL`.
+
+    Args:
+        source: Path, or the file's bytes.
+        where: Name of the image, in messages.
+        advice: What to do with a damaged one, in the message.
+
+    Raises:
+        TasklabError: If it cannot be decoded, or has pixels of 32 bits.
     """
     with sound(where, "an image that can be decoded", advice), _opened(source, where) as image:
         # before Pillow reads it; "BGR;16" are colours of 16 bits in all, in BMP

@@ -75,6 +75,15 @@ def hub(root: Path, *, config: str | None = None, must: bool = False, **columns:
     """Return the splits of parquet files anywhere in a folder, by the names of files and folders.
 
     Files of other splits, such as `extra`, are left out, and so are those in hidden folders.
+
+    Args:
+        root: The folder.
+        config: The data set's configuration (a folder), where it has several.
+        must: Whether to print which files are left out.
+        columns: `image` and `label` of `formats.parquet`.
+
+    Raises:
+        TasklabError: If there are several configurations, or files of a split are missing.
     """
     paths = (file.relative_to(root) for file in sorted(root.rglob("*.parquet")))
     there = [path for path in paths if all(map(visible, path.parts))]

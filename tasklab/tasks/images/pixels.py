@@ -200,7 +200,13 @@ def decode(
 
 
 def needed(folder: Path, images: int, transform: Transform) -> int:
-    """Return the further bytes that decoded images will take, `0` if they are there."""
+    """Return the further bytes that decoded images take on the disk; 0 if they are decoded.
+
+    Args:
+        folder: Of the decoded images.
+        images: Number of images.
+        transform: Gives their height and width.
+    """
     if opened(folder):
         return 0
     taken = 0

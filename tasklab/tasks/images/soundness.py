@@ -18,9 +18,12 @@ _SHARD = re.compile(r"^(.*)-(\d{5})-of-(\d{5})(-[0-9a-f]{16})?\.parquet$")
 
 @contextlib.contextmanager
 def sound(where: Path | str, what: str, advice: str = "Fetch it again.") -> Iterator[None]:
-    """Raise what goes wrong with a file or folder inside as one `TasklabError`.
+    """Raise any failure of a block that reads a file or folder as one `TasklabError`.
 
-    Damaged files raise nearly everything.
+    Args:
+        where: The file or folder.
+        what: What it should hold, in the message.
+        advice: What to do with a damaged one, in the message.
     """
     try:
         yield
