@@ -76,7 +76,16 @@ def paper(
 def settled(
     model: str, given: dict[str, Any], *, train: bool = False
 ) -> tuple[dict[str, Any], Parameters]:
-    """Return the chapters' parameters, as they are given and checked: published vectors, if any."""
+    """Return the chapters' parameters, as given and as checked; published vectors, if any.
+
+    Args:
+        model: Short name.
+        given: Parameters of the command line.
+        train: Whether to fine-tune in place of published vectors.
+
+    Raises:
+        TasklabError: If a parameter is impossible.
+    """
     given = {"preset": "full", **given, "model": model}
     if not small(model):
         given = {"suite": "paper", **given}

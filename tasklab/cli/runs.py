@@ -38,11 +38,15 @@ def seeds_of(parameters: Parameters) -> tuple[int, ...]:
 
 
 def labs(parameters: Parameters, of: Sequence[str], **about: Any) -> Iterator[Lab]:
-    """Yield the labs in which runs of some of the suite's tasks may have been made.
+    """Yield the labs in which runs of some tasks may have been made.
 
-    They are the lab of the tasks that a lab takes by default, if one of these tasks (`of`) is among
-    them, and that of all of the suite, if it has more: a penalty looks at the other tasks of its
-    lab. `about` are further arguments of the labs.
+    The first has the tasks that a lab takes by default, if one of these is among them; the second
+    all of the suite, if it has more: a penalty looks at the other tasks of its lab.
+
+    Args:
+        parameters: Model, suite and store.
+        of: Names of tasks.
+        about: Further arguments of `Lab`.
     """
     whole = suite_of(parameters)
     usual = whole.by_default().names

@@ -1,4 +1,4 @@
-"""What `compare`, `merge` and `evaluate` share: vectors that words name, and images of tasks."""
+"""Shared by `compare`, `merge` and `evaluate`: vectors named by words, and images of tasks."""
 
 from __future__ import annotations
 
@@ -45,9 +45,16 @@ def check_several(command: str, words: Sequence[str]) -> None:
 
 
 def check_words(doing: str, words: Sequence[str], given: Given, base: str | None) -> None:
-    """Raise if a vector or the base is not there, or memory too small; print the first line.
+    """Check vectors, base and memory before anything is read; print the first line.
 
-    Nothing is read for this, and torch is not imported.
+    Args:
+        doing: What the command does, as the first line.
+        words: Vectors, as on the command line.
+        given: Parameters on the command line.
+        base: Checkpoint that the vectors start from; `None` for the model's.
+
+    Raises:
+        TasklabError: If a vector or the base is missing, or memory too small.
     """
     store, model = Store(given.get("store_root")), given.get("model")
     sizes: list[int] = []
@@ -79,9 +86,16 @@ def check_words(doing: str, words: Sequence[str], given: Given, base: str | None
 def tell_memory(
     lab: Lab, vectors: Mapping[str, TaskVector], method: str, merges: Sequence[str]
 ) -> None:
-    """Print the memory of merges that are solved for on images; raise if it does not suffice.
+    """Print the memory of merges that are solved for on images.
 
-    `method` is how the vectors were fine-tuned.
+    Args:
+        lab: Model and images.
+        vectors: By task.
+        method: How the vectors were fine-tuned.
+        merges: Names of merge rules.
+
+    Raises:
+        TasklabError: If memory does not suffice.
     """
     needed = bench.Bench(bench.Given.of(lab, vectors, method)).memory(merges)
     if needed > machine.GIB:
@@ -117,7 +131,17 @@ def own_tasks(data: Sequence[str], templates: Sequence[str] = ()) -> dict[str, T
 def check_tasks(
     vectors: Mapping[str, str], own: Mapping[str, Task], given: Given, instead: str = ""
 ) -> None:
-    """Raise unless there are images of each vector's task; `instead` is what else can be done."""
+    """Check that there are images of each vector's task.
+
+    Args:
+        vectors: Names of vectors by task.
+        own: Tasks of `--data`, in place of the suite's.
+        given: Parameters on the command line.
+        instead: What else can be done, as the end of the message.
+
+    Raises:
+        TasklabError: If a task has no images.
+    """
     parameters = checked(given)
     there = tuple(own) or suite_of(parameters).names
     for task, name in vectors.items():
@@ -132,12 +156,29 @@ def check_tasks(
 def check_named(
     words: Sequence[str], own: Mapping[str, Task], given: Given, instead: str = ""
 ) -> None:
-    """Raise unless there are images of the tasks that words give to vectors."""
+    """Check that there are images of the tasks that words give to vectors.
+
+    Args:
+        words: `TASK=VECTOR`, as on the command line; others are not checked.
+        own: Tasks of `--data`, in place of the suite's.
+        given: Parameters on the command line.
+        instead: What else can be done, as the end of the message.
+    """
     check_tasks({task: task for task, _ in map(named, words) if task}, own, given, instead)
 
 
 def check_into(into: Target | None, one: Source, given: Given, base: str | None) -> None:
-    """Raise unless the model that a vector belongs to can be written."""
+    """Check that the model that a vector belongs to can be written.
+
+    Args:
+        into: Where `--model-out` writes; `None` without it.
+        one: The vector.
+        given: Parameters on the command line.
+        base: Checkpoint that the vector starts from.
+
+    Raises:
+        TasklabError: If the vector is of a linearized model, or the format cannot hold the model.
+    """
     if into is not None and one.linear:
         raise TasklabError(
             f"{one.name} belongs in the linearized model, which no checkpoint of open_clip or "
@@ -154,10 +195,19 @@ def lab_of(
     base: str | None = None,
     sources: Sequence[Source] = (),
 ) -> Lab:
-    """Return a model with the images of some tasks, and heads that classify them.
+    """Return a lab with the images of some tasks, and heads that classify them.
 
-    Heads are zero-shot, made of class names; where the model has no text tower, linear probes. The
-    `own` tasks are in place of the suite's. The `sources` must start from the model's weights.
+    Heads are zero-shot, made of class names; where the model has no text tower, linear probes.
+
+    Args:
+        given: Parameters on the command line.
+        tasks: Names; `None` for all.
+        own: Tasks of `--data`, in place of the suite's.
+        base: Checkpoint in place of the pre-trained weights.
+        sources: Vectors, which must start from these weights.
+
+    Raises:
+        TasklabError: If a vector starts from other weights, or images are missing.
     """
     if sources:
         given = {**given, "model": sources[0].model, "init": sources[0].init}
@@ -220,9 +270,17 @@ def sources_of(
     *,
     heads: bool = False,
 ) -> list[Source]:
-    """Return the task vectors that some words name; `room` is that of `merged.find`.
+    """Read the task vectors that some words name.
 
-    With `heads`, images will be classified, by zero-shot heads unless others are asked for.
+    Args:
+        words: As on the command line: `VECTOR` or `TASK=VECTOR`.
+        given: Parameters on the command line.
+        base: Checkpoint that the vectors start from; `None` for the model's.
+        room: Folder for working files (`merged.find`).
+        heads: Whether images will be classified, by zero-shot heads unless others are asked for.
+
+    Raises:
+        TasklabError: If a vector cannot be read, or two start from different weights.
     """
     tasks, names = [*zip(*map(named, words), strict=True)] or ((), ())
     model, held = given.get("model"), None  # or every vector reads the base again

@@ -125,7 +125,7 @@ def sync(number: int, *, folder: bool = False) -> None:
 
 @contextlib.contextmanager
 def alone(lock: Path, waiting: Callable[[], None], *, thread_local: bool = True) -> Iterator[None]:
-    """Hold a lock during a block; without one, after a warning, on a disk that has no locks.
+    """Run a block under a lock; without one, after a warning, on a disk that has no locks.
 
     Args:
         lock: Its file.

@@ -144,10 +144,16 @@ def _planned(
 
 
 def laid_out(grid: Grid, *, away: bool, unseen: bool = False) -> list[Job]:
-    """Return the runs of a grid; `away` if other machines, with other devices, do them.
+    """Return the runs of a grid, each once.
 
-    With `unseen`, weights that are not here are no mistake: a run of random ones stands for each of
-    theirs, whose key in the store is another, and none counts as kept.
+    Args:
+        grid: Models, methods, tasks and seeds.
+        away: Whether other machines, with other devices, do the runs.
+        unseen: Whether weights may be missing here: a run of random ones then stands for each of
+            theirs, under another key, and none counts as kept.
+
+    Raises:
+        TasklabError: One line for each name, weights file or data set that is missing.
     """
     problems = names.problems(grid.models, grid.methods, grid.tasks, grid.given)
     methods = dict.fromkeys(POSTHOC.get(m, m) for m in grid.methods if m in EDITS)

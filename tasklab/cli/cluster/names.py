@@ -1,4 +1,4 @@
-"""Names in a grid that nothing has, found without loading what would compute with them."""
+"""Check a grid's names without importing torch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,12 @@ def problems(
     tasks: Iterable[str] | None,
     given: Mapping[str, Any],
 ) -> list[str]:
-    """Return a line for each model, method, task or parameter that is impossible."""
+    """Return a line for each model, method, task or parameter that is impossible.
+
+    Args:
+        models, methods, tasks: Names in the grid; `None` for all tasks.
+        given: Further parameters, of every model.
+    """
     problems = [str(unknown("method", m, EDITS)) for m in methods if m not in EDITS]
     for model in models:
         try:

@@ -92,10 +92,17 @@ class Cluster:
     def spread(
         self, items: Sequence[Any], work: Work, *, root: Path, cpus: int = 1, retries: int = 3
     ) -> Generator[Outcome]:
-        """Do `work` on every item, each in a slot of `cpus` cores; yield outcomes as they come.
+        """Run `work` on every item, each in a slot of the cluster; yield outcomes as they come.
 
-        An item is begun again, `retries` times at most, if its machine or process was lost, but not
-        if the work itself failed. If the caller stops, what is under way is stopped too.
+        An item starts again if its machine or process was lost, but not if the work itself failed.
+        If the caller stops, running items are stopped too.
+
+        Args:
+            items: What can be sent to other machines.
+            work: Function of an item.
+            root: Folder of the store, which every machine must see.
+            cpus: Cores of a slot.
+            retries: How often an item starts again at most.
 
         Raises:
             TasklabError: If a machine does not see the store, or none is left that could do the

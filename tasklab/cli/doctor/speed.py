@@ -37,7 +37,13 @@ def measure() -> Speed | None:
 
 
 def rate(number: int = 0, precision: str = "bfloat16", side: int = SIDE) -> float:
-    """Return the rate of large matrix products on a CUDA device, in TFLOP/s."""
+    """Return the rate of large matrix products on a CUDA device, in TFLOP/s.
+
+    Args:
+        number: Of the device.
+        precision: Name of a type of torch.
+        side: Rows and columns of both matrices.
+    """
     import torch  # here: most of what the doctor does needs none
 
     device = f"cuda:{number}"
