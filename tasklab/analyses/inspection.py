@@ -26,7 +26,8 @@ import torch
 from torch import Tensor, nn
 
 from tasklab.analyses.merging import adapters
-from tasklab.analyses.merging.anything import Files, Network
+from tasklab.analyses.merging.anything import Network
+from tasklab.analyses.merging.files import Files
 from tasklab.analyses.weights import KINDS, kind_of, single, square_norm, stable_rank, steps
 from tasklab.errors import TasklabError, abridged, path, shown
 from tasklab.isolation import isolated

@@ -13,7 +13,7 @@ import tyro
 
 from tasklab import analyses, exchange
 from tasklab.analyses.inspection import Change, Inspection
-from tasklab.analyses.merging import adapters, anything
+from tasklab.analyses.merging import adapters, anything, files
 from tasklab.errors import TasklabError, abridged, shown
 from tasklab.progress import columns, shared
 
@@ -85,7 +85,7 @@ def _opened(word: str) -> Path | exchange.opening.Opened:
         place = place.parent
     if place.is_dir() and adapters.is_adapter(place):
         return place
-    return exchange.opening.opened(word, anything.Files)
+    return exchange.opening.opened(word, files.Files)
 
 
 def _weights(opened: Path | exchange.opening.Opened) -> anything.Network:

@@ -16,8 +16,8 @@ import numpy as np
 from torch import nn
 
 from tasklab.errors import TasklabError
-from tasklab.exchange import naming, sources
-from tasklab.storage import state_dicts
+from tasklab.exchange import naming
+from tasklab.storage import shards, state_dicts
 from tasklab.storage.pickles import Inert
 
 _MOST_HEADS = 1000
@@ -55,7 +55,7 @@ def facts_of_settings(settings: Path | None) -> dict[str, Any]:
     if settings is None:
         return {}
     try:
-        content = sources.settings_in(settings)
+        content = shards.settings_in(settings)
         if isinstance(own := content.get("model_cfg"), Mapping):
             return _told_by_open_clip(own)
         about = content.get("vision_config", content)
@@ -77,7 +77,7 @@ def check_images(settings: Path | None, mean: Sequence[float], std: Sequence[flo
     """
     for file in () if settings is None else (settings.with_name(_IMAGES), settings):
         try:
-            content = sources.settings_in(file)
+            content = shards.settings_in(file)
             content = content.get("preprocess_cfg") or content.get("pretrained_cfg") or content
             if content.get("do_normalize") is False:
                 return [f"{file.name} does not normalise images, and the model does{_OTHERS}"]

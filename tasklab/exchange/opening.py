@@ -17,7 +17,7 @@ from torch import Tensor
 
 from tasklab.errors import TasklabError, abridged
 from tasklab.exchange import findings, naming, sources
-from tasklab.storage import state_dicts, torch_files
+from tasklab.storage import shards, state_dicts, torch_files
 from tasklab.storage.lazy import Lazy
 
 
@@ -93,7 +93,7 @@ class _Named(Lazy):
 def _parts(place: Path | str) -> list[Path]:
     folder = Path(place).expanduser()
     if folder.is_dir() and not any((folder / name).is_file() for name in sources.FILES):
-        if files := sorted(folder.glob("*.safetensors")):
+        if files := shards.in_folder(folder):
             return files
     return sources.parts(sources.locate(place)[0])
 

@@ -30,7 +30,7 @@ from tasklab.exchange import basis, findings, layouts, networks, precision, sour
 from tasklab.machine import gib
 from tasklab.models import loading, weights
 from tasklab.models.zoo import INITS, spec
-from tasklab.storage import state_dicts, torch_files
+from tasklab.storage import shards, state_dicts, torch_files
 from tasklab.storage.checksums import file_sha256
 from tasklab.storage.tensors import read_tensors, text_sha256
 from tasklab.taskvector import Base, TaskVector
@@ -299,7 +299,7 @@ def _vector(
 def _recorded(settings: Path, name: str) -> str | None:
     """Return the checksum that an export's `config.json` has of a file; `None` in older ones."""
     try:
-        return sources.settings_in(settings).get("files", {}).get(name)
+        return shards.settings_in(settings).get("files", {}).get(name)
     except (ValueError, AttributeError) as error:
         raise TasklabError(
             f"{settings} is damaged ({str(error)[:100]}), so that the vector beside it cannot be "

@@ -8,18 +8,17 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import safetensors
 from huggingface_hub import constants
 
 from tasklab.errors import LONG_PATH, TasklabError, abridged, shown
 from tasklab.exchange import naming
-from tasklab.storage import fetching
+from tasklab.storage import fetching, shards
 
 VECTOR_FILE = "task_vector.safetensors"  # as `tasklab export` writes it
 _SAVED = "tasklab task vector"  # what a file of `TaskVector.save` calls itself
-_INDEX = ".index.json"  # names the files that a large checkpoint is split over
+_INDEX = shards.INDEX
 ADAPTERS = ("adapter_model.safetensors", "adapter_model.bin")  # `layouts` says what is wrong
 FILES = (  # in a folder, first comes first: timm's repositories have both libraries' files
     VECTOR_FILE, "open_clip_model.safetensors", "open_clip_pytorch_model.bin",
@@ -31,10 +30,7 @@ _SETTINGS = "config.json"
 _OPEN_CLIP = "open_clip_config.json"
 _RUN = re.compile(r"(\d+)\D*$")  # a folder's number, as of `checkpoint-500`
 _REPOSITORY = re.compile(r"(?!.*(--|\.\.))\w[\w.-]{0,95}/\w[\w.-]{0,95}(?<![.-])")
-_SHARD = re.compile(r"(.+)-\d{5}-of-(?!00001\.)\d{5}(\.\w+)")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-_PART = re.compile(r"\w[\w.-]*")
-_MOST_TEXT = 16 << 20  # bytes of a file of settings or of an index
 
 
 def locate(path: Path | str) -> tuple[Path, Path | None]:
@@ -53,15 +49,7 @@ def locate(path: Path | str) -> tuple[Path, Path | None]:
 
 def parts(file: Path) -> list[Path]:
     """Return the files that a checkpoint consists of: those that its index names, or itself."""
-    if not file.name.endswith(_INDEX):
-        return [file]
-    files = [file.parent / name for name in _shards(file)]
-    if missing := [one.name for one in files if not one.is_file()]:
-        raise TasklabError(
-            f"{file} names {len(files)} files, of which {len(missing)} are not beside it: "
-            f"{abridged(missing)}. Fetch it again."
-        )
-    return files
+    return shards.parts(file) if file.name.endswith(_INDEX) else [file]
 
 
 def check_weights(file: Path) -> None:
@@ -77,16 +65,6 @@ def check_weights(file: Path) -> None:
                 found = naming.adapters(opened.keys())
             if any("lora_" in name for name in found):
                 raise TasklabError(f"{file}: {naming.refusal(found)}")
-
-
-def settings_in(file: Path) -> Any:
-    """Return the content of a file of JSON; one that is none, or too long, is a `ValueError`."""
-    if file.stat().st_size > _MOST_TEXT:
-        raise ValueError(f"{file.name} is longer than {_MOST_TEXT >> 20} MB")
-    try:
-        return json.loads(file.read_text("utf-8-sig"))  # Windows' editors write a mark first
-    except RecursionError:
-        raise ValueError(f"{file.name} is nested too deeply") from None
 
 
 def is_safetensors(file: Path) -> bool:
@@ -123,10 +101,10 @@ def _locate(text: str) -> tuple[Path, Path | None]:
     if local.is_dir():
         local = local / _in_folder(local)
     if local.is_file():
-        if match := _SHARD.fullmatch(local.name):
+        if (match := shards.PATTERN.fullmatch(local.name)) and int(match[3]) > 1:
             raise TasklabError(
                 f"{local} is one part of a checkpoint that is split over several files: give its "
-                f"folder, which must have {match[1]}{match[2]}{_INDEX} as well."
+                f"folder, which must have {match[1]}{match[4]}{_INDEX} as well."
             )
         beside = [local.parent / name for name in _describing(local.name)]
         return local, next((one for one in beside if one.is_file()), None)
@@ -180,17 +158,6 @@ def _describing(name: str) -> tuple[str, ...]:
     return (_OPEN_CLIP,) if name.startswith("open_clip_") else (_SETTINGS, _OPEN_CLIP)
 
 
-def _shards(index: Path) -> list[str]:
-    """Return the names of the files that an index names: plain ones, in the index's folder."""
-    try:
-        names = sorted(set(settings_in(index)["weight_map"].values()))
-        if names and all(_PART.fullmatch(name) for name in names):
-            return names
-    except (ValueError, LookupError, AttributeError, TypeError):
-        pass
-    raise TasklabError(f"{index} does not say which files it is the index of: fetch it again.")
-
-
 def _fetch(repository: str) -> tuple[Path, Path | None]:
     for name in FILES:
         if (found := fetching.cached(repository, name)) is not None:
@@ -200,7 +167,7 @@ def _fetch(repository: str) -> tuple[Path, Path | None]:
     for name in FILES:
         try:
             file = fetching.fetch(repository, name)
-            for part in _shards(file) if name.endswith(_INDEX) else ():
+            for part in shards.named(file) if name.endswith(_INDEX) else ():
                 fetching.fetch(repository, part)
             with contextlib.suppress(TasklabError):  # it is only a further check
                 return file, fetching.fetch(repository, _describing(name)[0])

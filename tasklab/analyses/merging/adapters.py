@@ -30,6 +30,9 @@ from tasklab.storage.tensors import explained
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 _PREFIX = "base_model.model."
 _PART = re.compile(r"\.(lora_(?:embedding_)?[AB])(?:\.weight)?$")
+#: How an adapter begins whose base's weights are changed at its beginning, too
+_OWN_BASE = ("pissa", "olora", "corda", "loftq", "lora_ga")
+_NOT_ADDED = ("layer_replication", "alora_invocation_tokens", "use_qalora")
 _SAVED = re.compile(r"\.modules_to_save(?:\.[^.]+)?(?=\.)")
 
 
@@ -220,6 +223,17 @@ def _config(place: Path) -> Mapping[str, Any]:
         )
     if config.get("use_dora"):
         raise _of_dora(place)
+    start = config.get("init_lora_weights")
+    if isinstance(start, str) and start.startswith(_OWN_BASE):
+        raise TasklabError(
+            f"{str(place)!r} began with {shown(start)}, which changed the base, too: merge it into "
+            "that base by peft (merge_and_unload), and give the whole network."
+        )
+    if other := [name for name in _NOT_ADDED if config.get(name)]:
+        raise TasklabError(
+            f"{str(place)!r} has {other[0]}: it is not added to the base's weights, as a merge "
+            "needs."
+        )
     for name in ("r", "lora_alpha"):
         if not isinstance(config.get(name), int | float) or config[name] <= 0:
             raise TasklabError(

@@ -19,100 +19,27 @@ but what one parameter needs, and what a rule sums up over all of them.
 
 from __future__ import annotations
 
-import contextlib
-import itertools
 import logging
 import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import safetensors.torch
 import torch
 from torch import Size, Tensor, nn
 
 from tasklab.analyses.merging import adapters, defaults, registry, spaces, vectors
+from tasklab.analyses.merging.changes import Change, check_kept, equal, merges, related, single
+from tasklab.analyses.merging.files import Files, aligned, like, opened
 from tasklab.errors import TasklabError, abridged, choose, path, real, shown
 from tasklab.progress import LATER, bar
-from tasklab.storage import atomic, checksums
+from tasklab.storage import atomic, shards
 from tasklab.storage.lazy import Lazy
 from tasklab.storage.tensors import explained, write_stream
 from tasklab.taskvector import TaskVector
 
 Network: TypeAlias = Mapping[str, Tensor] | nn.Module | Path | str
-_STATE = re.compile(r"(?:^|\.)(?:running_(?:mean|var)|num_batches_tracked)$")
-_FAR = 0.8  # length of a change over the base's: independent networks are about sqrt(2) apart
-_ALIKE = 0.9  # cosine of changes that come from a start of their own
 _log = logging.getLogger(__name__)
-
-
-class Files(Lazy):
-    """The tensors of a file or folder of safetensors, each read when it is asked for."""
-
-    def __init__(self, place: Path) -> None:
-        files = sorted(place.glob("*.safetensors")) if place.is_dir() else [place]
-        if not files:
-            raise TasklabError(f"{str(place)!r} has no *.safetensors files.")
-        self.place, self._of, self._state = place, dict[str, Path](), dict[Path, Any]()
-        for file in files:
-            with _opened(file) as tensors:
-                names = list(tensors.keys())
-            self._state[file] = checksums.state(file)
-            if twice := [name for name in names if name in self._of]:
-                raise TasklabError(
-                    f"{str(place)!r} has {abridged(twice)} in several files: name one of them."
-                )
-            self._of |= dict.fromkeys(names, file)
-
-    def __getitem__(self, name: str) -> Tensor:
-        file = self._of[name]
-        if checksums.state(file) != self._state[file]:
-            raise TasklabError(f"{file} changed while it was in use.")
-        with _opened(file) as tensors:
-            return tensors.get_tensor(name)
-
-    def like(self, name: str) -> Tensor:
-        """Return a tensor without numbers, of the same shape and type."""
-        with _opened(self._of[name]) as tensors:
-            part = tensors.get_slice(name)
-            dtype = safetensors.torch._getdtype(part.get_dtype())
-            return torch.empty(part.get_shape(), dtype=dtype, device="meta")
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._of)
-
-    def __len__(self) -> int:
-        return len(self._of)
-
-
-class _Change(Lazy):
-    """theta - theta_0 in single precision at least, a parameter at a time."""
-
-    def __init__(
-        self, theta0: Mapping[str, Tensor] | None, theta: Mapping[str, Tensor], names: Sequence[str]
-    ) -> None:
-        self.theta0, self.theta, self.names = theta0, theta, dict.fromkeys(names)
-
-    def __getitem__(self, name: str) -> Tensor:
-        if name not in self.names:
-            raise KeyError(name)
-        if isinstance(self.theta, adapters.Adapter):
-            return self.theta.change(name)
-        made = _single(self.theta[name].detach().cpu())
-        start = None if self.theta0 is None else self.theta0[name].detach().cpu()
-        made = made.clone() if start is None else made - _single(start)
-        return made.contiguous()
-
-    def like(self, name: str) -> Tensor:
-        """Return a tensor without numbers, of the same shape and type."""
-        return _single(_like(self.theta, name))
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.names)
-
-    def __len__(self) -> int:
-        return len(self.names)
 
 
 def merge(
@@ -178,18 +105,23 @@ def merge(
         raise TasklabError("give the networks as a list: merge(base, [a, b]).")
     if base is None and (method != "average" or rank is not None):
         raise TasklabError(f"{method} merges changes: give the base; only average needs none.")
+    models = list(models)
     theta0 = None if base is None else _read(base)
     each = [_read(model, theta0) for model in models]
+    if target is not None:
+        _check_apart(target, [base, *models], rank is None)
     alpha = _coefficient(method, alpha, len(each))
     first = theta0 if theta0 is not None else each[0]
+    each = [aligned(first, one) for one in each]
     names, twins = _parameters(first, each)
     if all(isinstance(one, adapters.Adapter) for one in each):
         changed = {name for one in each for name in one.changed}  # type: ignore[attr-defined]
         names = [name for name in names if name in changed]
-    changes = [TaskVector.lazy(_Change(theta0, theta, names)) for theta in each]
-    if theta0 is not None and not unrelated:
-        _check_related(theta0, changes, names)
-    kept = [name for name in first if not _merges(name, _like(first, name))]
+    kept = [name for name in first if not merges(name, like(first, name))]
+    check_kept(first, each, kept)
+    if theta0 is not None:
+        names = related(theta0, each, names, unrelated)
+    changes = [TaskVector.lazy(Change(theta0, theta, names)) for theta in each]
     if kept:
         _log.info("%d whole numbers and statistics stay those of the base", len(kept))
     with vectors.told(matrices, tables):
@@ -210,7 +142,7 @@ def merge(
         made = _made(first, theta0, tau, twins)
         if target is None:
             return dict(made)
-        shapes = {name: _like(first, name) for name in first}
+        shapes = {name: like(first, name) for name in first}
         with explained(target.parent, "write to", "out"), atomic.replacing(target) as draft:
             write_stream(draft, shapes, made)
     return target
@@ -220,11 +152,11 @@ def is_plain(place: Path) -> bool:
     """Return whether a file or folder holds a network's safetensors, or an adapter: no vector."""
     if place.is_dir():
         return adapters.is_adapter(place) or (
-            any(place.glob("*.safetensors")) and all(map(is_plain, place.glob("*.safetensors")))
+            bool(found := shards.in_folder(place)) and all(map(is_plain, found))
         )
     if place.suffix != ".safetensors" or not place.is_file():
         return False
-    with _opened(place) as tensors:
+    with opened(place) as tensors:
         return not {"tasklab", "meta", "checksum"} & set(tensors.metadata() or {})
 
 
@@ -245,9 +177,9 @@ def _made(
                 start = first[of].detach()
                 merged = tau[of]
                 if theta0 is not None:
-                    merged = _single(start.cpu()) + merged
+                    merged = single(start.cpu()) + merged
                 merged = merged.to(start.dtype)
-                if not bool(merged.isfinite().all()):
+                if not bool(merged.isfinite().all()) and not torch.equal(merged, start.cpu()):
                     raise TasklabError(f"the merged {shown(name)} is not finite.")
             else:
                 merged = first[name].detach().clone()
@@ -259,10 +191,16 @@ def _made(
 
 def _read(network: Network, base: Mapping[str, Tensor] | None = None) -> Mapping[str, Tensor]:
     if isinstance(network, nn.Module):
-        return network.state_dict()
+        network = network.state_dict()
     if isinstance(network, Mapping):
-        if odd := [n for n, x in network.items() if not isinstance(x, Tensor)]:
+        held = {} if isinstance(network, Lazy) else network
+        if odd := [n for n, x in held.items() if not isinstance(x, Tensor)]:
             raise TasklabError(f"{abridged(odd)} of a state dict is no tensor.")
+        if odd := [n for n, x in held.items() if x.is_meta or x.layout != torch.strided]:
+            raise TasklabError(
+                f"{abridged(odd)} of a state dict has no numbers (device meta) or is sparse: load "
+                "the weights, and make them dense."
+            )
         return network
     place = path("a network", network)
     if not place.exists():
@@ -307,7 +245,7 @@ def _parameters(
             what = f"lacks {abridged(lacking)}" if lacking else f"has {abridged(added)} beside"
             raise TasklabError(f"network {number} {what}: networks must have the same parameters.")
         for name in first:
-            one, two = _like(first, name), _like(other, name)
+            one, two = like(first, name), like(other, name)
             if one.shape != two.shape:
                 raise TasklabError(
                     f"{shown(name)} has shape {tuple(one.shape)} in the base and "
@@ -315,13 +253,19 @@ def _parameters(
                 )
     names, twins, memory = [], dict[str, str](), dict[tuple[int, Size, tuple[int, ...]], str]()
     for name in first:
-        like = _like(first, name)
-        if not _merges(name, like):
+        held = like(first, name)
+        if not merges(name, held):
             continue
         tied = None
-        if not like.is_meta and like.numel():
-            tied = memory.setdefault((like.data_ptr(), like.shape, like.stride()), name)
+        if not held.is_meta and held.numel():
+            tied = memory.setdefault((held.data_ptr(), held.shape, held.stride()), name)
         if tied in (None, name):
+            names.append(name)
+        elif apart := [i for i, x in enumerate(each, 1) if not equal(x[name], x[str(tied)])]:
+            _log.warning(
+                "%s and %s share memory in the base and differ in network %d: each is merged",
+                *(shown(name), shown(tied), apart[0]),
+            )
             names.append(name)
         else:
             twins[name] = str(tied)
@@ -330,58 +274,13 @@ def _parameters(
     return names, twins
 
 
-def _merges(name: str, like: Tensor) -> bool:
-    return like.is_floating_point() and not _STATE.search(name)
-
-
-def _check_related(
-    theta0: Mapping[str, Tensor], changes: Sequence[TaskVector], names: Sequence[str]
-) -> None:
-    """Raise if a network is no change of the base, or all have changed from another one."""
-    many = len(changes)
-    gram, start = torch.zeros(many, many, dtype=torch.float64), 0.0
-    with bar(len(names), "compare with the base", unit="tensor", soon=LATER) as shown_:
-        for name in names:
-            parts = [change[name].double().reshape(-1) for change in changes]
-            for i, j in itertools.combinations_with_replacement(range(many), 2):
-                gram[j, i] += parts[j] @ parts[i]
-            start += float(_single(theta0[name].detach().cpu()).double().square().sum())
-            shown_.update()
-    lengths = gram.diagonal().sqrt()
-    if not bool(lengths.isfinite().all()):
-        raise TasklabError("a network has parameters that are not finite.")
-    for number, length in enumerate(lengths.tolist(), 1):
-        if length > _FAR * math.sqrt(start):
-            raise TasklabError(
-                f"network {number} is no change of the base: it is {length / math.sqrt(start):.2f} "
-                "times the base's length away. Give the network that it was fine-tuned from, or "
-                "unrelated=True."
-            )
-    cosines = [
-        float(gram[i, j] / (lengths[i] * lengths[j]))
-        for i in range(many)
-        for j in range(i)
-        if lengths[i] and lengths[j]
-    ]
-    if cosines and min(cosines) > _ALIKE:
-        raise TasklabError(
-            f"all networks have changed in one direction (cosines of {min(cosines):.3f} and more): "
-            "they were probably fine-tuned from another base. Give that one, or unrelated=True."
-        )
-
-
-def _like(tensors: Mapping[str, Tensor], name: str) -> Tensor:
-    return tensors.like(name) if isinstance(tensors, Lazy) else tensors[name]
-
-
-def _single(tensor: Tensor) -> Tensor:
-    return tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.float()
-
-
-@contextlib.contextmanager
-def _opened(file: Path) -> Iterator[Any]:
-    try:
-        with safetensors.safe_open(file, framework="pt") as tensors:
-            yield tensors
-    except (safetensors.SafetensorError, OSError) as error:
-        raise TasklabError(f"{str(file)!r} is not a whole safetensors file ({error}).") from error
+def _check_apart(target: Path, inputs: Sequence[object], file: bool) -> None:
+    """Raise if a result would replace an input, or lie among an input's files."""
+    for one in inputs:
+        if isinstance(one, str | Path):
+            place = Path(one)
+            among = file and place.is_dir() and not adapters.is_adapter(place)
+            for mine in (target, target.parent)[: 1 + among]:
+                if mine.exists() and mine.samefile(place):
+                    where = "is" if mine is target else "lies in"
+                    raise TasklabError(f"{target} {where} an input, {place}: choose another out.")

@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import save_file
 
 from tasklab import TaskVector
-from tasklab.analyses.merging.anything import Files
+from tasklab.analyses.merging.files import Files
 from tasklab.exchange import opening
 from tests.helpers import refuses
 

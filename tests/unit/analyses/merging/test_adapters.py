@@ -221,3 +221,31 @@ def test_settings_without_a_rank_or_alpha_are_refused(config, base, tmp_path):
     place = written(tmp_path / "a", factors("q", 8, 6), **config)
     told = refuses("positive number", tasklab.merge, base, [place])
     assert "adapter_config.json" in told and next(iter(config)) in told
+
+
+def test_an_adapter_whose_base_was_changed_or_is_not_added_to_is_refused(base, tmp_path):
+    for i, init in enumerate(("pissa_niter_4", "olora", "loftq")):
+        place = written(tmp_path / f"s{i}", factors("q", 8, 6), init_lora_weights=init)
+        refuses(f"began with '{init}', which changed the base", tasklab.merge, base, [place])
+    place = written(tmp_path / "repeated", factors("q", 8, 6), layer_replication=[[0, 1]])
+    refuses("has layer_replication", tasklab.merge, base, [place])
+    place = written(tmp_path / "plain", factors("q", 8, 6), init_lora_weights="gaussian")
+    assert tasklab.merge(base, [place])
+
+
+def test_an_adapter_is_neither_written_over_nor_lost_on_whole_numbers(base, tmp_path):
+    place = written(tmp_path / "a", factors("q", 8, 6))
+    refuses("is an input", tasklab.merge, base, [place], rank=2, out=place)
+    assert len([*place.iterdir()]) == 2
+    whole = base | {"q.weight": base["q.weight"].to(torch.int8)}
+    refuses("changes q.weight, of whole", tasklab.merge, whole, [place])
+
+
+def test_an_adapter_of_one_tied_name_changes_it_alone(base, tmp_path):
+    tied = base | {"head.weight": base["q.weight"]}
+    tensors = factors("head", 8, 6)
+    merged = tasklab.merge(tied, [written(tmp_path / "a", tensors)])
+    torch.testing.assert_close(
+        merged["head.weight"], base["q.weight"] + 3 * product(tensors, "head")
+    )
+    assert torch.equal(merged["q.weight"], base["q.weight"])

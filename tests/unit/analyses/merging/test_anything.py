@@ -11,7 +11,7 @@ from torch import nn
 import tasklab
 from tasklab import TaskVector
 from tasklab.analyses import merging
-from tasklab.analyses.merging import anything
+from tasklab.analyses.merging import files
 from tasklab.storage import tensors
 from tests.helpers import refuses
 
@@ -93,7 +93,7 @@ def written(module, folder, shards=1):
 @pytest.mark.parametrize("method", FREE)
 def test_files_are_merged_a_tensor_at_a_time(base, models, tmp_path, monkeypatch, method):
     alive, most = weakref.WeakSet(), []
-    read = anything.Files.__getitem__
+    read = files.Files.__getitem__
 
     def watched(self, name):
         tensor = read(self, name)
@@ -101,7 +101,7 @@ def test_files_are_merged_a_tensor_at_a_time(base, models, tmp_path, monkeypatch
         most.append(len(alive))
         return tensor
 
-    monkeypatch.setattr(anything.Files, "__getitem__", watched)
+    monkeypatch.setattr(files.Files, "__getitem__", watched)
     start = written(base, tmp_path / "base", shards=2)
     each = [written(m, tmp_path / str(n), n + 1) for n, m in enumerate(models)]
     out = tmp_path / "merged.safetensors"
@@ -214,3 +214,79 @@ def test_a_merge_that_fails_leaves_no_file(base, models, tmp_path, monkeypatch):
     refuses("Free some space", tasklab.merge, start, each, alpha=0.4, out=out)
     assert [file.name for file in out.parent.iterdir()] == ["merged.safetensors"]
     assert out.read_bytes() == b"before"
+
+
+def test_a_tie_that_a_network_broke_is_not_tied_again(base, caplog):
+    state = {n: x.clone() for n, x in base.state_dict().items()}
+    state["head.weight"] += 0.01
+    merged = tasklab.merge(base, [state], alpha=1.0)
+    for name in ("head.weight", "wte.weight"):
+        torch.testing.assert_close(merged[name], state[name])
+    assert "share memory in the base and differ in network 1" in caplog.text
+
+
+def test_what_is_no_parameter_stays_only_where_networks_agree(base, models):
+    def named(change, x):
+        each = [{**m.state_dict(), "x": x.clone()} for m in models]
+        each[1]["x"] = change(x)
+        return tasklab.merge({**base.state_dict(), "x": x}, each, alpha=0.4)
+
+    same, more = torch.clone, lambda x: x + 1
+    mask = torch.full((3, 3), float("-inf")).triu(1)
+    for x in (mask, torch.ones(2, dtype=torch.complex64), torch.ones(2, 2, dtype=torch.int8)):
+        assert torch.equal(named(same, x)["x"], x)
+    mean = tasklab.merge(None, [{"x": mask}] * 2, "average")
+    assert torch.equal(mean["x"], mask)
+    assert torch.equal(named(more, torch.arange(3))["x"], torch.arange(3))  # a counter
+    for x in (torch.ones(2, dtype=torch.complex64), torch.ones(2, 2, dtype=torch.int8)):
+        refuses("network 2 changes x, of whole or complex", named, more, x)
+    refuses("network 2 changes x", named, lambda x: x.to(torch.int8), torch.zeros(2))
+    refuses("not finite", named, lambda x: x.triu(2), mask)
+    for x in (torch.ones(2, device="meta"), torch.eye(2).to_sparse()):
+        refuses("x of a state dict has no numbers", named, same, x)
+
+
+def test_names_may_all_begin_with_a_wrappers(base, models):
+    plain = tasklab.merge(base, models, alpha=0.4)
+    wrapped = [nn.ModuleDict({"module": model}) for model in models]
+    for start, each in ((base, wrapped), (nn.ModuleDict({"_orig_mod": base}), models)):
+        merged = tasklab.merge(start, each, alpha=0.4)
+        assert list(merged) == list(start.state_dict())
+        for name, x in zip(merged, plain.values(), strict=True):
+            torch.testing.assert_close(merged[name], x)
+    odd = {f"module.{n}" if n != "conv.bias" else n: x for n, x in base.state_dict().items()}
+    refuses("network 1 lacks", tasklab.merge, base, [odd], alpha=1.0)
+
+
+def test_only_the_files_of_a_network_are_read(base, models, tmp_path):
+    start = written(base, tmp_path / "base", shards=2)
+    each = [written(m, tmp_path / str(n), shards=2) for n, m in enumerate(models)]
+    expected = tasklab.merge(start, each, alpha=0.4)
+    (start / "._model-00001-of-00002.safetensors").write_bytes(b"of macOS")
+    parts = {n: name.name for name in sorted(start.glob("model*")) for n in load_file(name)}
+    index = start / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": parts}))
+    save_file({"other": torch.ones(1)}, start / "consolidated.safetensors")
+    found = tasklab.merge(start, each, alpha=0.4)
+    assert found.keys() == expected.keys()
+    (start / "other.safetensors.index.json").write_text("{}")
+    refuses("has 2 indexes", tasklab.merge, start, each, alpha=0.4)
+    (start / "other.safetensors.index.json").unlink()
+    for folder in (start, *each):  # so that all have the same names
+        (folder / "model-00002-of-00002.safetensors").unlink()
+    refuses("names 2 files, of which 1 are not beside", tasklab.merge, start, each, alpha=0.4)
+    index.unlink()
+    (start / "consolidated.safetensors").unlink()
+    refuses("1 of 2 parts of a network, without", tasklab.merge, start, each, alpha=0.4)
+
+
+def test_no_input_is_written_over(base, models, tmp_path):
+    start = written(base, tmp_path / "base")
+    other = tmp_path / "a.safetensors"
+    save_file({n: x for n, x in models[0].state_dict().items() if n != "head.weight"}, other)
+    (tmp_path / "link.safetensors").symlink_to(other)
+    before = other.read_bytes()
+    for name in ("a", "link", "base/merged"):
+        out = tmp_path / f"{name}.safetensors"
+        refuses("an input", tasklab.merge, start, [other], alpha=1.0, out=out)
+    assert other.read_bytes() == before and len([*start.iterdir()]) == 2

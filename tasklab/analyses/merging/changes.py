@@ -1,0 +1,142 @@
+"""Changes of networks that no table lists, and whether they are changes of one base."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from tasklab.analyses.merging import adapters
+from tasklab.analyses.merging.files import like
+from tasklab.errors import TasklabError, abridged
+from tasklab.progress import LATER, bar
+from tasklab.storage.lazy import Lazy
+
+_STATE = re.compile(r"(?:^|\.)(?:running_(?:mean|var)|num_batches_tracked)$")
+_FAR = 0.8  # length of a change over the base's: independent networks are about sqrt(2) apart
+_ALIKE = 0.9  # cosine of changes that come from a start of their own
+
+
+class Change(Lazy):
+    """theta - theta_0 in single precision at least, a parameter at a time."""
+
+    def __init__(
+        self, theta0: Mapping[str, Tensor] | None, theta: Mapping[str, Tensor], names: Sequence[str]
+    ) -> None:
+        self.theta0, self.theta, self.names = theta0, theta, dict.fromkeys(names)
+
+    def __getitem__(self, name: str) -> Tensor:
+        if name not in self.names:
+            raise KeyError(name)
+        if isinstance(self.theta, adapters.Adapter):
+            return self.theta.change(name)
+        made = single(self.theta[name].detach().cpu())
+        start = None if self.theta0 is None else self.theta0[name].detach().cpu()
+        made = made.clone() if start is None else made - single(start)
+        return made.contiguous()
+
+    def like(self, name: str) -> Tensor:
+        """Return a tensor without numbers, of the same shape and type."""
+        return single(like(self.theta, name))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+
+def merges(name: str, tensor: Tensor) -> bool:
+    """Return whether a tensor is a parameter: no whole numbers, running statistics or counter."""
+    return tensor.is_floating_point() and not _STATE.search(name)
+
+
+def equal(one: Tensor, other: Tensor) -> bool:
+    """Return whether all numbers of two tensors of one shape are equal, whatever their types."""
+    return bool((one.detach().cpu() == other.detach().cpu()).all())
+
+
+def check_kept(
+    first: Mapping[str, Tensor], each: Sequence[Mapping[str, Tensor]], kept: Sequence[str]
+) -> None:
+    """Raise if what stays the base's, though no counter or statistic, is another in a network."""
+    chosen = [
+        name
+        for name in kept
+        if not _STATE.search(name)
+        and (like(first, name).is_complex() or like(first, name).dim() > 1)
+    ]
+    for number, other in enumerate(each, 1):
+        if isinstance(other, adapters.Adapter):
+            odd = [name for name in kept if name in other.changed]
+        else:
+            odd = [name for name in chosen if not equal(first[name], other[name])]
+            odd += [n for n in first if n not in kept and not like(other, n).is_floating_point()]
+        if odd:
+            raise TasklabError(
+                f"network {number} changes {abridged(odd)}, of whole or complex numbers: only "
+                "floating-point parameters are merged. Give the weights from before they were "
+                "quantised."
+            )
+
+
+def related(
+    theta0: Mapping[str, Tensor],
+    each: Sequence[Mapping[str, Tensor]],
+    names: Sequence[str],
+    unrelated: bool,
+) -> list[str]:
+    """Return the names without those of masks, infinite in all networks alike.
+
+    Raises:
+        TasklabError: If a network is no change of the base, or all have changed from another one.
+    """
+    many, changes = len(each), [Change(theta0, theta, names) for theta in each]
+    masks: set[str] = set()
+    gram, start = torch.zeros(many, many, dtype=torch.float64), 0.0
+    with bar(len(names), "compare with the base", unit="tensor", soon=LATER) as shown_:
+        for name in names:
+            parts = [change[name].double().reshape(-1) for change in changes]
+            if not all(bool(part.isfinite().all()) for part in parts) and all(
+                equal(theta0[name], theta[name]) for theta in each
+            ):
+                masks.add(name)
+                continue
+            for i, j in itertools.combinations_with_replacement(range(many), 2):
+                gram[j, i] += parts[j] @ parts[i]
+            start += float(single(theta0[name].detach().cpu()).double().square().sum())
+            shown_.update()
+    left = [name for name in names if name not in masks]
+    if unrelated:
+        return left
+    lengths = gram.diagonal().sqrt()
+    if not bool(lengths.isfinite().all()):
+        raise TasklabError("a network has parameters that are not finite.")
+    for number, length in enumerate(lengths.tolist(), 1):
+        if length > _FAR * math.sqrt(start):
+            raise TasklabError(
+                f"network {number} is no change of the base: it is {length / math.sqrt(start):.2f} "
+                "times the base's length away. Give the network that it was fine-tuned from, or "
+                "unrelated=True."
+            )
+    cosines = [
+        float(gram[i, j] / (lengths[i] * lengths[j]))
+        for i in range(many)
+        for j in range(i)
+        if lengths[i] and lengths[j]
+    ]
+    if cosines and min(cosines) > _ALIKE:
+        raise TasklabError(
+            f"all networks have changed in one direction (cosines of {min(cosines):.3f} and more): "
+            "they were probably fine-tuned from another base. Give that one, or unrelated=True."
+        )
+    return left
+
+
+def single(tensor: Tensor) -> Tensor:
+    """Return a tensor in single precision at least."""
+    return tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.float()

@@ -1,0 +1,110 @@
+"""Networks in files of safetensors, of which one tensor is held at a time."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from tasklab.errors import TasklabError, abridged
+from tasklab.storage import checksums, shards
+from tasklab.storage.lazy import Lazy
+
+
+class Files(Lazy):
+    """The tensors of a file or folder of safetensors, each read when it is asked for."""
+
+    def __init__(self, place: Path) -> None:
+        files = shards.in_folder(place) if place.is_dir() else [place]
+        if not files:
+            raise TasklabError(f"{str(place)!r} has no *.safetensors files.")
+        self.place, self._of, self._state = place, dict[str, Path](), dict[Path, Any]()
+        for file in files:
+            with opened(file) as tensors:
+                names = list(tensors.keys())
+            self._state[file] = checksums.state(file)
+            if twice := [name for name in names if name in self._of]:
+                raise TasklabError(
+                    f"{str(place)!r} has {abridged(twice)} in several files: name one of them."
+                )
+            self._of |= dict.fromkeys(names, file)
+
+    def __getitem__(self, name: str) -> Tensor:
+        file = self._of[name]
+        if checksums.state(file) != self._state[file]:
+            raise TasklabError(f"{file} changed while it was in use.")
+        with opened(file) as tensors:
+            return tensors.get_tensor(name)
+
+    def like(self, name: str) -> Tensor:
+        """Return a tensor without numbers, of the same shape and type."""
+        with opened(self._of[name]) as tensors:
+            part = tensors.get_slice(name)
+            dtype = safetensors.torch._getdtype(part.get_dtype())
+            return torch.empty(part.get_shape(), dtype=dtype, device="meta")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._of)
+
+    def __len__(self) -> int:
+        return len(self._of)
+
+
+class _Renamed(Lazy):
+    """Tensors under other names."""
+
+    def __init__(self, tensors: Mapping[str, Tensor], names: Mapping[str, str]) -> None:
+        self._tensors, self._names = tensors, names
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self._tensors[self._names[name]]
+
+    def like(self, name: str) -> Tensor:
+        """Return a tensor without numbers, of the same shape and type."""
+        return like(self._tensors, self._names[name]).to("meta")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+def aligned(first: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    """Return tensors by another network's names, if these differ by what all begin with.
+
+    >>> x = torch.ones(1)
+    >>> list(aligned({"a.bias": x, "w": x}, {"module.a.bias": x, "module.w": x}))
+    ['a.bias', 'w']
+    """
+    here, there = set(first), set(other)
+    if here == there or not here:
+        return other
+    short = min(here, key=len)
+    for name in there:
+        for long, end, more, less in ((name, short, there, here), (short, name, here, there)):
+            front = long.removesuffix(end)
+            if long.endswith(f".{end}") and {front + one for one in less} == more:
+                names = {n: front + n if more is there else n.removeprefix(front) for n in first}
+                return _Renamed(other, names)
+    return other
+
+
+def like(tensors: Mapping[str, Tensor], name: str) -> Tensor:
+    """Return a tensor of the same shape and type; of tensors that are not held, without numbers."""
+    return tensors.like(name) if isinstance(tensors, Lazy) else tensors[name]
+
+
+@contextlib.contextmanager
+def opened(file: Path) -> Iterator[Any]:
+    """Open a file of safetensors, or raise a `TasklabError` if it is none, or cut."""
+    try:
+        with safetensors.safe_open(file, framework="pt") as tensors:
+            yield tensors
+    except (safetensors.SafetensorError, OSError) as error:
+        raise TasklabError(f"{str(file)!r} is not a whole safetensors file ({error}).") from error
