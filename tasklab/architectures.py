@@ -83,7 +83,7 @@ class FirstToken(nn.Module):
     def states(
         self, ids: Int[Tensor, "B L"], decoder_ids: Int[Tensor, "B M"]
     ) -> Float[Tensor, "B M D"]:
-        """Return the decoder's scaled states (B, M, D), of which `logits` makes the next words."""
+        """Return the decoder's scaled states (B, M, D), the inputs of `logits`."""
         ids = ids[:, : max(1, int((ids != self.pad).sum(1).max()))]  # less to compute, same result
         mask = (ids != self.pad).long()
         read = self.encoder(inputs_embeds=self._embed(ids), attention_mask=mask)

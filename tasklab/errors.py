@@ -36,7 +36,7 @@ _NO_MEMORY = (  # in errors that have no class of their own, in lower case
 
 
 class TasklabError(Exception):
-    """A problem that the user can solve; its message says what is wrong and what to do."""
+    """A problem that the user can solve; its message names the cause and the remedy."""
 
     def __init__(self, message: object = "") -> None:
         text = str(message)

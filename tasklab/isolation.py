@@ -38,7 +38,7 @@ class _Setting(NamedTuple):
 
 
 class _Here(threading.local):
-    """What a thread does now."""
+    """State of a thread."""
 
     inside = False
     seen: set[Hashable]
@@ -113,7 +113,7 @@ def _entered() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _fixed(gradients: bool) -> Iterator[None]:
-    """Fix the settings that numbers depend on, and restore what the caller had."""
+    """Fix settings that change numbers, and restore the caller's."""
     import torch  # start-up: the store is looked into before torch is there
 
     changed: list[tuple[_Setting, Any]] = []

@@ -35,7 +35,7 @@ class Screen(Protocol):
         """Show the line in the place of the last one; `share` of the work is done."""
 
     def end(self, text: str, seconds: float) -> None:
-        """Show what was done in the end."""
+        """Show the final state."""
 
 
 class Log:
@@ -91,7 +91,7 @@ class Notebook:
             self._handle.update(data, raw=True)
 
     def end(self, text: str, seconds: float) -> None:
-        """Show a small sentence if it took long, else nothing."""
+        """Show a small sentence after a long run, none after a short one."""
         if self._handle is not None:
             visible = text if seconds >= WORTH else ""
             small = f"<small>{html.escape(visible)}</small>"
@@ -99,7 +99,7 @@ class Notebook:
 
 
 class Bar:
-    """So many steps, of which some are done; use it in a `with` statement.
+    """Progress over a number of steps; use it in a `with` statement.
 
     Args:
         screen: Where it is shown if it is the outermost one; `None` is nowhere.
@@ -300,7 +300,7 @@ def shared(notes: Mapping[str, Sequence[str]]) -> list[str]:
 
 
 def tell(text: str) -> None:
-    """Print a sentence: in a notebook as any output, since what is on stderr looks like an error.
+    """Print a sentence: in a notebook as ordinary output, as stderr looks like an error.
 
     Elsewhere it is on stderr: stdout is for what a program was asked for.
     """
@@ -309,7 +309,7 @@ def tell(text: str) -> None:
 
 
 def begin(text: str) -> None:
-    """Print a sentence at once for whoever waits at a terminal: imports take seconds."""
+    """Print a sentence at once for readers at a terminal: imports take seconds."""
     if output() == "terminal":
         tell(text)
 

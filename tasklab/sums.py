@@ -115,7 +115,7 @@ def whole(tensor: Tensor) -> bool:
 
 
 def check_types(tensors: Mapping[str, Tensor]) -> None:
-    """Raise a `TasklabError` for what cannot be scaled and added: others, or without values."""
+    """Raise for non-float or meta tensors."""
     kinds = {name: kind for name, x in tensors.items() if (kind := _kind(x)) not in _COMPUTED}
     if kinds:
         wrong = [f"{name} ({str(kind).removeprefix('torch.')})" for name, kind in kinds.items()]
@@ -126,14 +126,14 @@ def check_types(tensors: Mapping[str, Tensor]) -> None:
 
 
 def _kind(x: object) -> object:
-    """Return a tensor's type, or what keeps it from being added: its device, layout or class."""
+    """Return a tensor's type, or the obstacle to its addition: its device, layout or class."""
     if not isinstance(x, Tensor):
         return type(x).__name__
     return x.device if x.is_meta else x.dtype if x.layout == torch.strided else x.layout
 
 
 def _fused(term: Mapping[str, Tensor], start: Mapping[str, Tensor]) -> bool:
-    """Whether a term and what it is added to lie on one GPU, in one type."""
+    """Return whether a term and its sum lie on one GPU, in one type."""
     term = getattr(term, "held", term)
     if not isinstance(term, dict | MappingProxyType):  # made or read when asked for, one by one
         return False
@@ -269,7 +269,7 @@ def check_apart(
 
 
 def listed(names: list[str]) -> str:
-    """Return the first names, and how many more there are."""
+    """Return the first names, and the number of further ones."""
     more = f" and {len(names) - 5} more" if len(names) > 5 else ""
     return ", ".join(names[:5]) + more
 

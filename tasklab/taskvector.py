@@ -1,4 +1,4 @@
-"""Task vectors: what fine-tuning changed, as an immutable vector keyed by parameter names.
+"""Task vectors: changes by fine-tuning, immutable and keyed by parameter names.
 
 With tau = theta - theta_0, a model is edited by theta_0 + sum_i alpha_i tau_i (`merged`).
 """
@@ -92,7 +92,7 @@ class TaskVector(Advised, Mapping[str, Tensor]):
         return self._digest[1]
 
     def _known(self) -> str:
-        """Return the fingerprint; empty if nobody asked for it since a tensor was written to."""
+        """Return the fingerprint; empty if not computed since a tensor was written to."""
         stamp, digest = self._digest
         return digest if digest and stamp == self._stamp() else ""
 
@@ -326,7 +326,7 @@ class TaskVector(Advised, Mapping[str, Tensor]):
         return merged([self], [alpha], theta0)
 
     def to(self, device: torch.device | str) -> TaskVector:
-        """Return the vector on a device; if it is there already, itself."""
+        """Return the vector on a device, uncopied if it is on it."""
         device = torch.device(device)
         if all(tensor.device == device for tensor in self.values()):
             return self
@@ -335,7 +335,7 @@ class TaskVector(Advised, Mapping[str, Tensor]):
 
 
 def shared_base(vectors: Iterable[TaskVector]) -> Base | None:
-    """Return the base of all vectors that change anything; `None` if they have no common one.
+    """Return the base of all non-zero vectors; `None` without a common one.
 
     >>> base, one = Base("mini", "pretrained", "0f"), {"w": torch.ones(1)}
     >>> shared_base([TaskVector(one, base), TaskVector({})])

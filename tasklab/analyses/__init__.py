@@ -1,4 +1,4 @@
-"""What is measured on edited models, one topic a module."""
+"""Measurements on edited models, one topic a module."""
 
 import lazy_loader
 

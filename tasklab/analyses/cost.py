@@ -1,4 +1,4 @@
-"""What a step costs: time, memory and matrix products of the ways to train and to infer.
+"""Cost of a step: time, memory and matrix products of each way to train and to infer.
 
 Counted in products of a batch with a weight matrix, W x, each layer of a network needs
 

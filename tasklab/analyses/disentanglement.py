@@ -269,7 +269,7 @@ def _nonlinear(
 def _inputs(
     evaluator: Evaluator, vectors: Vectors, split: str, n: int
 ) -> tuple[Encoder, Tensor, Callable[[Tensor, Sequence[float]], Tensor]]:
-    """Return an encoder, what it reads of both tasks' images (2 N, ...), and how to mix that.
+    """Return the encoder, both tasks' inputs (2 N, ...) and a function that mixes their outputs.
 
     Where the encoder can begin with embedded patches (`inference.from_patches`), these are kept in
     place of the images: those of theta_0 and of either vector's weight, (2 N, 3, D, h, w).

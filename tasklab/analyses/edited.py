@@ -1,4 +1,4 @@
-"""Models theta + alpha tau of which no copy is kept: made tensor by tensor, or in one buffer."""
+"""Models theta + alpha tau without a copy: made tensor by tensor, or in one buffer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SMALL = 1 << 28  # bytes that may stay on a CPU for the next coefficient
 
 
 class Edited(Mapping[str, Tensor]):
-    """theta + alpha tau, each tensor made when it is asked for: nothing of it is held.
+    """theta + alpha tau by name; each tensor is computed on access and not stored.
 
     >>> Edited({"w": torch.ones(1), "b": torch.zeros(1)}, {"w": torch.ones(1)}, 2.0)["w"]
     tensor([3.])

@@ -1,4 +1,4 @@
-"""Edit a model by adding and negating task vectors, and measure what came of it.
+"""Edit a model by adding and negating task vectors, and measure the result.
 
 The protocol is that of the papers (tangent, appendix A): one coefficient alpha for all tasks, from
 a grid on [0, 1], chosen on validation images and reported on test images.
@@ -71,7 +71,7 @@ def single_task(
 
 
 def percent(answers: Sequence[np.ndarray]) -> Float[np.ndarray, " T"]:
-    """Return accuracies in % of which images were classified correctly, an array a task."""
+    """Return accuracies in % from per-image correctness, an array a task."""
     return np.array([100 * float(right.mean()) for right in answers])
 
 
@@ -120,7 +120,7 @@ class Negation:
 
 
 def choose_negation(target: Float[np.ndarray, " A"], keeps: Callable[[int], bool]) -> int:
-    """Return the index of the lowest target accuracy whose coefficient keeps the control task.
+    """Return the index of the lowest target accuracy that leaves the control task's intact.
 
     Args:
         target: Accuracies in % on the task to forget, along coefficients that ascend from 0.

@@ -68,7 +68,7 @@ class Evaluator(SuiteModel):
 
     @isolated
     def tangent_features(self, vector: TaskVector, task: str, split: str) -> TangentFeatures:
-        """Return f(x; theta_0) and J(x) tau for the images of a split, from the store if there.
+        """Return f(x; theta_0) and J(x) tau of a split's images, computed once per store.
 
         Args:
             vector: The task vector tau.

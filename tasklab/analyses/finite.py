@@ -1,4 +1,4 @@
-"""Refuse what is not finite before it is scored: `argmax` of NaN is a class like any other.
+"""Refuse numbers that are not finite before they are scored: `argmax` of NaN is a class, too.
 
 Every check is one reduction over a batch, and its error says what is wrong and where.
 """

@@ -1,4 +1,4 @@
-"""What fine-tuning changed, computed from weights alone; no network is built or run.
+"""Changes by fine-tuning, computed from weights alone; no network is built or run.
 
     found = inspection.inspect({"cars": "cars/", "pets": "pets/"}, {"base": "base/"})
     found.changes[0].relative                     # |theta - theta_0| / |theta_0|
@@ -40,7 +40,7 @@ _GRIDS = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Change:
-    """What changed between a base and one network."""
+    """Change of the weights between a base and one network."""
 
     network: str
     base: str | None  #: The nearest base; `None` for a file that holds a change
@@ -138,7 +138,7 @@ def inspect(
 
 
 class _Tally:
-    """What is summed up over the parameters of one network."""
+    """Sums over the parameters of one network."""
 
     def __init__(
         self, network: str, tensors: Tensors, base: str | None, start: Tensors | None

@@ -1,4 +1,4 @@
-"""Task vectors layer by layer: angles, sizes, and what they do to the data that a layer reads.
+"""Task vectors layer by layer: angles, sizes, and effects on the inputs of a layer.
 
 *Fine-Tuning Linear Layers Only* argues from one linear layer. There, for data x of the task i,
 
@@ -191,7 +191,7 @@ def interference(
     alpha: float = 1.0,
     split: str = "test",
 ) -> pd.DataFrame:
-    """Set what the other vectors do to a task's features against what `alignment` predicts.
+    """Compare the effect of other vectors on a task's features with the prediction of `alignment`.
 
     For the images x of task t, |.| the Euclidean norm, E the mean over images, and the features
     f_0 = f(x; theta_0), f_t = f(x; theta_0 + alpha tau_t), f_all = f(x; theta_0 + alpha sum tau_s):

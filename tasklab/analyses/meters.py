@@ -101,7 +101,7 @@ class _LiveMemory(TorchDispatchMode):
 
 
 def peak_bytes(step: Step, device: torch.device | str = "cpu") -> int:
-    """Return the largest sum of bytes that a step has in use at once, above what was there before.
+    """Return the peak of bytes in use during a step, above those before it.
 
     On a CPU these are the tensors between operations, counted: the same number every time, on every
     machine. What a kernel needs within one operation is not seen. On a CUDA device this is the peak

@@ -1,4 +1,4 @@
-"""What adding two vectors costs either task, and whether cross-task linearity foretells it."""
+"""Loss by adding two vectors, and its prediction by cross-task linearity."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ def pieces(
 
 
 def all_pieces(params: Mapping[str, Tensor]) -> list[Piece]:
-    """Return all parameters, separating the projections of each block that are there."""
+    """Return all parameters, grouped by the projections of each block."""
     prefixes = {name: m.group() for name in params if (m := re.search("^.*" + BLOCK, name))}
     numbers = {p: number for number, p in enumerate(sorted(set(prefixes.values()), key=natural))}
     cuts = []
@@ -187,7 +187,7 @@ def _joined(first: Tensor | None, second: Tensor) -> Tensor:
 
 
 class Inputs(TorchFunctionMode):
-    """Within it, `add(name, x)` is called with what each of some weights multiplies.
+    """Context in which `add(name, x)` is called with the inputs x of some weights.
 
     The scales of a layer normalisation multiply its normalised input.
 

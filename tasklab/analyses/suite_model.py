@@ -117,7 +117,7 @@ class SuiteModel:
 
     @functools.cached_property
     def start(self) -> Callable[[str, str], Start]:
-        """Task, split -> answers of the unedited model; kept for the present head."""
+        """Return the unedited model's answers on a split; computed once per head."""
         kept = seals.Kept[Start]()
 
         def start(task: str, split: str) -> Start:

@@ -1,4 +1,4 @@
-"""A model on a bench with its tasks and its store: what a user edits, merges and compares with.
+"""A lab: a model with its tasks and its store, to edit, merge and compare.
 
     from tasklab import Lab
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Evaluation(Advised):
-    """What an edit does to the accuracy on each task: a table, in a notebook with bars."""
+    """Effect of an edit on the accuracy of each task: a table, in a notebook with bars."""
 
     _advice = MappingProxyType(
         {
@@ -48,7 +48,7 @@ class Evaluation(Advised):
 
     @property
     def edited(self) -> bool:
-        """Whether there is an edit."""
+        """Whether the vector changes the model."""
         return self.after is not self.before
 
     @property
@@ -68,7 +68,7 @@ class Evaluation(Advised):
 
     @property
     def mean(self) -> dict[str, Any]:
-        """The same for the mean over tasks without the control; `None` where there is no other."""
+        """The same for the mean over tasks without the control; `None` for the control alone."""
         own = [task for task in self.after if task != self.control]
         return self._measured(own) if own else dict.fromkeys(self._measured([*self.after]))
 

@@ -47,7 +47,7 @@ PAIR_IMAGES = 256  # test images of each task, at most, on which interference is
 
 
 class _Keeper:
-    """What a comparison keeps in the store: each result, and while it is made each evaluation."""
+    """Storage of a comparison: results, and single evaluations while a result is computed."""
 
     def __init__(self, trial: Trial, *, labels: bool = True) -> None:
         self.trial, self.labels, lab = trial, labels, trial.lab
@@ -65,7 +65,7 @@ class _Keeper:
     def __call__(
         self, what: Mapping[str, Any], make: Callable[[Keep], Any], title: str = "", count: int = 1
     ) -> dict[str, Any]:
-        """Return a result, made by `make` if it is not there.
+        """Return a stored result, or compute it by `make`.
 
         `what` determines it beside the vectors and the images; `make` is given what keeps single
         evaluations meanwhile; `title` and the `count` of evaluations are for the progress bar.
@@ -233,7 +233,7 @@ def searched(
     name: str,
     heads: Mapping[str, Head] | None = None,
 ) -> tuple[TaskVector, dict[str, Any]]:
-    """Return a merge times its coefficient, and what validation images chose.
+    """Return a merge times its coefficient, and the choices by validation images.
 
     `name` is a merge's; the choice has alpha, option, looks and seconds.
 

@@ -1,4 +1,4 @@
-"""Whether imported vectors are of the tasks that they name: each must raise accuracy there."""
+"""Check that imported vectors belong to their tasks: each must raise accuracy on its own."""
 
 from __future__ import annotations
 

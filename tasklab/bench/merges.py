@@ -44,7 +44,7 @@ REHEARSED = 2**24  # numbers of each vector that a rehearsal at full size merges
 
 
 class Bench(Generic[AnyTrial]):
-    """What merges of one trial share: what the vectors do alone, and how a merge is made.
+    """Merges of one trial: statistics of its vectors, and each merge with its coefficient.
 
     Attributes:
         sizes: Looks at validation images, training images of each task, and steps.
@@ -119,7 +119,7 @@ class Bench(Generic[AnyTrial]):
     def place(
         self, vector: TaskVector, by: Sequence[best.Metric] | None = None
     ) -> tuple[float, float]:
-        """Return the best coefficient in the tangent model, and E / E(0) there.
+        """Return the best coefficient in the tangent model, and its E / E(0).
 
         `by` has the metric of each task; features' by default.
         """
@@ -128,7 +128,7 @@ class Bench(Generic[AnyTrial]):
         return scale, best.relative([scale * x for x in moved], self.own, by)
 
     def choose(self, name: str) -> search.Choice:
-        """Return a merge with what validation chose for it."""
+        """Return a merge with the option and coefficient chosen on validation images."""
         trial, statistics = self.trial, self.statistics(name)
         number = itertools.count()  # a search takes the same steps again
 

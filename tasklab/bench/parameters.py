@@ -1,4 +1,4 @@
-"""The parameters of a notebook (`Parameters`), checked when made and before anything else runs."""
+"""The parameters of a notebook (`Parameters`), checked before all other work."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ class Parameters:
 
     @classmethod
     def read(cls, given: object, more: Mapping[str, Any]) -> Parameters:
-        """Return parameters from what `Lab` got: parameters or a model's name, and single ones."""
+        """Return parameters from arguments of `Lab`: an object or a model, and single ones."""
         for name in more:
             if name not in cls.names():
                 raise unknown("parameter", name, (*cls.names(), "tasks", "own", "base"))
@@ -277,7 +277,7 @@ def _seeds(value: object, preset: str) -> tuple[int, ...]:
 
 
 def folder(name: str, value: object) -> Path | None:
-    """Return the path of a folder that may not be there yet; `None` stays."""
+    """Return the path of a folder, which need not exist; `None` for `None`."""
     if value is None:
         return None
     place = path(name, value)

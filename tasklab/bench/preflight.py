@@ -1,4 +1,4 @@
-"""Check what a study lacks, before anything is loaded: weights, images, memory, disk."""
+"""Check for missing weights, images, memory and disk space before loading."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def complete(
 def images_of(
     parameters: Parameters, tasks: Suite, *, progress: bool = False
 ) -> DecodedImages | None:
-    """Return the images of a suite, which nothing has looked for yet; `None` if all are embedded.
+    """Return the images of a suite, not located yet; `None` if all are embedded.
 
     Args:
         parameters: They have the folder of data sets.

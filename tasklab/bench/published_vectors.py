@@ -1,4 +1,4 @@
-"""Published vectors in place of fine-tuning: what a lab has of them, and what it leaves out."""
+"""Published vectors in place of fine-tuning: a lab's access to them, and parts it leaves out."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class PublishedVectors:
         return f"published vectors of {about['repository']}{recipe}, {', '.join(self.names)}"
 
     def has(self, method: str) -> bool:
-        """Return whether there are vectors of a method, or of that which a post-hoc one takes."""
+        """Return whether vectors of a method, or of a post-hoc method's source, are published."""
         return POSTHOC.get(method, method) in self.names
 
     def lacks(self, methods: Iterable[str]) -> str:

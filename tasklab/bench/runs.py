@@ -43,7 +43,7 @@ USES = get_args(Use)
 
 @functools.cache
 def _say_once(message: str) -> None:
-    """Warn of what holds for all labs of a notebook: siblings do not repeat it."""
+    """Print a warning once for all labs of a notebook."""
     _log.warning(message)
 
 
@@ -101,7 +101,7 @@ class Runs(Advised):
 
     @functools.cached_property
     def trainer(self) -> finetune.Trainer:
-        """The training loop, of this model on these tasks; it returns what is in the store."""
+        """The training loop of this model on these tasks; it returns stored runs."""
         if self.published is not None:
             return cast("finetune.Trainer", bench.published_vectors.untrained)
         return tuning.finetune.Trainer(self.clip, self.store, self.suite, progress=self.progress)
@@ -171,7 +171,7 @@ class Runs(Advised):
         return self.parameters.recipe(task, method, seed, others)
 
     def sizes(self) -> tuple[int, ...]:
-        """Return the numbers of tasks that are added: the preset's, and all if there are fewer.
+        """Return the numbers of tasks to add: the preset's, or all tasks of a smaller suite.
 
         Of a suite with drawn sets, all of whose tasks are here, they are the sizes of these.
         """
@@ -212,7 +212,7 @@ class Runs(Advised):
         seed: int | None = None,
         tasks: Iterable[str] | str | None = None,
     ) -> dict[str, TaskVector]:
-        """Return the task vectors of a method, fine-tuning what is not in the store.
+        """Return the task vectors of a method, fine-tuning those missing in the store.
 
         Args:
             seed: By default the lab's first.
@@ -288,7 +288,7 @@ class Runs(Advised):
         return provenance(extra, **about, seconds=seconds)
 
     def needs_training(self, what: str) -> None:
-        """Raise a `LeftOutError` that names `what` trains, if this lab's vectors are published."""
+        """Raise a `LeftOutError` that names the training, if this lab's vectors are published."""
         if self.published is not None:
             raise LeftOutError(f"needs training: {what}")
 
@@ -366,7 +366,7 @@ def _edited_by(vector: TaskVector, method: str, run: Mapping[str, Any]) -> TaskV
 
 
 def several(suite: Suite) -> tuple[str, ...]:
-    """Return the names of a suite's tasks, or raise if there are no two to compare or merge."""
+    """Return the names of a suite's tasks, or raise if it has only one."""
     if len(suite.names) < 2:
         raise TasklabError(f"this takes at least two tasks, not {', '.join(suite.names)} alone.")
     return suite.names

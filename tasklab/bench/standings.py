@@ -1,4 +1,4 @@
-"""What a comparison of merges found: entries, the merge to take, and what is sure of it."""
+"""Result of a comparison of merges: entries, the recommended merge, and its certainty."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Entry:
 
     @property
     def mean(self) -> Estimate:
-        """Mean accuracy over tasks in %; the interval draws images and keeps the tasks."""
+        """Mean accuracy over tasks in %; its interval draws images and fixes the tasks."""
         return shares.accuracy(self.answers, self.copies)
 
     def forgot(self, start: Entry, task: str) -> Estimate:
@@ -53,7 +53,7 @@ class Entry:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Pair:
-    """Two vectors: their cosine, and what one does to the other at a common coefficient."""
+    """Two vectors: their cosine, and the loss by each other at a common coefficient."""
 
     tasks: tuple[str, str]  #: Their tasks
     cosine: float  #: Of the two vectors
@@ -65,7 +65,7 @@ class Pair:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Contest:
-    """What a comparison found."""
+    """Result of a comparison."""
 
     start: Entry  #: The pre-trained model
     alone: Mapping[str, Entry]  #: Task -> the model with its own vector, with answers on that task
@@ -83,12 +83,12 @@ class Contest:
 
     @property
     def best(self) -> Entry:
-        """The merge to take: of those that cannot be told from the leader the cheapest one."""
+        """The recommended merge: the cheapest of those within noise of the leader."""
         return min(self.alike, key=lambda one: registry.costs(one.name))
 
     @property
     def alike(self) -> list[Entry]:
-        """The leader, and the merges that validation images cannot tell from it.
+        """The leader, and merges within its noise on validation images.
 
         They are at most `NEAR` points worse, and the interval of the difference on the same images
         contains 0. Without labels the leader is alone.
@@ -115,7 +115,7 @@ class Contest:
 
     @property
     def gains(self) -> bool:
-        """Whether the best merge is better than the pre-trained model, by what chose it."""
+        """Whether the best merge beats the pre-trained model, by the images that chose it."""
         if self.best.loss is not None:
             return self.best.loss < 1
         return (self.best.validation or 0.0) > (self.start.validation or 0.0)

@@ -29,7 +29,7 @@ _follows: dict[str, Any] = {"notebooks": (), "live": False}
 
 
 def follow(notebook: Path, *, live: bool = False) -> None:
-    """Show captions from now on, each below its figure; nothing outside of IPython."""
+    """Show captions below figures from now on; without IPython, do not change anything."""
     opened = os.environ.get("JPY_SESSION_NAME")  # set by JupyterLab
     _follows.update(notebooks=(*([Path(opened)] if opened else []), notebook), live=live)
     if shell := IPython.get_ipython():

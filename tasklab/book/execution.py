@@ -1,4 +1,4 @@
-"""One execution of a chapter, or of a page with code, kept like any other result."""
+"""One execution of a chapter, or of a page with code, stored like any other result."""
 
 from __future__ import annotations
 

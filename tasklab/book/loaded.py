@@ -1,4 +1,4 @@
-"""What chapters and pages use, loaded once by the process whose forks run them (`warm`).
+"""Imports of chapters and pages, loaded once by the process whose forks run them (`warm`).
 
 Nothing here may start a thread or a GPU, which a fork would lose.
 """

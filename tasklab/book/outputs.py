@@ -1,4 +1,4 @@
-"""The cache in which Jupyter Book looks for a page's outputs before it executes anything."""
+"""Jupyter Book's cache of outputs, which it reads before it executes a page."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _WIDGET = "application/vnd.jupyter.widget-view+json"  # dead without a kernel
 
 
 def drop_stale(cache: Path) -> bool:
-    """Empty Jupyter Book's cache if it cannot be trusted; return whether there was one.
+    """Empty Jupyter Book's cache if it cannot be trusted; return whether one existed.
 
     It is trusted if the package and the benchmarks are those that filled it, and its index and
     files are, byte for byte, those that `seal` saw.

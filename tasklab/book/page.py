@@ -47,7 +47,7 @@ _TASKS, _SEEDS = 8, 3
 
 
 def say(text: str, *, of: str = "") -> Any:
-    """Return Markdown; where the page is about a run, sentences begin with whose records they tell.
+    """Return Markdown; on the page of a run, sentences name the source of their records.
 
     Args:
         text: Markdown; indented lines are one paragraph. Drawings, which begin with a tag, and what
@@ -231,13 +231,13 @@ def verdicts(judged: Iterable[Verdict], chapter: str) -> Any:
 
 
 def weaknesses() -> Any:
-    """Show which statements fail or stay open on this page's records; nothing if recorded ones."""
+    """Show statements that fail or stay open on this page's records; empty for recorded ones."""
     page = _page()
     return speaking.stand(lambda: page.evidence().weaknesses() if page.live else "")
 
 
 def glance(name: str) -> Any:
-    """Return a chapter's scale in a sentence, all scales folded, and what differs at full size.
+    """Return a chapter's scale in a sentence, all scales folded, and differences at full size.
 
     Nothing where the page computes its results: the scale is that of the recorded ones.
     """
@@ -286,7 +286,7 @@ class opened:  # noqa: N801 (called as a function)
     lab: Any
 
     def __post_init__(self) -> None:
-        """Show captions below figures from now on, and skip cells of what this lab cannot do.
+        """Show captions below figures from now on, and skip cells that this lab cannot run.
 
         With published vectors these are the cells that train, and of a model without relatives
         those that compare it with them.
@@ -322,7 +322,7 @@ def once_recorded(show: Callable[..., Any], *tables: pd.DataFrame) -> Any:
 
 
 def awaited(recorded: pd.DataFrame, chapter: str) -> Any:
-    """Return a sentence while nothing of a chapter is recorded."""
+    """Return a sentence for a chapter without records."""
     if len(recorded):
         return None
     return words.say(f"""

@@ -24,7 +24,7 @@ _OPENED = "JPY_SESSION_NAME"  # set by JupyterLab: the notebook's path
 
 @dataclasses.dataclass
 class Line:
-    """The line, and what it needs to be written anew."""
+    """The progress line, with its state."""
 
     cells: Sequence[tuple[str, str]]  #: Of code: id, and the heading above
     show: Callable[[str], None]
@@ -42,7 +42,7 @@ class Line:
             self.show(f"*Running: {section}, cell {self.last + 1} of {len(self.cells)}{since}.*")
 
     def after(self, result: Any) -> None:
-        """Print the outcome, after the last cell or one that failed."""
+        """Print the outcome, after the last or a failed cell."""
         spent = duration(max(1.0, time.monotonic() - self.began))
         if not result.success:
             where = f"{self.cells[self.last][1]}, cell {self.last + 1}" if self.last >= 0 else ""
@@ -67,7 +67,7 @@ def watch() -> Line | None:
 
 
 def cells_of(notebook: Path) -> list[tuple[str, str]]:
-    """Return the id of each code cell with the heading above it; none of what is no notebook."""
+    """Return the id of each code cell with the heading above it; empty if it is no notebook."""
     try:
         cells = json.loads(notebook.read_text("utf-8"))["cells"]
     except (OSError, ValueError, LookupError):

@@ -1,4 +1,4 @@
-"""What the book is made of: the pages in its table of contents, and what tells that it changed."""
+"""Sources of the book: pages in its table of contents, and checksums that show changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a page is about, and its sentences, which change while its results come.
+"""Sentences of a page, which change while its results come.
 
 A page opens with a lab (`begin`). Where it computes its results, it notes their records (`note`), and
 sentences that depend on them are shown at once and updated after each cell (`stand`).
@@ -78,7 +78,7 @@ _open: list[Page] = []  # the page of this process; the last one that was opened
 
 
 def begin(lab: Any) -> Page:
-    """Open a page: sentences are about what this lab has on record, or computes."""
+    """Open a page: sentences are about this lab's records, or its computations."""
     page = Page(lab)
     _open[:] = [page]
     shell = _shell()
@@ -93,7 +93,7 @@ def current() -> Page | None:
 
 
 def close() -> None:
-    """Close the page that was opened: what follows is beside the chapters."""
+    """Close the open page: later sentences belong to no chapter."""
     _open.clear()
 
 

@@ -25,7 +25,7 @@ _HEAD = ("statement", "this model", "outcome", "paper")
 
 @dataclasses.dataclass(frozen=True)
 class Summary:
-    """What a run of a chapter tests, beside what the paper prints and the recorded worlds show."""
+    """Tests of a chapter's run, beside the paper's numbers and those of the recorded worlds."""
 
     chapter: str
     model: str

@@ -15,7 +15,7 @@ _WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", 
 
 
 def say(text: str) -> Any:
-    """Return Markdown, or nothing of an empty text.
+    """Return Markdown, or `None` for an empty text.
 
     Indented lines are one paragraph; hyphens before numbers become minus signs.
     """

@@ -1,4 +1,4 @@
-"""The commands of `python -m tasklab`; what one needs is imported when it runs."""
+"""The commands of `python -m tasklab`; their imports happen when they run."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Command(NamedTuple):
-    """A command: which function runs it, what it is for, and an example of its arguments."""
+    """A command: its function, purpose, and an example of its arguments."""
 
     function: str
     summary: str

@@ -47,7 +47,7 @@ def import_(
     device: str | None = None,
     store_root: Path | str | None = None,
 ) -> None:
-    """Read a checkpoint without executing what is in it, and keep how far it is from its start.
+    """Read a checkpoint without executing its content, and store its distance from its start.
 
     With --from, fetch the published vectors of a model, and check each on its task's images.
 
@@ -235,7 +235,7 @@ def _wanted(lab: Lab, methods: Iterable[str], tasks: Iterable[str]) -> dict[str,
 
 
 def _look_into(store: Store) -> None:
-    """Raise a `TasklabError` if a store cannot be listed; one that is not there yet is empty."""
+    """Raise a `TasklabError` if a store cannot be listed; a missing one is empty."""
     choice = "TASKLAB_STORE or --store-root"
     with explained(store.root, "read the store", choice), contextlib.suppress(FileNotFoundError):
         os.scandir(store.root).close()

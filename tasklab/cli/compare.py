@@ -182,7 +182,7 @@ def _first(every: Sequence[str], named: Sequence[str]) -> tuple[str, ...]:
 
 
 def _chosen(found: Contest, counted: str) -> str:
-    """Return which merge to take, and what is sure of that."""
+    """Return the recommended merge, and its certainty."""
     if not found.labels:
         return f"Least E without labels: {found.best.title}."
     text = f"The merge to take, by {counted} of each task: {found.best.title}."
@@ -276,7 +276,7 @@ def _write(
     method: str,
     heads: Mapping[str, Head],
 ) -> list[str]:
-    """Write the report and what else is asked for; each file is there whole, or not at all."""
+    """Write the report and further files, each atomically."""
     sources, best, p = list(of_task.values()), found.best, lab.parameters
     rule, rows = registry.method(best.name), [by_words.row_of(one) for one in sources]
     asked = into is not None or "--merged" in targets
@@ -312,7 +312,7 @@ def _write(
 
 
 def _peak(device: Any) -> int:
-    """Return the most bytes that this process has had, on a CUDA device those of tensors there."""
+    """Return this process's peak of bytes; on a CUDA device, of tensors."""
     if device.type == "cuda":
         import torch  # start-up
 

@@ -1,4 +1,4 @@
-"""The command `doctor`: what this machine has, and which chapters run with which models."""
+"""The command `doctor`: inventory of this machine, and chapters that run with each model."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def doctor(
     store_root: Path | str | None = None,
     json: bool = False,
 ) -> int:
-    """Look at versions, memory, devices, disks, network, weights and data; download nothing.
+    """Check versions, memory, devices, disks, network, weights and data, without downloads.
 
     Args:
         paper: A model; what `tasklab paper` lacks for it on this machine, in bytes.

@@ -35,7 +35,7 @@ def evaluate(
     base: str | None = None,
     json: bool = False,
 ) -> None:
-    """Add and subtract task vectors; print accuracies before and after, and what the edit gains.
+    """Add and subtract task vectors; print accuracies before and after, and the gain.
 
     Args:
         model: Short name, see `tasklab list models`.

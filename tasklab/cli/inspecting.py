@@ -1,4 +1,4 @@
-"""The command `tasklab inspect`: what changed between a base and fine-tuned networks."""
+"""The command `tasklab inspect`: changes between a base and fine-tuned networks."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def inspect(
     base: Annotated[tuple[str, ...], tyro.conf.arg(metavar="FILE")] = (),
     json: bool = False,
 ) -> None:
-    """Show what fine-tuning changed, computed from the weights alone.
+    """Show changes by fine-tuning, computed from the weights alone.
 
     Args:
         network: Files or folders of weights of any architecture (safetensors, or of torch.save,
@@ -79,7 +79,7 @@ def inspect(
 
 
 def _opened(word: str) -> Path | exchange.opening.Opened:
-    """Return an adapter's folder, or the tensors of anything else."""
+    """Return an adapter's folder, or the tensors of any other file."""
     place = Path(word).expanduser()
     if place.name == adapters.WEIGHTS and place.is_file():
         place = place.parent
@@ -135,7 +135,7 @@ def _cosine(x: float | None) -> str:
 
 
 def _notes(change: Change, found: Inspection) -> list[str]:
-    """Return in sentences what is unusual about one network."""
+    """Describe unusual properties of one network."""
     lists: dict[str, Sequence[str]] = {
         "names that only the base has": change.missing,
         "names that only the network has": change.added,

@@ -168,7 +168,7 @@ def merge(
 
 
 def _told(about: dict[str, Any], chosen: Method, *, linear: bool) -> Iterator[str]:
-    """Yield the lines that tell what was merged, how, and where it was written."""
+    """Yield lines about the merge: its vectors, its rule and its output file."""
     rows, plain = about["vectors"], about["options"]
     lines = [[f"{chosen.title} ({chosen.source}) of {len(rows)} task vectors of {about['model']}"]]
     for row in rows:
@@ -282,7 +282,7 @@ def _encoder(lab: Lab | None, first: Source, base: str | None) -> Encoder:
 
 
 def _of_images(needs: str, sources: Sequence[Source], lab: Lab, count: int) -> Iterator[Any]:
-    """Yield what training images of each task tell, at the task's own model."""
+    """Yield statistics of each task's training images at its own model."""
     encoder, data = lab.clip.encoder, tasks.drawn.images_of(lab.suite)
     evaluator = bench.Given.of(
         lab, {}, sources[0].method, by_words.heads_of(sources, lab)
@@ -318,7 +318,7 @@ def _merged_networks(
     space: str | None,
     json: bool,
 ) -> None:
-    """Merge networks that no table lists, and print what was written."""
+    """Merge networks without an entry in the table of models, and print the output."""
     cut = None if rank is None else whole("--rank", rank, 1)
     if cut is None:
         places.check_free(target, [base, *words])

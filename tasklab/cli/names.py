@@ -20,7 +20,7 @@ TABLES = ("models", "methods", "merges", "suites", "tasks", "chapters")
 
 
 def list_(what: tyro.conf.Positional[str | None] = None) -> None:
-    """Print names, each with what it stands for.
+    """Print names with their meaning.
 
     Args:
         what: models, methods, merges, suites, tasks or chapters. By default all of them.
@@ -32,7 +32,7 @@ def list_(what: tyro.conf.Positional[str | None] = None) -> None:
 
 
 def rows(table: str) -> Iterator[tuple[str, ...]]:
-    """Yield the rows of one of `TABLES`: a name, and what it stands for."""
+    """Yield the rows of one of `TABLES`: a name and its meaning."""
     match table:
         case "models":
             for title in GROUPS:

@@ -1,4 +1,4 @@
-"""The command `tasklab paper`: the papers' numbers of a model, from nothing to the report."""
+"""The command `tasklab paper`: the papers' numbers of a model, from download to report."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def settled(
 
 
 def lines(needs: Sequence[Need]) -> Iterator[str]:
-    """Yield what the steps take, a line each, and the total."""
+    """Yield a line per step with its work, and the total."""
     for step, group in itertools.groupby(needs, lambda one: one.step):
         yield step
         for one in group:

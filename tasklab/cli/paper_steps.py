@@ -39,7 +39,7 @@ def chosen(names: Sequence[str]) -> tuple[str, ...]:
 
 @dataclasses.dataclass
 class Work:
-    """What `tasklab paper` was asked for."""
+    """Arguments of `tasklab paper`."""
 
     parameters: Parameters
     given: dict[str, Any]  #: The same, as chapters take it
@@ -137,7 +137,7 @@ class Work:
         self.summary()
 
     def summary(self) -> None:
-        """Write what the chapters tested against the papers, as a page and as JSON."""
+        """Write the chapters' tests against the papers, as a page and as JSON."""
         made = (
             json.loads((self.folder / f"{one.stem}.ipynb").read_bytes()) for one in self.notebooks
         )

@@ -165,7 +165,7 @@ def call(command: str, words: Sequence[str]) -> int | None:
 
 
 def completion(shell: str) -> int:
-    """Print what completes all commands in a shell: to be kept where that shell looks for it."""
+    """Print a shell's completion script for all commands."""
     shells = ("bash", "zsh", "fish", "tcsh")
     if shell not in shells:
         raise unknown("shell", shell, shells)

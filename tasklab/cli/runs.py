@@ -1,4 +1,4 @@
-"""Vectors of the store's fine-tuning runs: what TASK@METHOD and TASK@METHOD@SEED stand for."""
+"""Vectors of the store's fine-tuning runs: the words TASK@METHOD and TASK@METHOD@SEED."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ _ALIKE = 0.8  # cosine of two vectors that mostly lead to a common start
 
 
 def check_several(command: str, words: Sequence[str]) -> None:
-    """Raise unless there are two vectors or more."""
+    """Check that a command has two vectors or more."""
     if len(words) < 2:
         raise TasklabError(
             f"{command} takes two VECTORs or more: tasklab {command} A.safetensors B.safetensors "
@@ -45,7 +45,7 @@ def check_several(command: str, words: Sequence[str]) -> None:
 
 
 def check_words(doing: str, words: Sequence[str], given: Given, base: str | None) -> None:
-    """Check vectors, base and memory before anything is read; print the first line.
+    """Check vectors, base and memory before any reading; print the first line.
 
     Args:
         doing: What the command does, as the first line.
@@ -131,7 +131,7 @@ def own_tasks(data: Sequence[str], templates: Sequence[str] = ()) -> dict[str, T
 def check_tasks(
     vectors: Mapping[str, str], own: Mapping[str, Task], given: Given, instead: str = ""
 ) -> None:
-    """Check that there are images of each vector's task.
+    """Check that each vector's task has images.
 
     Args:
         vectors: Names of vectors by task.
@@ -156,7 +156,7 @@ def check_tasks(
 def check_named(
     words: Sequence[str], own: Mapping[str, Task], given: Given, instead: str = ""
 ) -> None:
-    """Check that there are images of the tasks that words give to vectors.
+    """Check that tasks named with vectors have images.
 
     Args:
         words: `TASK=VECTOR`, as on the command line; others are not checked.
@@ -339,7 +339,7 @@ def _check_near(sources: Sequence[Source]) -> None:
 
 
 def _check_start(names: Sequence[str], model: str, init: str) -> None:
-    """Raise if a checkpoint starts from weights that are not there: reading it takes minutes."""
+    """Raise if a checkpoint starts from missing weights: reading it takes minutes."""
     for name in names:
         if Path(name).is_file():
             about = located.header(Path(name))

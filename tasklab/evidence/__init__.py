@@ -1,4 +1,4 @@
-"""The evidence on the papers' claims: what is measured, recorded, judged and drawn.
+"""The evidence on the papers' claims: experiments, records, verdicts and figures.
 
 `records` has rows, claims and verdicts, `declared` what experiments record, `experiments` measure,
 `chapters` declare what their notebooks compare, `figures` draw, and a `study` records. The library

@@ -47,7 +47,7 @@ def clip_of(
 
 
 def _beside(own: Mapping[str, Tensor], model: str, texts: bool) -> str:
-    """Return the hash of what a network has beside theta_0; empty if it is as published."""
+    """Return the hash of a network's parts beside theta_0; empty if they are as published."""
     theta0 = {f"{_IMAGES if texts else ''}{name}" for name in reading.shapes(model)}
     others = {n: x for n, x in own.items() if n not in theta0 and x.is_floating_point()}
     with contextlib.suppress(TasklabError):  # the published weights may not be here
@@ -86,7 +86,7 @@ def _tell(text: str) -> None:
 
 
 def completed(base: Path | str, model: str, *, texts: bool = True) -> Checkpoint:
-    """Return a checkpoint with what it lacks from the published weights, if they are here.
+    """Complete a checkpoint from the published weights, if these are here.
 
     Args:
         base: The checkpoint.

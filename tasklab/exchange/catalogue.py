@@ -34,7 +34,7 @@ class Published:
 
     @property
     def name(self) -> str:
-        """Under which it is kept in the store."""
+        """Name of its entry in the store."""
         return f"{self.source}_{self.task}_{self.mode}"
 
 
@@ -102,6 +102,6 @@ def vectors(
 
 
 def offers(source: str, model: str) -> tuple[str, ...]:
-    """Return the methods of which a source has vectors of a model; none for other models."""
+    """Return the methods of a source's vectors of a model; empty for other models."""
     about = entry(source)
     return tuple(one["method"] for one in about["modes"].values()) * (model in about["models"])

@@ -144,7 +144,7 @@ def _free(folder: Path, content: Mapping[str, Any]) -> None:
 def card(
     run: Artifact, accuracies: Sequence[Mapping[str, Any]], *, head: bool, base: bool
 ) -> str:  # fmt: skip
-    """Return the model card: what it is, how to use it, how it was made, how good it is.
+    """Return the model card: purpose, usage, training and accuracy.
 
     Args:
         run: A fine-tuning run of the store.

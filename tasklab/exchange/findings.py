@@ -43,7 +43,7 @@ def around(stored: Any) -> list[str]:
 
 
 def passed_over(file: Path) -> list[str]:
-    """Describe the other files of weights in the folder of the one that is read.
+    """Describe other weights in the folder of the checkpoint.
 
     Beside the usual names, those of several models that accelerate saves: `model_1.safetensors`.
     """
@@ -139,7 +139,7 @@ def texts(theirs: Mapping[str, Tensor], ours: Mapping[str, Tensor], source: str)
 
 
 def lost(notes: Iterable[str]) -> list[str]:
-    """Return those notes that tell what theta_0 + tau lacks of the checkpoint."""
+    """Return the notes about parts of the checkpoint that theta_0 + tau lacks."""
     marks = (_STATISTICS, _ROUNDED, "running statistics): theta_0")
     return [one for one in notes if any(mark in one for mark in marks)]
 

@@ -1,4 +1,4 @@
-"""Published checkpoints of image encoders, as parameters or task vectors, and kept in the store.
+"""Import published checkpoints of image encoders, as parameters or task vectors.
 
     theta = checkpoints.read("tanganke/clip-vit-base-patch32_sun397", "vitb32")
     vector = checkpoints.vector_of("checkpoints/ViT-B-32/Cars/finetuned.pt", "vitb32")
@@ -71,7 +71,7 @@ def read(path: Path | str, model: str) -> dict[str, Tensor]:
 
 
 def vector_of(path: Path | str, model: str, *, base: Path | str | None = None) -> TaskVector:
-    """Return a checkpoint's task vector: what fine-tuning changed.
+    """Return a checkpoint's task vector: its change by fine-tuning.
 
     `base` is the checkpoint that it starts from (the papers' `zeroshot.pt`); `None` is the model's
     pre-trained one.
@@ -100,7 +100,7 @@ def load(path: Path | str, encoder: Encoder) -> TaskVector:
 def compare(
     path: Path | str, model: str, *, base: Path | str | None = None, task: str | None = None
 ) -> Comparison:
-    """Return a checkpoint, its task vector, and what is known of the weights it starts from.
+    """Return a checkpoint, its task vector, and notes about the weights it starts from.
 
     `base` is that of `vector_of`; `task` says whose vector is meant, in a file of several.
 
@@ -167,7 +167,7 @@ def add(
     source: str | None = None,
     called: str | None = None,
 ) -> dict[str, Any]:
-    """Keep a checkpoint's task vector in the store, and return what is recorded of it.
+    """Import a checkpoint's task vector into the store, and return its record.
 
     Args:
         task: What it was fine-tuned on, in the words of whoever published it.
@@ -325,7 +325,7 @@ def hash_of(theta0: Mapping[str, Tensor], model: str) -> str:
 
 
 def tell(name: Path | str, notes: Iterable[str]) -> None:
-    """Log what is found of a checkpoint, but for what is found of nearly every one."""
+    """Log unusual findings of a checkpoint."""
     for note in notes:
         if not any(usual in note for usual in findings.USUAL):
             _log.warning("%s: %s", name, note)
@@ -348,7 +348,7 @@ def _published_texts(model: str) -> Mapping[str, Tensor]:
 def _start(
     model: str, base: Path | str | None, checkpoint: Checkpoint
 ) -> tuple[Mapping[str, Tensor] | None, str, Checkpoint]:
-    """Return theta_0, where it is from, and what else is there, as of a checkpoint.
+    """Return theta_0, its source, and its other parts, like a checkpoint's.
 
     theta_0 is `None` if it is neither there nor needed.
     """

@@ -78,7 +78,7 @@ _BLOCK_ORDERS = (("ln_1", "attn", "ln_2", "mlp"), ("attn", "ln_1", "mlp", "ln_2"
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Weights:
-    """What a checkpoint holds of an encoder."""
+    """The encoder's tensors in a checkpoint."""
 
     layout: str  #: In which layout it was, in words
     theta: dict[str, Tensor]  #: Parameters under our names; some may be missing or too many

@@ -1,4 +1,4 @@
-"""Task vectors from wherever they are, side by side, and files of what is made of them.
+"""Read task vectors from any source; write merged vectors to files.
 
 The file of a merged vector tells what an exported one tells, so that `checkpoints.load` and
 `tasklab import` read it as well, and beside that of what it was made, and how.
@@ -35,7 +35,7 @@ _LONGEST = 160  # characters of all tasks' names
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Source:
-    """A task vector, and what is known of it."""
+    """A task vector with its origin."""
 
     name: str  #: What the user calls it
     vector: TaskVector  #: The vector, read from a file tensor by tensor where there is one
@@ -217,7 +217,7 @@ def write(
     made: Mapping[str, Any],
     model: AbstractContextManager | None = None,
 ) -> None:
-    """Write a merged vector to one file, in one step; one that is there must be of a vector.
+    """Write a merged vector to one file, atomically; an existing file must be a vector.
 
     Args:
         made: How it was made of the sources, for whoever reads the file.

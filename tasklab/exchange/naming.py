@@ -1,4 +1,4 @@
-"""Names: what those of tensors tell (wrappers, adapters, quantised weights); any in Markdown."""
+"""Recognise wrapped, adapted and quantised tensor names; escape names for Markdown."""
 
 from __future__ import annotations
 

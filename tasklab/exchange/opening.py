@@ -22,7 +22,7 @@ from tasklab.storage.lazy import Lazy
 
 
 class Opened(NamedTuple):
-    """A checkpoint's tensors, and what its files hold beside them."""
+    """A checkpoint's tensors, with further content of its files."""
 
     tensors: Mapping[str, Tensor]
     is_vector: bool  #: Whether the tensors are a change instead of weights

@@ -39,14 +39,14 @@ class Target:
 
     @property
     def beside(self) -> dict[str, Path]:
-        """What else a file may have: its card, and open_clip's configuration."""
+        """Further files beside it: its card, and open_clip's configuration."""
         if self.folder:
             return {"card": self.place / CARD}
         return {"card": self.place.with_suffix(".md"), "settings": self.place.with_suffix(".json")}
 
 
 def target(place: Path, model: str | None = None) -> Target:
-    """Return the format to write to a place, or raise unless nothing is there.
+    """Return the format of an output path; raise if the path is taken.
 
     `model` is what will be written; `None` if that is not known.
     """
@@ -81,7 +81,7 @@ def check_apart(outputs: Mapping[str, Path], into: Target | None = None) -> None
 
 
 def _is_left(made: Target) -> bool:
-    """Return whether there is a card of a model that is not: its writer was killed."""
+    """Return whether a model's card exists without the model: its writer was killed."""
     if any(made.place.with_suffix(suffix).exists() for suffix in _FILES):
         return False
     card, settings = made.beside["card"], made.beside["settings"]
@@ -106,7 +106,7 @@ def check_library(into: Target, model: str) -> None:
 
 
 def library(into: Target, model: str) -> str:
-    """Return the library that a merged model is written for; empty if there is none."""
+    """Return the library that a merged model is written for; empty without one."""
     entry = spec(model)
     if entry.kind == "vit" and not entry.shipped:
         return "timm"

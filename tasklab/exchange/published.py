@@ -1,4 +1,4 @@
-"""Published task vectors: which there are, where, and how they come into the store.
+"""Published task vectors: a list of them, their places, and their import into the store.
 
     wanted = published.vectors("orthoreg", "vitb32")
     for one in published.status(wanted, Store()):
@@ -103,7 +103,7 @@ def _place(file: str, listed: Mapping[str, fetching.Remote]) -> str | None:
 def fetch(
     wanted: Iterable[Published], store: Store, folder: Path | None = None, *, progress: bool = True
 ) -> Iterator[dict[str, Any]]:
-    """Fetch and import vectors, and yield what is recorded of each (`importing.add`).
+    """Fetch and import vectors; yield the record of each (`importing.add`).
 
     One that cannot be had, or is not what it is called, has a `problem` in place of the rest, and
     the others go on. What is imported is not fetched again; an interrupted file goes on where it

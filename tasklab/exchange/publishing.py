@@ -79,7 +79,7 @@ def written(
     about: Mapping[str, Any],
     base: Path | str | None = None,
 ) -> Iterator[None]:
-    """Write an edited model, which is there when the block has ended without an error.
+    """Write an edited model atomically, at the end of a block without error.
 
     Args:
         into: Where the model is written.
@@ -129,7 +129,7 @@ def written(
 
 
 def card(into: places.Target, encoder: Encoder, about: Mapping[str, Any], digest: str) -> str:
-    """Return the card of a merged model: how to load it, what was merged, and the same as JSON.
+    """Return the card of a merged model: usage, merged vectors, and both as JSON.
 
     `about` has method, title, paper, options, weights, base, and of each of its vectors the vector,
     task, method, sha256 and notes; `digest` is the SHA-256 of the file of weights.

@@ -262,7 +262,7 @@ def _saved(file: Path, model: str) -> Checkpoint:
 
 
 def _of_others(file: Path, changes: Mapping[str, Tensor], model: str) -> Checkpoint:
-    """Return a task vector that other code saved, under whatever names a checkpoint has."""
+    """Return a task vector that other code saved, under the names of any layout."""
     own, buffers = shapes(model), dict(_tower(model).named_buffers())
     named = layouts.recognise(changes, own)
     tensors = {name: x for name, x in named.theta.items() if name not in buffers}
@@ -365,7 +365,7 @@ def _digest(parts: Sequence[Path]) -> str:
 
 @contextlib.contextmanager
 def _explained(file: Path) -> Iterator[None]:
-    """Turn what a broken file can cause into one `TasklabError` that names the file."""
+    """Turn errors of a broken file into one `TasklabError` that names the file."""
     try:
         yield
     except TasklabError as error:

@@ -137,7 +137,7 @@ def _in_folder(folder: Path) -> str:
 
 
 def _runs(folder: Path) -> list[str]:
-    """Return the folders within one that have checkpoints, the newest of a training run first."""
+    """Return the folders with checkpoints in a folder, the newest of a training run first."""
     found = [
         f"{inner.name}/{name}" if name not in FILES else inner.name
         for inner in sorted(folder.iterdir())
@@ -154,7 +154,7 @@ def _runs(folder: Path) -> list[str]:
 
 
 def _describing(name: str) -> tuple[str, ...]:
-    """Return the names of the settings that describe a file, the first that is there."""
+    """Return the names of settings that describe a file; the first existing one counts."""
     return (_OPEN_CLIP,) if name.startswith("open_clip_") else (_SETTINGS, _OPEN_CLIP)
 
 

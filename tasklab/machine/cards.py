@@ -1,4 +1,4 @@
-"""What torch knows of devices, and how fast this processor computes."""
+"""Devices by torch, and the speed of this processor."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def devices() -> list[Device]:
 
 
 def without_kernels(number: int) -> str:
-    """Return why a CUDA device cannot run this build of torch, or nothing if it can.
+    """Return why a CUDA device cannot run this build of torch, or an empty text if it can.
 
     Kernels of `sm_70` run on devices of compute capability 7.0 to 7.9, and code of `compute_70` is
     compiled for every later one.

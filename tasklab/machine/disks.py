@@ -36,7 +36,7 @@ def disk(path: Path, seconds: float = 0) -> Disk:
 
 
 def size(path: Path, seconds: float) -> tuple[int, bool]:
-    """Return the bytes of the files in a folder, and whether there was time for all of them."""
+    """Return the bytes of the files in a folder, and whether time sufficed to count all."""
     until, total, waiting = time.monotonic() + seconds, 0, [path]
     while waiting:
         try:

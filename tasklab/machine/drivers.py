@@ -25,7 +25,7 @@ class Device:
 
 
 def accelerated() -> bool:
-    """Return whether there seems to be a device that torch could use, without importing torch."""
+    """Return whether a device for torch seems present, without importing torch."""
     return any(glob.glob(name) for name in _DRIVERS) or shutil.which("nvidia-smi") is not None
 
 

@@ -1,4 +1,4 @@
-"""How glibc keeps freed memory."""
+"""Settings of glibc's malloc."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LARGE = 2**22  # bytes
 
 @functools.cache
 def keep_freed_memory(keep: bool = True) -> bool:
-    """Configure glibc's malloc to keep freed blocks; return whether that worked.
+    """Configure glibc's malloc to reuse freed blocks; return whether that worked.
 
     A large model would hold half a gigabyte more at its peak.
 

@@ -16,7 +16,7 @@ def gib(count: float) -> str:
 
 
 def too_large(needed: float, there: float) -> tuple[str, str]:
-    """Return bytes that are needed and the fewer ones that there are, so that the texts differ.
+    """Return needed and available bytes as two texts that differ.
 
     >>> too_large(3 * 2**30, 2**29), too_large(100 * 2**20, 60 * 2**20)
     (('3.0 GiB', '0.5 GiB'), ('100.0 MiB', '60.0 MiB'))

@@ -1,4 +1,4 @@
-"""What happens to a picture on its way to a data set: blur, light, colour, style, noise."""
+"""The camera between a picture and a data set: blur, light, colour, style, noise."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ _SIGN = (
 
 
 class Drawn(NamedTuple):
-    """Pictures (n, 3, S, S), their true captions, and what they show as numbers (n,)."""
+    """Pictures (n, 3, S, S), their true captions, and their content as numbers (n,)."""
 
     image: Tensor
     captions: list[str]

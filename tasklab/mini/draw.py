@@ -160,7 +160,7 @@ def stripes(phase: Tensor) -> Tensor:
 
 
 def radius(u: Tensor, v: Tensor) -> Tensor:
-    """Return the distance to the origin (smooth there)."""
+    """Return the distance to the origin, smoothed around it."""
     return exact.sqrt(u * u + v * v + 1e-9)
 
 

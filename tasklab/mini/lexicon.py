@@ -1,4 +1,4 @@
-"""The words of the text world, what is true of its things, and its tokens.
+"""The words of the text world, facts about its things, and its tokens.
 
 A token is a word. Everything that a task or a text of pre-training can say is here
 (`tasklab.mini.text` has the grammars).

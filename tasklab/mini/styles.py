@@ -1,4 +1,4 @@
-"""Ways of showing a picture that change its colours or its lines and keep what is to be seen."""
+"""Styles: changes of a picture's colours or lines under which its content stays visible."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from tasklab.mini.draw import Rng, blend, column, field, flat, fraction, local, 
 
 
 class Surface(NamedTuple):
-    """What a texture is drawn from: all (n, S, S), the frequency f as (n, 1, 1)."""
+    """Inputs of a texture: all (n, S, S), the frequency f as (n, 1, 1)."""
 
     u: Tensor
     v: Tensor

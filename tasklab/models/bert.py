@@ -57,7 +57,7 @@ class Layout(NamedTuple):
         return cls(there, rows if gaps else None, gaps)
 
     def packed(self, x: Float[Tensor, "B L D"]) -> Float[Tensor, "*T D"]:
-        """Return the tokens (T, D); all of them (B, L, D) where there is no padding."""
+        """Return the tokens (T, D) without padding; (B, L, D) if the texts have none."""
         return x if self.rows is None else x.flatten(0, 1).index_select(0, self.rows)
 
     def padded(self, x: Float[Tensor, "*T D"]) -> Float[Tensor, "B L D"]:

@@ -1,4 +1,4 @@
-"""What every block of an encoder gives: features layer by layer."""
+"""Outputs of every block of an encoder: features layer by layer."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Layers:
         return {name: out.flatten(1) for name, out in zip(self.sizes, rows, strict=True)}
 
     def cut(self, rows: Float[Tensor, "B S"]) -> dict[str, Float[Tensor, "B s"]]:
-        """Return each layer's part of what a call returned, by the block's name."""
+        """Split the outputs of a call by layer, under the block's name."""
         return dict(zip(self.sizes, rows.split(list(self.sizes.values()), 1), strict=True))
 
     def _run(self, params: Mapping[str, Tensor], x: Tensor) -> list[Tensor]:

@@ -78,7 +78,7 @@ def encoder_of(
 
 
 def _blocks(module: nn.Module) -> str:
-    """Return the pattern of what timm takes for the blocks of a model of its own."""
+    """Return the pattern of timm's block names in a model of its own."""
     patterns = module.group_matcher(coarse=False)["blocks"]
     if isinstance(patterns, str):
         return patterns

@@ -1,4 +1,4 @@
-"""Encoders: functions of named parameters, and what is done to their inputs.
+"""Encoders: functions of named parameters, with the preprocessing of their inputs.
 
     features = encoder(task_vector.apply(encoder.params, 0.3), encoder.preprocess(images))
 

@@ -57,7 +57,7 @@ class Passes(Encoder):
 
 
 def from_patches(encoder: Encoder) -> tuple[Encoder, str, Embed] | None:
-    """Return an encoder that takes embedded patches, or `None` if there is no such place in it.
+    """Return an encoder that takes embedded patches, or `None` if it embeds no patches.
 
     Returns:
         The encoder from patches (B, D, h, w) on, the name of the weight W that makes them, and a
@@ -166,7 +166,7 @@ class _Block(nn.Module):
     settings: Kind
 
     def forward(self, x: Float[Tensor, "B L D"], **masks: None) -> Tensor:
-        """Return the tokens after the block; there are no masks in an image tower."""
+        """Return the tokens after the block; an image tower has no masks."""
         w = Block(*(name and attrgetter(name)(self) for name in self.names))
         before, between = (
             attrgetter(name.rpartition(".")[0])(self)

@@ -96,7 +96,7 @@ def front(encoder: Encoder, params: Params, x: Tensor, block: int) -> Tensor:
 def back(
     encoder: Encoder, params: Params, x: Tensor, block: int, h: Tensor
 ) -> Float[Tensor, "B D"]:
-    """Return B_l(theta; h), the encoder's features from what a block's output is replaced by.
+    """Return B_l(theta; h), the encoder's features with a block's output replaced by h.
 
     Args:
         encoder: The architecture; its blocks must take and give one tensor.

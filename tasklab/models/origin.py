@@ -38,7 +38,7 @@ class Origin:
 
     @property
     def intact(self) -> bool:
-        """Whether theta_0 and the network around it are what they were."""
+        """Whether theta_0 and the network around it are unchanged."""
         found = self._found()
         if found == self._state:
             return True
@@ -49,7 +49,7 @@ class Origin:
         return True
 
     def check(self) -> None:
-        """Raise a `TasklabError` unless the network is what it was.
+        """Raise a `TasklabError` if the network was changed.
 
         An isolated call looks once. Outside, where nothing is kept, a change is looked for in
         microseconds: values changed through `tensor.data` are not seen.

@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class Block(NamedTuple, Generic[T]):
-    """What a block computes with: names of parameters, or their values; `None` for absent ones."""
+    """Operands of a block: names of parameters, or their values; `None` for absent ones."""
 
     norm1_w: T
     norm1_b: T
@@ -41,7 +41,7 @@ class Block(NamedTuple, Generic[T]):
 
 
 class Ends(NamedTuple, Generic[T]):
-    """What comes before and after the blocks, likewise; `prefix` tokens come before the patches."""
+    """Operands before and after the blocks; `prefix` tokens precede the patches."""
 
     patch_w: T
     patch_b: T

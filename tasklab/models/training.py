@@ -43,7 +43,7 @@ def passes(encoder: Encoder) -> Encoder:
 
 
 def written_out(encoder: Encoder) -> Encoder:
-    """Return an encoder whose attention is products of its weights, whatever its size."""
+    """Return an encoder whose attention is computed as products of its weights."""
     return dataclasses.replace(encoder, module=_with_attention(encoder.module))
 
 

@@ -1,4 +1,4 @@
-"""The table of pre-trained models: what a short name stands for. Reading it needs no torch.
+"""The table of pre-trained models by their short names. Reading it needs no torch.
 
 A new model is one entry of `_TABLE`, from which all that is known of models follows.
 """
@@ -333,6 +333,6 @@ def replicas(model: str) -> tuple[str, ...]:
 
 
 def choose_model(name: object) -> None:
-    """Raise if there is no such model; whether a library has one is seen on loading it."""
+    """Raise if no model has this name; names of libraries are checked on loading."""
     if not (isinstance(name, str) and re.fullmatch(_OF_LIBRARIES, name)):
         choose("model", name, MODELS)

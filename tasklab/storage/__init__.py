@@ -1,4 +1,4 @@
-"""A content-addressed store of tensors, and files that are read without executing anything."""
+"""A content-addressed store of tensors, and readers of files that execute no content."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""Arrays of numpy in pickles, as tensors: nothing of numpy is called.
+"""Arrays of numpy in pickles, as tensors, without calling numpy.
 
 The bytes of each array are used once, however often the pickle names them, so that a small file
 cannot claim much memory.

@@ -1,4 +1,4 @@
-"""Files and folders that are there whole or not at all, also after a power cut.
+"""Files and folders that are written as a whole or not at all, even after a power cut.
 
     with replacing(path) as draft:      a file, written by whatever wants a path
         save_file(tensors, draft)
@@ -44,7 +44,7 @@ _FORMATS = """
 
 @contextlib.contextmanager
 def replacing(path: Path | str) -> Iterator[Path]:
-    """Yield the path of a draft; what the block has written there becomes the file `path`.
+    """Yield the path of a draft, which becomes the file `path` at the end of the block.
 
     If the block raises, the draft is removed and the file stays as it was.
 
@@ -58,7 +58,7 @@ def replacing(path: Path | str) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def folder(path: Path | str, *, order: Sequence[str] | None = None) -> Iterator[Path]:
-    """Yield a new folder; with all that the block has put there it becomes the folder `path`.
+    """Yield a new folder, which becomes the folder `path` at the end of the block.
 
     A folder that is there already must be empty, or else `order` names files: those that the block
     has written replace the folder's one by one in this order, and all others stay.
@@ -100,7 +100,7 @@ def publish(draft: Path, path: Path) -> None:
 
 
 def flush(path: Path) -> None:
-    """Wait until a file, or a folder's list of files, is on the disk, where its system can tell."""
+    """Wait until a file, or a folder's list of files, is on the disk, where systems report it."""
     folder = path.is_dir()
     try:
         number = os.open(path, os.O_RDONLY)
@@ -159,7 +159,7 @@ def _warn_of_no_locks(folder: Path) -> None:
 
 
 def is_refused(error: BaseException) -> bool:
-    """Return whether a file system does not have what it was asked for: a lock, a flush."""
+    """Return whether an error means that a file system lacks a feature: locks, flushes."""
     return isinstance(error, NotImplementedError) or getattr(error, "errno", None) in _REFUSED
 
 
@@ -180,7 +180,7 @@ def tried(lock: Path) -> Iterator[bool]:
 
 
 def sweep(folder: Path, name: str = "") -> None:
-    """Remove what killed processes of this machine left in a folder: rooms of a name, or drafts."""
+    """Remove remains of this machine's killed processes in a folder: rooms of a name, or drafts."""
     for left in folder.glob(f"{glob.escape(name)}.*" if name else f".*{PARTIAL}"):
         if is_left(left):
             remove(left)
@@ -209,7 +209,7 @@ def room(parent: Path, name: str, files: Iterable[Path] = ()) -> Iterator[Path]:
 
 
 def age(path: Path) -> float:
-    """Return the seconds since a file, or anything in a folder, was last written."""
+    """Return the seconds since a file, or any file in a folder, was last written."""
     return time.time() - max(one.lstat().st_mtime for one in (path, *path.rglob("*")))
 
 
@@ -283,7 +283,7 @@ def check_suffix(option: str, path: Path, suffix: str) -> None:
 
 @contextlib.contextmanager
 def _draft(path: Path | str) -> Iterator[tuple[Path, Path]]:
-    """Yield the path of a draft and that of what it is of; remove what is left of it."""
+    """Yield (draft, target); delete the draft on exit."""
     place = Path(os.path.realpath(path))  # what a link leads to is replaced, not the link
     check_ordinary(place)
     draft = marked(place.with_name(f".{place.name}"))

@@ -1,4 +1,4 @@
-"""What code a result was made by: a hash that only a change of the code changes.
+"""Hashes of the code behind a result, which only a change of the code changes.
 
 Comments, docstrings, formatting, imports and declarations of experiments do not count.
 """
@@ -42,14 +42,14 @@ def modules(without: Iterable[str] = ()) -> list[str]:
 
 
 def file_of(name: str) -> Path | None:
-    """Return a module's file; `None` where there is none of that name."""
+    """Return a module's file; `None` if no module has this name."""
     place = ROOT.joinpath(*name.split("."))
     files = (place.with_suffix(".py"), place / "__init__.py")
     return next((file for file in files if file.is_file()), None)
 
 
 def bare(tree: ast.AST) -> str:
-    """Return a syntax tree as text, without what does not count; the tree is changed."""
+    """Return a syntax tree as text, without comments, docstrings and imports; change the tree."""
     return ast.dump(_Bare().visit(tree))
 
 

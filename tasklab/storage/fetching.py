@@ -55,7 +55,7 @@ class Remote(NamedTuple):
 
 
 class UnreachableError(TasklabError):
-    """The hub does not answer, or does not give what is asked for."""
+    """The hub does not answer, or refuses the request."""
 
     def __init__(self, what: str, error: str | Exception) -> None:
         code = getattr(getattr(error, "response", None), "status_code", 0)
@@ -221,7 +221,7 @@ def _wait(headers: Mapping[str, str]) -> float:
 
 
 def _transfer(url: str, part: Path, size: int, progress: bool) -> None:
-    """Write a file's bytes to `part`, after those that are there; a stalled connection is renewed.
+    """Append a file's missing bytes to `part`; renew a stalled connection.
 
     Raises:
         TasklabError: If the disk has no room, or several tries bring no byte.
@@ -281,7 +281,7 @@ def _go_on(url: str, part: Path, have: int, size: int, shown: Any) -> None:
 
 
 def _is(file: Path, etag: str, sha256: str | None) -> bool:
-    """Return whether a file has the checksums that the hub tells, by its etag, and `sha256`."""
+    """Return whether a file has the checksums of the hub's etag and of `sha256`."""
     if sha256 is not None and file_sha256(file) != sha256:
         return False
     if re.fullmatch(r"[0-9a-f]{64}", etag):  # of large files

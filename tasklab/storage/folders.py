@@ -1,4 +1,4 @@
-"""Where results and drawn or decoded images are kept."""
+"""Folders of results and of drawn or decoded images."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _folder(name: str, given: Path | str | None, variable: str, own: str) -> Pat
 
 
 def check_working() -> None:
-    """Check that the process's working folder is there: libraries ask for it when imported.
+    """Check that the process's working folder exists: libraries ask for it when imported.
 
     Raises:
         TasklabError: It was removed.

@@ -1,4 +1,4 @@
-"""Whether the Hugging Face hub answers, asked once and for a short time; what its answers may name.
+"""Query the Hugging Face hub's availability once and briefly; check names in its answers.
 
 Its own client tries again for most of a minute, and makes names of files in its cache of what a
 server answers, as it is: see `guard`.

@@ -1,4 +1,4 @@
-"""Numbers of a long computation, kept one by one, so that one that was killed goes on.
+"""Numbers of a long computation, stored one by one, so that a killed one resumes.
 
 A line of a file is one number or list with its name and a checksum, as JSON. A line that is only
 half there was being written when the process was killed: it counts as absent, as a damaged one and
@@ -43,7 +43,7 @@ class Journal:
         return name in self._kept
 
     def __call__(self, name: str, make: Callable[[], Any]) -> Any:
-        """Return the value of a name, by `make`, as JSON can hold it, if it is not kept."""
+        """Return the stored value of a name, or compute it by `make`, as JSON holds it."""
         if name not in self._kept:
             value = make()
             line = json.dumps([name, value, _check(name, value)]) + "\n"

@@ -1,4 +1,4 @@
-"""Pickles read without executing anything that is in them.
+"""Read pickles without executing their content.
 
 A pickle is a program: it names functions and calls them. `interpret` goes through its instructions
 itself and neither looks up a name nor calls anything. Tensors and plain containers come out as they
@@ -56,12 +56,12 @@ _NEW = ("copyreg._reconstructor", "copy_reg._reconstructor", "copyreg.__newobj__
 
 
 class UnreadError(ValueError):
-    """What a file holds is whole, but of a kind that is not read."""
+    """A file is whole, but of a kind that is not read."""
 
 
 @dataclasses.dataclass(eq=False, slots=True, repr=False)
 class Inert:
-    """What is recorded of an object, class or function that is neither tensor nor container."""
+    """Record of an object, class or function that is neither tensor nor container."""
 
     name: str  #: Of the class or function, with its module
     args: Any = None  #: What it would have been called with; `None` for the bare name
@@ -80,7 +80,7 @@ class Storage(NamedTuple):
 
 
 class Budget:
-    """What one file may cost, with all pickles that are in it.
+    """Limits of time and memory for one file with all its pickles.
 
     Attributes:
         code: Bytes of instructions that are left.
@@ -308,7 +308,7 @@ def _record(
 
 
 def _array(tensor: Tensor | None, record: Inert, budget: Budget) -> Tensor | Inert:
-    """Return the tensor of an array; the record of one that is not read."""
+    """Return the tensor of an array; for unsupported ones their record."""
     budget.copy(20)
     return record if tensor is None else tensor
 

@@ -37,7 +37,7 @@ _LATEST: dict[str, tuple[tuple[Any, ...], int, Any]] = {}  # what it was made of
 
 
 def placed(what: Placed, device: torch.device | str) -> Placed:
-    """Return tensors, heads or task vectors on a device; what is there already stays the same.
+    """Return tensors, heads or task vectors on a device; those on it are not copied.
 
     `what` may be a mapping or sequence of any depth; other values are returned as they are.
 
@@ -57,7 +57,7 @@ def placed(what: Placed, device: torch.device | str) -> Placed:
 
 
 def device_of(what: Any) -> torch.device:
-    """Return where the first tensor of a nested mapping is; the CPU if there is none.
+    """Return the device of the first tensor of a nested mapping; the CPU if it is empty.
 
     >>> device_of({"Signs": {"w": torch.ones(1)}})
     device(type='cpu')
@@ -167,7 +167,7 @@ def _seconds(A: Tensor) -> float:
 
 
 def release() -> None:
-    """Forget what is kept on devices: its memory is free when nobody else uses it."""
+    """Drop tensors cached on devices; their memory is freed unless another object uses it."""
     _KEPT.clear()
     _LATEST.clear()
 

@@ -118,7 +118,7 @@ class Kept(Generic[Value]):
         self._made: dict[Hashable, tuple[int, Value]] = {}
 
     def get(self, key: Hashable, make: Callable[[], Value]) -> Value:
-        """Return the value of a `key`; `make` it if it is not there as it was."""
+        """Return the value of a `key`; compute it by `make` if missing or changed."""
         known = self._made.get(key)
         if known is None or (isolation.first((id(self), key)) and stamp(known[1]) != known[0]):
             value = make()

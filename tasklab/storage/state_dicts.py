@@ -1,4 +1,4 @@
-"""The network in what a file of `torch.save` holds: its tensors by name, as a state dict has them.
+"""Find the network in the content of a `torch.save` file: its tensors by name, as a state dict.
 
     weights = tensors(torch_files.read("finetuned.pt"))
 
@@ -43,7 +43,7 @@ _WRONG = (  # what a malformed file raises in the code below
 
 
 def tensors(stored: Any) -> dict[str, Tensor]:
-    """Return the tensors of what `torch_files.read` returns, by name: a state dict.
+    """Return the state dict in the result of `torch_files.read`.
 
     Of a module these are parameters and persistent buffers, named as `module.state_dict()` names
     them. Of a dictionary that has a module or a dictionary as its entry `state_dict`, `model` or
@@ -94,7 +94,7 @@ def beside(stored: Any) -> list[str]:
 
 
 def place(stored: Any) -> str:
-    """Return the names of the entries that lead to the network, in a row; nothing for none."""
+    """Return the names of the entries that lead to the network; empty for none."""
     _, levels = _opened(stored)
     return ".".join(str(taken) for _, taken in levels if taken is not None)
 
@@ -117,7 +117,7 @@ def modules(stored: Any) -> Iterator[tuple[str, Inert]]:
 
 
 def _modules(stored: Any) -> Iterator[tuple[str, Inert, Callable[[int], None]]]:
-    """Yield names, records, and what pays for whatever is gone through in them.
+    """Yield (name, module, charge), where charge limits traversal.
 
     A few that are shared could stand for 2^depth.
     """

@@ -62,7 +62,7 @@ if hasattr(os, "register_at_fork"):  # a child waits for the key's lock, which i
 
 
 class _DamagedError(Exception):
-    """An artifact is not what was written; the message says in which file."""
+    """An artifact differs from its checksums; the message names the file."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Artifact:
 
     @property
     def written(self) -> bool:
-        """Whether its file is there."""
+        """Whether its file is on the disk."""
         return self.writing is None or self.writing.tensors is None
 
     @property
@@ -97,7 +97,7 @@ class Artifact:
 
     @property
     def sha256(self) -> str:
-        """The SHA-256 of the file of its tensors, for whoever publishes it."""
+        """The SHA-256 of the file of its tensors, for publication."""
         return checksums.file_sha256(self.file)
 
     def tensors(self) -> dict[str, Tensor]:
@@ -149,7 +149,7 @@ class Store:
         return hashlib.sha256(canonical(config).encode()).hexdigest()[:20]
 
     def find(self, kind: str, config: Mapping[str, Any]) -> Artifact | None:
-        """Return the artifact if it is there and whole.
+        """Return the artifact, or `None` if it is missing or damaged.
 
         A damaged one is moved to `STORE/damaged`, with a warning in the log, and counts as absent.
         """
@@ -165,7 +165,7 @@ class Store:
                 return self._find_locked(kind, key, config)
 
     def get(self, kind: str, config: Mapping[str, Any], make: Make) -> Artifact:
-        """Return the artifact; if it is not there, make it and keep it.
+        """Return the artifact; if missing, compute and store it.
 
         Of several processes that ask for the same one, the first computes and the others wait.
 
@@ -230,7 +230,7 @@ class Store:
         raise TasklabError(f"{kind}/{key} was damaged while it was written to {self.root}.")
 
     def discard(self, kind: str, config: Mapping[str, Any]) -> None:
-        """Remove an artifact; what is being written is waited for."""
+        """Remove an artifact, after writing of it has ended."""
         writing.finish()
         key = self.key(config)
         with self._lock(kind, key), explained(self.root), contextlib.suppress(FileNotFoundError):
@@ -240,7 +240,7 @@ class Store:
             shutil.rmtree(aside)
 
     def has(self, kind: str, config: Mapping[str, Any]) -> bool:
-        """Return whether there is an artifact; whether it is whole shows when it is read."""
+        """Return whether an artifact exists; damage shows when it is read."""
         key = self.key(config)
         return self._place(kind, key) in _WRITING or self._is_there(kind, key)
 
@@ -254,14 +254,14 @@ class Store:
         return False  # a store that is only read
 
     def configs(self, kind: str) -> Iterator[dict[str, Any]]:
-        """Yield what was asked for, for each artifact of a kind that can be read."""
+        """Yield the configuration of each readable artifact of a kind."""
         writing.finish()
         with explained(self.root, "read the store"):
             files = sorted((self.root / kind).glob(f"*/{_CONFIG}"))
         yield from (config for file in files if (config := self._asked(file)) is not None)
 
     def damage(self, kind: str, key: str) -> str | None:
-        """Return which file of an artifact is not what was written; `None` if all are."""
+        """Return the file of an artifact that differs from its checksum; `None` if all match."""
         config = self._asked(self.root / kind / key / _CONFIG)
         if config is None:
             return _CONFIG

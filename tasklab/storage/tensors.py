@@ -59,7 +59,7 @@ def save_checkpoint(
 def load_checkpoint(
     path: Path, *, quiet: bool = False
 ) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
-    """Return tensors and meta of `save_checkpoint`, or `None` if there is no whole checkpoint.
+    """Return tensors and meta of `save_checkpoint`, or `None` without a whole checkpoint.
 
     A half-written or altered file is reported in the log and ignored: the work is then done again.
     `quiet` leaves the report to the caller.
@@ -84,7 +84,7 @@ def load_checkpoint(
 
 
 def read_tensors(path: Path | str) -> dict[str, Tensor]:
-    """Return the tensors of a safetensors file. Nothing is ever unpickled."""
+    """Return the tensors of a safetensors file, without unpickling."""
     import safetensors.torch  # start-up: the store is looked into before torch is there
 
     path = Path(path)
@@ -145,7 +145,7 @@ class OnDisk(Lazy):
 def explained(
     root: Path, doing: str = "write to the store", instead: str = "TASKLAB_STORE or store_root"
 ) -> Iterator[None]:
-    """Raise one `TasklabError` that says what to do in place of a file system's errors.
+    """Turn errors of the file system into one `TasklabError` with a remedy.
 
     Args:
         root: The folder or file that is read or written.
@@ -285,7 +285,7 @@ def text_sha256(value: Mapping[str, Any]) -> str:
 
 
 def digest(tensors: Mapping[str, Tensor], text: str) -> str:
-    """Return the SHA-256 of named tensors and a text in hex digits, whatever their order."""
+    """Return the SHA-256 of named tensors and a text in hex digits, independent of their order."""
     content = hashlib.sha256(text.encode())
     for name in sorted(tensors):
         content.update(f"{name} {tensors[name].dtype} {tuple(tensors[name].shape)}".encode())

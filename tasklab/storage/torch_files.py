@@ -1,4 +1,4 @@
-"""Files of `torch.save`, also of whole modules, read without executing anything that is in them.
+"""Read files of `torch.save`, also of whole modules, without executing their content.
 
     weights = tensors(read("finetuned.pt"))
 
@@ -69,7 +69,7 @@ def read(path: Path | str) -> Any:
 
 
 def _other(start: bytes) -> str:
-    """Return the end of a message: what a file is that begins so, and what to do."""
+    """Return the end of a message: the kind of a file by its first bytes, and a remedy."""
     if not start:
         return ": it is empty. Download it again."
     if start[257:262] == b"ustar":

@@ -1,4 +1,4 @@
-"""The upkeep of a store: what is damaged in it, what nobody needs any more, what takes the space.
+"""Upkeep of a store: damaged artifacts, unused ones, and use of space.
 
 Nothing that a living process holds is touched: who writes an artifact holds the lock of its key.
 """
@@ -47,7 +47,7 @@ def verify(store: Store, *, progress: bool = True) -> tuple[int, dict[Path, str]
 
 
 def leftovers(store: Store, *, days: float = DAYS) -> Iterator[Leftover]:
-    """Yield what can be removed, each while its lock is held: whoever asks may remove it then.
+    """Yield removable entries, each locked while yielded.
 
     These are drafts of killed writers, also of images and pre-trained models, artifacts set aside
     as damaged, checkpoints of what is finished or rests for so many days, and locks. Only names

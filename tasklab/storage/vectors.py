@@ -79,7 +79,7 @@ def _exported(path: Path, fields: Sequence[str]) -> dict[str, str] | None:
 def _saved(
     meta: dict[str, Any], fields: Sequence[str], optional: Sequence[str]
 ) -> dict[str, str] | None:
-    """Pop the base from the meta of `save`; `None`, and nothing popped, where it is no base."""
+    """Pop the base from the meta of `save`; return `None`, without popping, if it is no base."""
     base = meta.get("base")
     if not isinstance(base, dict) or not {*fields} - {*optional} <= base.keys() <= {*fields}:
         return None

@@ -28,7 +28,7 @@ _MOST = 2  # artifacts on their way at once: each holds its tensors in memory
 
 
 class Writing:
-    """An artifact on its way to the disk; `tensors` are `None` when the file is there.
+    """An artifact being written; `tensors` are `None` when its file is complete.
 
     Nobody else may hold the `tensors`: a later change would be written. `write` returns the file's
     checksum, and `done` is called when that is over.
@@ -57,7 +57,7 @@ class Writing:
         self._thread.start()
 
     def wait(self) -> Checksum:
-        """Return the file's checksum as soon as the file is there; raise what went wrong."""
+        """Return the file's checksum as soon as it is written; raise an error of writing."""
         self._thread.join()
         if self in _FAILED:
             _FAILED.remove(self)
@@ -88,14 +88,14 @@ def check() -> None:
 
 
 def finish() -> None:
-    """Wait until all is written; raise the error of what could not be."""
+    """Wait until all artifacts are written; raise the errors of writing."""
     for writing in [*_ON_THEIR_WAY]:
         writing._thread.join()
     check()
 
 
 def _last_words() -> None:
-    """Print what could not be written, and end with status 1: an error here would not do that."""
+    """Print errors of writing and exit with status 1: an exception here would not do that."""
     for failed in _FAILED:
         print(f"tasklab: {failed._found}", file=sys.stderr)
     if _FAILED:

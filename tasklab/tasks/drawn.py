@@ -156,7 +156,7 @@ class DrawnImages:
         )
 
     def identity(self, task: str) -> dict[str, Any]:
-        """Return nothing: there is no augmentation."""
+        """Return {}: no augmentation adds to a run's key."""
         return {}
 
     def batches(
@@ -323,7 +323,7 @@ def images_of(
 
 
 def write_checksums() -> None:
-    """Draw what is not drawn yet and write the checksums of all splits: after a version is raised.
+    """Draw missing images and write the checksums of all splits, after a new version.
 
     python -c "from tasklab.tasks import drawn; drawn.write_checksums()"
     """

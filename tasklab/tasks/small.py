@@ -39,7 +39,7 @@ _NOUNS = {
 
 
 class Thing(NamedTuple):
-    """A class: what a picture of some kind shows, whatever its colour or outline."""
+    """A class: a kind of picture and its thing, in any colour or outline."""
 
     name: str
     kind: str

@@ -274,13 +274,13 @@ def icon_task(entry: Mapping[str, Any]) -> Task:
 
 
 def gloss_task(name: str) -> Task:
-    """Return a task of the third world: glosses of WordNet, classified by what they define."""
+    """Return a task of the third world: glosses of WordNet, classified by the defined words."""
     terms: dict[str, Any] = {"classes": wordnet.classes(name), "templates": wordnet.TEMPLATES}
     return Task(name=name, stand_in_for=name, control=name == wordnet.CONTROL, **terms)
 
 
 def several(suite: Suite) -> tuple[str, ...]:
-    """Return the names of a suite's tasks, or raise if there are no two to compare or merge."""
+    """Return the names of a suite's tasks, or raise if it has only one."""
     if len(suite.names) < 2:
         raise TasklabError(f"this takes at least two tasks, not {', '.join(suite.names)} alone.")
     return suite.names

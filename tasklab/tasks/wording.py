@@ -1,4 +1,4 @@
-"""What prompts call the classes of your own data: which word belongs to which folder."""
+"""Words for the classes of your own data in prompts, and their match with folders."""
 
 from __future__ import annotations
 

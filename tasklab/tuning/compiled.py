@@ -1,4 +1,4 @@
-"""Which runs are compiled or recorded for a GPU, and what happens where that fails.
+"""Compile or record runs for a GPU, and fall back where that fails.
 
 - `torch.compile` makes few kernels of a block's elementwise operations: one function of all blocks
   (`tasklab.tuning.dual`), compiled once a process in 10 to 20 seconds.
@@ -163,7 +163,7 @@ class Replayed:
 
 
 def _current(device: torch.device) -> contextlib.AbstractContextManager[Any]:
-    """Select a CUDA device for streams and graphs; do nothing on a CPU."""
+    """Select a CUDA device for streams and graphs; ignore a CPU."""
     return torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
 
 
@@ -178,7 +178,7 @@ def _pool(device: torch.device) -> Any:
 
 
 def _cuda_graph(run: Callable[[], Results]) -> tuple[Callable[[], None], Results]:
-    """Run a function on the current device; return what repeats it, and what it returned."""
+    """Run a function on the current device; return its replay, and its result."""
     device = torch.device("cuda", torch.cuda.current_device())
     side = torch.cuda.Stream(device)
     side.wait_stream(torch.cuda.current_stream(device))

@@ -110,7 +110,7 @@ def block_of(kind: Kind, dtype: torch.dtype) -> Run:
 
 
 class _Recomputed(torch.autograd.Function):
-    """A block that keeps its input for the backward pass, which computes its values again."""
+    """A block that stores its input for the backward pass and recomputes its values."""
 
     @staticmethod
     def forward(
@@ -320,7 +320,7 @@ def _apart(names: Block[str | None], params: Params, tau: Params) -> tuple[Weigh
 
 
 def _plain(weight: Tensor) -> Tensor:
-    """Return a weight that is no `Parameter`: compiled code tells these from tensors."""
+    """Return a weight that is no `Parameter`: compiled code treats these differently."""
     return weight if weight.requires_grad else weight.detach()
 
 

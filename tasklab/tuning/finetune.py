@@ -85,7 +85,7 @@ def identity(config: FineTune, clip: Clip, tasks: Suite | None = None) -> dict[s
 def finetune(
     config: FineTune, clip: Clip, store: Store, *, tasks: Suite | None = None, progress: bool = True
 ) -> Run:
-    """Return a run from the store, or train it, from its last checkpoint if there is one.
+    """Return a run from the store, or train it, from its last checkpoint if it has one.
 
     Args:
         config: The run. A rate that is not given is searched first (`rates`).
@@ -104,7 +104,7 @@ def finetune(
 
 
 class Trainer:
-    """Fine-tunes one model on the tasks of a suite; what a run is known by is computed once.
+    """Fine-tunes one model on the tasks of a suite; keys of runs are computed once.
 
         trainer = Trainer(clip, store, suite)
         run = trainer(recipe("mini", "Signs", "linearized"))
@@ -145,7 +145,7 @@ class Trainer:
 
     @isolated
     def rate(self, config: FineTune, store: Store | None = None) -> float:
-        """Return a run's learning rate; one that is not given is searched (`rates`) and kept."""
+        """Return a run's learning rate; a missing one is searched (`rates`) and stored."""
         if config.lr is not None:
             return config.lr
         store, asked = store or self.store, rates.on(config, self.tasks)

@@ -86,7 +86,7 @@ def split(x: Any) -> tuple[Any, Tensor | None]:
 
 
 def join(value: Tensor, tangent: Tensor | None) -> Tensor:
-    """Return the dual number of a value and its tangent, or the value if there is no tangent."""
+    """Return the dual number of a value and its tangent, or the value without a tangent."""
     return value if tangent is None else fw.make_dual(value, tangent.to(value.dtype))
 
 
@@ -135,7 +135,7 @@ _IN_PLACE = {"__setitem__", "__iadd__", "__isub__", "__imul__", "__itruediv__", 
 
 
 def _plus(a: Tensor | None, b: Tensor | None) -> Tensor | None:
-    """Add two tangents, of which `None` is zero; the first is a fresh tensor and is reused."""
+    """Add two tangents (`None` is zero); the first is a fresh tensor and is reused."""
     if a is None or b is None:
         return b if a is None else a
     return a.add_(b)

@@ -1,4 +1,4 @@
-"""Kronecker factors of what a change of the weights does to the features of other tasks' images.
+"""Kronecker factors of the effect of weights on the features of other tasks' images.
 
 The penalty of TAK (*Dataless Weight Disentanglement in Task Arithmetic via Kronecker-Factored
 Approximate Curvature*, arXiv:2602.17385, section 3; code: aimagelab/mammoth, models/tak.py). With
@@ -231,7 +231,7 @@ def _apart(name: str, B: Tensor) -> Tensor:
 
 
 class _Read(TorchFunctionMode):
-    """Within it, the inputs and outputs of layers with the given parameters are kept.
+    """Mode that stores the inputs and outputs of layers with the given parameters.
 
     Args:
         published: Whether features have length 1, B is a mean over tokens, and the class token has
@@ -265,7 +265,7 @@ class _Read(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        """Run `func`, and keep what a layer reads and gives."""
+        """Run `func`, and store a layer's input and output."""
         kwargs = kwargs or {}
         out = func(*args, **kwargs)
         if func in (F.linear, products.linear, F.layer_norm):
@@ -374,7 +374,7 @@ class _Along(_Read):
         self._bases = inputs, outputs
 
     def _of_token(self, g: Tensor, draws: int) -> None:
-        """Do nothing: blocks are known."""
+        """Ignore the call: blocks are known."""
 
     def _gradient(self, weight: str, bias: str, x: Tensor, g: Tensor, draws: int) -> None:
         if self._params[weight].dim() != 2:

@@ -1,4 +1,4 @@
-"""What does not fit into memory is computed in smaller parts, with the same result.
+"""Computation in smaller parts, with the same result, where memory is short.
 
 The loss of a training step is the mean over its images, and batch normalisation, in eval mode,
 takes nothing from the other images of a batch. For parts b of a batch B therefore
@@ -61,7 +61,7 @@ class Plan(NamedTuple):
 
 
 def plans(size: int, *, recompute: bool = False) -> tuple[Plan, ...]:
-    """Return the plans for a batch, from the one that needs most memory.
+    """Return the plans for a batch, by memory in descending order.
 
     >>> [plan.size for plan in plans(6)]
     [6, 3, 2, 1]
@@ -154,7 +154,7 @@ class Parts:
 
 
 class Recomputed:
-    """An encoder that keeps the inputs of its blocks for the backward pass, and not their insides.
+    """An encoder that stores the inputs of its blocks for the backward pass, and not their insides.
 
     They are computed again when the backward pass comes to a block. Not for forward-mode
     derivatives, which keep nothing.
@@ -188,7 +188,7 @@ class Recomputed:
 
 
 class _Plain(nn.Module):
-    """A block with its usual forward pass, whatever it is given later."""
+    """A block with its usual forward pass, for any later arguments."""
 
     def __init__(self, block: nn.Module, usual: Callable[..., Any]) -> None:
         super().__init__()
@@ -217,7 +217,7 @@ def _free() -> None:
 
 @contextlib.contextmanager
 def advised(what: str) -> Iterator[None]:
-    """Raise what to do where there is no memory for the optimiser's state: no part is smaller."""
+    """Raise an error with a remedy if the optimiser's state does not fit: no part is smaller."""
     try:
         yield
     except (RuntimeError, MemoryError) as error:

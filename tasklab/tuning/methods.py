@@ -1,4 +1,4 @@
-"""The methods: which parameters each trains, in which model, and what its loss has beside.
+"""The methods: trained parameters, model and penalty of each.
 
 A new method is one entry of `TABLE`, from which lists, help texts and figures follow. Reading it
 needs no torch.
@@ -40,7 +40,7 @@ _MLP_BIASES = ("MLP input biases", "MLP output biases")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Published:
-    """What a method's authors configure otherwise than the recipe that all methods share."""
+    """Settings of a method's authors in place of the recipe that all methods share."""
 
     #: Kinds of parameters that stay at theta_0: names of positions and of the patch embedding
     frozen: str = r"(?:^|\.)(?:pos(?:itional)?_embed(?:ding)?|conv1|patch_embed)(?:\.|$)"

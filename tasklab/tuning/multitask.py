@@ -56,7 +56,7 @@ def known_by(tasks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def multitask(
     runs: Sequence[FineTune], clip: Clip, store: Store, tasks: Suite, *, progress: bool = True
 ) -> Run:
-    """Return the vector of one model that is fine-tuned on several tasks, from the store if there.
+    """Fine-tune one model on several tasks and return its vector, or read it from the store.
 
     Args:
         runs: One per task, equal in all else; a step has the images of one task, in turns.

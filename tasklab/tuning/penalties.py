@@ -1,4 +1,4 @@
-"""What some methods add to the loss, so that task vectors do not get into each other's way.
+"""Penalties in the loss that reduce interference between task vectors.
 
 The loss of a step is then L + lambda P. A penalty is a function of the change delta = theta -
 theta_0 alone, and its gradient is written down, so that nothing is differentiated twice.

@@ -43,7 +43,7 @@ _BETA1, _BETA2, _EPSILON = 0.9, 0.999, 1e-8  # of AdamW: its usual values
 
 
 class Fitted(NamedTuple):
-    """A probe, and what it took."""
+    """A probe, with duration and learning rate of its fit."""
 
     head: Head
     seconds_features: float  #: Of the pass over the training images

@@ -214,7 +214,7 @@ def recipe(
     device: str = "cpu",
     others: Sequence[str] | None = None,
 ) -> FineTune:
-    """Return the complete configuration of the usual run of a method; nothing is added elsewhere.
+    """Return the complete configuration of the usual run of a method.
 
     It is the papers' protocol; sentence encoders train for 150 steps of 32 texts at rates of their
     own. The recipe of shipped models differs from it in steps (240), batch

@@ -1,4 +1,4 @@
-"""What a fine-tuning run ends with."""
+"""Results of a fine-tuning run."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ class Run(Advised):
 
 
 def of_head(head: Head) -> dict[str, Tensor]:
-    """Return the tensors of a head that trains, by the names that a run keeps them under."""
+    """Return the tensors of a trained head, by their names in a stored run."""
     return {_WEIGHT: head.weight} | ({} if head.bias is None else {_BIAS: head.bias})
 
 
 def read(artifact: Artifact, clip: Clip, base: Base, probe: Head | None = None) -> Run:
-    """Return the run that is kept as an artifact.
+    """Return the run of an artifact.
 
     Args:
         artifact: Tensors, settings and record in the store.

@@ -1,4 +1,4 @@
-"""What a run's loop has around it: progress, losses, checkpoints, threads, SIGTERM.
+"""Surroundings of a training loop: progress, losses, checkpoints, threads, SIGTERM.
 
     with Session(config, ...) as session:
         for step in session:
@@ -206,7 +206,7 @@ class Session(contextlib.ExitStack):
         self.losses = self._journal.losses()
 
     def say(self, note: str) -> None:
-        """Show a note, if there is one, beside the progress."""
+        """Show a note, if any, beside the progress."""
         if note:
             self._bar.say(note)
 

@@ -35,7 +35,7 @@ _compiled: set[tuple[Any, ...]] = set()  # what was compiled in this process
 
 
 class Problem(NamedTuple):
-    """A run, its head, and what trains."""
+    """A run, its head, and its trained parameters."""
 
     config: FineTune
     head: heads.Head

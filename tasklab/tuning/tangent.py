@@ -49,7 +49,7 @@ class Model(Protocol):
 
 
 class TangentFeatures(NamedTuple):
-    """What a linearized model is made of, for fixed images: features are affine in alpha.
+    """Parts of a linearized model for fixed images: features are affine in alpha.
 
     >>> features = TangentFeatures(torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 2.0]]))
     >>> features.at(0.5)
@@ -121,7 +121,7 @@ def lesson(
     loss: Loss,
     form: Callable[[TangentFeatures], Tensor] = lambda known: known.at(1.0),
 ) -> tuple[TangentFeatures, Float[Tensor, ""], dict[str, Tensor]]:
-    """Return the tangent features, and what `value_and_grad` returns of a `loss`.
+    """Return the tangent features, and the results of `value_and_grad` for a `loss`.
 
     Args:
         encoder: The network that is linearized.

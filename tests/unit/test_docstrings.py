@@ -97,8 +97,8 @@ def test_names_are_explained_and_used():
     assert len(MODULES) > 200 and [one for path in MODULES for one in undocumented(path)] == []
     texts = " ".join(path.read_text("utf-8") for path in MODULES)
     assert len(NAMED) > 60 and NAMED <= {*re.findall(r"\b(\w+): ", texts)}
-    paths = [p for p in PACKAGE.rglob("*.py") if not EXEMPT & {*p.relative_to(PACKAGE).parts}]
-    assert len(paths) > 60 and [line for path in paths for line in vague(path)] == []
+    paths = [*PACKAGE.rglob("*.py")]
+    assert len(paths) > 300 and [line for path in paths for line in vague(path)] == []
 
 
 def test_rooms_and_modules_have_pages():
@@ -124,13 +124,12 @@ def test_rooms_and_modules_have_pages():
     assert set(re.findall(r"tasklab\.(\w+)", text.split("```{room}")[1])) == there
 
 
-# First words that hide what a function does (an answer, a check, a file), and the rooms that still
-# have some: the list only gets shorter.
+# First words that hide what a function does (an answer, a check, a file), and words to lean on.
 VAGUE = re.compile(
     r"(?:Tell|Say|Let|Have|Give|Take|Make|Ask|Know|Look|Leave|Hold|Bring)s?\b"
-    r"|Return (?:what|how|that|whether it|by how)\b"
+    r"|Return (?:how|that|whether it|by how)\b"
+    r"|.*\b(?:[Ww]hat|tells?|told|kept|[Tt]here|of which|[Nn]othing|[Nn]obody|whoever)\b"
 )
-EXEMPT = {"cli", "exchange", "experiments", "study"}
 
 
 def vague(path):

@@ -162,7 +162,7 @@ class Adapter(Lazy):
 def factored(
     change: Mapping[str, Tensor], folder: Path, *, rank: int, start: str | None = None
 ) -> dict[str, float]:
-    """Write a change as an adapter of peft, and return what of each matrix is lost.
+    """Write a change as a low-rank adapter of peft, and return the error of each matrix.
 
     Args:
         change: By name; matrices (O, I) that are not zero are factored, biases and the like that

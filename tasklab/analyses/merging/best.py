@@ -1,4 +1,4 @@
-"""What a merge loses in the tangent model, and the best merge on the span of the vectors.
+"""Loss of a merge in the tangent model, and the best merge on the span of the vectors.
 
 In the tangent model f(x; theta_0) + J(x) tau, a merge loses nothing on task t if J(x) tau is
 J(x) tau_t for its images x. So the best one minimises
@@ -118,7 +118,7 @@ def metrics(name: str, own: Sequence[TangentFeatures], heads: Sequence[Head]) ->
 def tangents(
     evaluator: Evaluator, vector: TaskVector, tasks: Sequence[str], split: str = "val"
 ) -> list[Float[Tensor, "N D"]]:
-    """Return J(x) tau of a vector on the images of each task, from the store if it is there.
+    """Return J(x) tau of a vector on the images of each task, computed once per store.
 
     Args:
         evaluator: The model with its heads and images.
@@ -147,7 +147,7 @@ def total(errors: PerTask, by: Sequence[Metric] | None = None) -> float:
 
 
 def relative(merged: PerTask, own: PerTask, by: Sequence[Metric] | None = None) -> float:
-    """Return E(tau) / E(0): 0 if nothing is lost on any task, 1 for the unedited model.
+    """Return E(tau) / E(0): 0 for a merge without loss on any task, 1 for the unedited model.
 
     E is that of `objective`, with `by` as there.
 

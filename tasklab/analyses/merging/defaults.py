@@ -39,7 +39,7 @@ UNSURE = 0.6  # spread of ln alpha from which on no coefficient is recommended
 
 @dataclasses.dataclass(frozen=True)
 class Known:
-    """What vectors tell of themselves."""
+    """Properties of vectors from which a coefficient is predicted."""
 
     count: int
     relative: float = USUAL  #: Mean length over that of the weights that they start from
@@ -66,7 +66,7 @@ class Known:
 
 
 class Default(NamedTuple):
-    """What was fitted for a method."""
+    """The fit of a merge's coefficient."""
 
     level: float
     number: float

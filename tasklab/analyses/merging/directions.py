@@ -1,4 +1,4 @@
-"""Essential Subspace Merging: directions of a matrix by what they change in the layer's outputs.
+"""Essential Subspace Merging: directions of a matrix, ranked by changes of its outputs.
 
 *Essential Subspace Merging for Multi-Task Learning*, arXiv:2606.19164 (CVPR 2026: *Model Merging in
 the Essential Subspace*, arXiv:2602.20208). The formulas are those of the published code (ESM-ViT),

@@ -58,7 +58,7 @@ _BATCH_SIZE = 128  # images in a pass without derivatives
 def features(
     encoder: Encoder, vector: TaskVector, images: Tensor, batch_size: int = _BATCH_SIZE
 ) -> Tensor:
-    """Return f(x; theta_0 + tau) of images, (N, D): what a task's `Part.own` holds here.
+    """Return f(x; theta_0 + tau) of images, (N, D): the targets `Part.own`.
 
     Args:
         encoder: The encoder, in eval mode; it is not changed.
@@ -268,7 +268,7 @@ class _Block:
 def _through(
     encoder: Encoder, params: Mapping[str, Tensor], x: Tensor, name: str
 ) -> tuple[tuple[Any, ...], dict[str, Any], Tensor]:
-    """Return the arguments of a block while the network runs, and what it gives."""
+    """Return the arguments and the output of a block in a pass through the network."""
     kept: list[tuple[tuple[Any, ...], dict[str, Any], Tensor]] = []
 
     def forward(usual: Callable[..., Any], *args: Any, **named: Any) -> Any:

@@ -72,7 +72,7 @@ def grams(
     names: Collection[str] | None = None,
     batch_size: int = 256,
 ) -> dict[str, Float[Tensor, "I I"]]:
-    """Return G = X' X / n of what each matrix reads, X the rows of all images and tokens.
+    """Return G = X' X / n of each matrix's inputs, X the rows of all images and tokens.
 
     It is divided by the number of rows, so that tasks with more images do not weigh more. They are
     of the parameters' type, summed up in float64. The scales of a normalisation multiply each

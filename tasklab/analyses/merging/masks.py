@@ -22,7 +22,7 @@ _WHOLE = {torch.float32: torch.int32, torch.float64: torch.int64}
 
 
 def ties(vectors: Vectors, *, keep: float = 0.2, alpha: float = 1.0) -> TaskVector:
-    """Trim, elect a sign, and average what agrees (*TIES-Merging*, arXiv:2306.01708, section 4).
+    """Trim, elect signs, average agreeing entries (*TIES-Merging*, arXiv:2306.01708, section 4).
 
         tau^_t    the share `keep` of tau_t that is largest in absolute value, over all parameters
         gamma     sign(sum_t tau^_t)
@@ -121,7 +121,7 @@ def consensus(
     agree: int = 2,
     alpha: float = 1.0,
 ) -> TaskVector:
-    """Keep the entries of the sum that several tasks need (*Consensus*, arXiv:2405.07813).
+    """Mask the sum to entries that several tasks need (*Consensus*, arXiv:2405.07813).
 
         m_t = |tau_t| >= lambda_t |S - tau_t|,      S = sum_t tau_t
         merged = alpha S where sum_t m_t >= agree, or 0

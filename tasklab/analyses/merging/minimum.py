@@ -160,7 +160,7 @@ class _Problem:
     def product(
         self, p: Weights, *, left: bool = False, count: int = 2**62
     ) -> tuple[list[Tensor], Weights]:
-        """Return J p and H p; or, of what is `left`, J (tau_t - p) and sum_t E J' G_t of it.
+        """Return J p and H p; of a residual `left`, J (tau_t - p) and its sum_t E J' G_t.
 
         Args:
             count: Images of each task, at most, of which some are taken at random.
@@ -190,7 +190,7 @@ class _Problem:
         return found[-1], gradient
 
     def error(self, tau: Weights) -> float:
-        """Return E on the images for checks; where there are none, on all others."""
+        """Return E on the images for checks; without any, on all others."""
         if not self.checks:
             return total(self.product(tau, left=True)[0], [part.metric for part in self.parts])
         each = zip(self.checks, self.moved(tau), strict=True)

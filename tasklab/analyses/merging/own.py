@@ -73,7 +73,7 @@ class Own(Method):
 
     @property
     def options(self) -> dict[str, Any]:
-        """What it takes beside the vectors."""
+        """Options of the rule beside the vectors."""
         return {"alpha": 1.0, **({FEATURES: None} if self.needs else {})}
 
 

@@ -52,7 +52,7 @@ class Diagonals:
 
 
 def pooled_grams(vectors: Vectors, grams: PerTask | Grams | None) -> Grams:
-    """Sum up what `regmean` needs of Gram matrices; those that not all tasks have are left out.
+    """Sum the Gram matrices that `regmean` needs, over matrices that all tasks have.
 
     Args:
         grams: G_t (I, I), symmetric, by the parameter's name, or its diagonal (I,) for the scales
@@ -99,7 +99,7 @@ def gram_of(name: str, grams: Tensors, tau: Tensor) -> Tensor:
 
 
 def pooled_diagonals(vectors: Vectors, diagonals: PerTask | Diagonals | None) -> Diagonals:
-    """Sum up what `fisher` needs of Fisher information.
+    """Sum the Fisher information that `fisher` needs.
 
     Args:
         diagonals: F_t in the parameters' shapes, by their names: in the vectors' order, where an

@@ -45,7 +45,7 @@ class Method:
         return _loaded(self.place)
 
     def pooled(self, vectors: Vectors, each: Iterable[Any]) -> Any:
-        """Return the option `needs` from what images tell of each task, in the vectors' order."""
+        """Return the option `needs` from statistics of tasks' images, in the vectors' order."""
         return _loaded(self.pool)(vectors, each) if self.pool else list(each)
 
     @property
@@ -55,7 +55,7 @@ class Method:
 
     @property
     def options(self) -> dict[str, Any]:
-        """What it takes beside the vectors, with the defaults."""
+        """Options of the rule beside the vectors, with their defaults."""
         parameters = inspect.signature(self.function).parameters
         return {name: p.default for name, p in list(parameters.items())[1:]}
 

@@ -49,7 +49,7 @@ Option = float | None
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Choice:
-    """What validation chose."""
+    """A merge chosen on validation images."""
 
     vector: TaskVector  #: The merge, before its coefficient
     alpha: float

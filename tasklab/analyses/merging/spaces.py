@@ -49,7 +49,7 @@ Product = Callable[[str], Factors | None]  # a parameter's name -> its factors, 
 
 
 class Shared(NamedTuple):
-    """Coordinates of each task's matrix in a shared basis, and what takes them back."""
+    """Coordinates of each task's matrix in a shared basis, and the basis."""
 
     parts: list[Tensor]
     back: Callable[[Tensor], Tensor]

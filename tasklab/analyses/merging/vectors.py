@@ -105,7 +105,7 @@ def _single(vector: TaskVector) -> TaskVector:
 
 
 def by_tensor(vectors: Sequence[TaskVector], rule: Rule, alpha: float = 1.0) -> TaskVector:
-    """Return alpha times what a rule makes of each parameter.
+    """Return alpha times a rule's result, parameter by parameter.
 
     Args:
         rule: Takes a parameter's name and its T tensors; returns one.
@@ -170,7 +170,7 @@ def told(matrices: str | None = None, tables: str | None = None) -> Iterator[Non
 
 
 def by_matrix(vectors: Sequence[TaskVector], rule: Rule, alpha: float = 1.0) -> TaskVector:
-    """Return alpha times what a rule makes of each matrix, and the mean of everything else.
+    """Return alpha times a rule's result for matrices, and the mean of all other parameters.
 
     Args:
         rule: Takes a matrix' name and its T tensors (O, I); returns one.

@@ -1,4 +1,4 @@
-"""Move coefficients and see what the edited model does: in a page, and by widgets of a notebook."""
+"""Explore coefficients and the edited model's answers: in a page, and by notebook widgets."""
 
 import lazy_loader
 

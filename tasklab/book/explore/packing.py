@@ -1,4 +1,4 @@
-"""Round a network and its task vectors for a page, and measure what the rounding costs."""
+"""Round a network and its task vectors for a page, and measure the rounding error."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ KEPT, DONE, FAILED = "kept", "done", "failed"
 
 @dataclasses.dataclass(frozen=True, init=False)
 class Grid:
-    """What to fine-tune: every model by every method on every task with every seed.
+    """Grid of fine-tuning runs: every model by every method on every task with every seed.
 
     Args:
         methods: Of `EDITS`. A post-hoc method stands for the one whose vectors it uses.
@@ -225,7 +225,7 @@ def run(
     retries: int = 3,
     only: int | None = None,
 ) -> pd.DataFrame:
-    """Fine-tune what is not in the store yet, and return what became of every run.
+    """Fine-tune runs missing in the store, and return the outcome of every run.
 
     Args:
         address: `None` runs in order on this machine. Of a Ray cluster: `"auto"` for the one that

@@ -67,7 +67,7 @@ class Scripts(NamedTuple):
 
 
 def elsewhere(grid: Grid) -> Grid:
-    """Return the grid with the device of all jobs, whatever this machine has.
+    """Return the grid with the device of all jobs, regardless of this machine's.
 
     A job with a GPU takes the precision that its card is fast in, unless one is given.
     """
@@ -80,7 +80,7 @@ def elsewhere(grid: Grid) -> Grid:
 
 
 def _jobs(grid: Grid, *, unseen: bool = False) -> tuple[Job, ...]:
-    """Return the runs; one counts as kept in any precision that a job may take."""
+    """Return the runs; a run in any precision that a job may choose counts as stored."""
     given = grid.given["precision"]
     ways = [
         laid_out(grid.changed(precision=one), away=True, unseen=unseen)
@@ -100,7 +100,7 @@ def scripts(
     sbatch: str = "",
     unseen: bool = False,
 ) -> Scripts:
-    """Return the scripts of a grid's jobs; nothing is written or submitted.
+    """Return the scripts of a grid's jobs, without writing or submitting them.
 
     Args:
         cpus: Processor cores of a job; it also takes a GPU unless the device is cpu.

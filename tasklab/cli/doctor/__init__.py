@@ -1,4 +1,4 @@
-"""What is on this machine, and which chapters run with which models here."""
+"""Inventory of this machine, and which chapters run with which models here."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""Which weights and which data sets are on this machine, told by their files and folders.
+"""Weights and data sets on this machine, by their files and folders.
 
 Nothing is loaded, decoded or downloaded.
 """

@@ -1,4 +1,4 @@
-"""List what `tasklab paper` lacks on this machine: files to fetch, images to decode, runs to do.
+"""List needs of `tasklab paper` on this machine: files to fetch, images to decode, runs to do.
 
 Nothing is fetched, loaded or trained. Bytes are those that the hub tells, where it answers.
 """
@@ -163,5 +163,5 @@ def missing(needs: Iterable[Need]) -> list[Need]:
 
 
 def total(needs: Iterable[Need]) -> int:
-    """Return the bytes of what is not done."""
+    """Return the bytes of unmet needs."""
     return sum(one.bytes for one in missing(needs))

@@ -1,4 +1,4 @@
-"""Which chapters run with which models on this machine, and what the others lack, all at once.
+"""Chapters that run with each model on this machine, and missing files of the others.
 
 Nothing is downloaded, and no weights are loaded: files are looked for, and their sizes compared
 with what their headers tell. What cannot be told in the time there is becomes a line of the report.
@@ -45,7 +45,7 @@ class Cell:
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """What was found; `blocking` is what the default model's chapters cannot run without."""
+    """Findings; `blocking` lists those that stop the default model's chapters."""
 
     versions: dict[str, str | None]
     cores: float
@@ -185,7 +185,7 @@ def blocking(
     files: Mapping[str, Weights],
     chapters: Mapping[str, Mapping[str, Cell]],
 ) -> list[str]:
-    """List the causes that keep the default model's chapters from running.
+    """List the causes that stop the default model's chapters.
 
     `pair` is what is wrong with torch and torchvision together, if anything.
 

@@ -63,7 +63,7 @@ def rate(number: int = 0, precision: str = "bfloat16", side: int = SIDE) -> floa
 
 
 def no_compiler() -> str:
-    """Return why blocks cannot be compiled for CUDA devices here, or nothing if they can."""
+    """Return why blocks cannot be compiled for CUDA devices here, or an empty text if they can."""
     if importlib.util.find_spec("triton") is None:
         return "the package triton is not installed"
     if not any(map(shutil.which, ("cc", "gcc", "clang"))):

@@ -1,4 +1,4 @@
-"""The chapters, each declared in a module of its own: what its notebook compares and records.
+"""The chapters, each declared in a module of its own: comparisons and recorded parts.
 
 A new chapter is a module here with a `CHAPTER`, a notebook of the same name in `notebooks` and in
 `_toc.yml`, and rows in `records/claims.csv`. The notebooks, the command line, `doctor`, the studies and
@@ -63,7 +63,7 @@ def check(name: str, model: str) -> None:
 def open(
     name: str, parameters: Parameters | str | None = None, *, progress: bool = True, **given: Any
 ) -> Lab:
-    """Return the lab of a chapter; first check what is missing, and count what runs.
+    """Return the lab of a chapter, after checking its files and counting its runs.
 
     Args:
         name: Of the chapter, or of its appendix: `"tangent"`, `"tangent_more"`.

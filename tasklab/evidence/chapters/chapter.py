@@ -75,7 +75,7 @@ class Work:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Chapter:
-    """One notebook and what belongs to it.
+    """One notebook with its methods, experiments and recorded parts.
 
     Attributes:
         name: Of its notebook and of the module that declares it.
@@ -110,7 +110,7 @@ class Chapter:
     full_size: str = ""
 
     def __post_init__(self) -> None:
-        """Check what is declared."""
+        """Check the declaration."""
         if next(iter(self.parts), None) != "editing":
             raise TasklabError(f"the first part of chapter {self.name!r} must be 'editing'.")
         every = (*self.live, *(work for works in self.parts.values() for work in works))

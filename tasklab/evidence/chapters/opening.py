@@ -1,4 +1,4 @@
-"""Open a chapter: check what is missing, count what runs, and return its lab."""
+"""Open a chapter: check for missing files, count runs, and return its lab."""
 
 from __future__ import annotations
 

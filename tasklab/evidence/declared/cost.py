@@ -10,7 +10,7 @@ from tasklab.evidence.records.schema import Rows, declare
 
 
 def _sides(claim: Claim, rows: pd.DataFrame, _: pd.DataFrame) -> Sides:
-    """What a training step takes, by variant: `standard`, the papers' `listing`, `ours`, ...
+    """Cost of a training step by variant: `standard`, the papers' `listing`, `ours`, ...
 
     The standard error of a median over rounds is that of a normal distribution's, from the
     quartiles; memory is counted, and has none. `memory_ratio` is the peak over a standard step's.

@@ -10,7 +10,7 @@ from tasklab.evidence.records.table import where
 
 
 def _beyond(claim: Claim, rows: pd.DataFrame, _: pd.DataFrame) -> Sides:
-    """How many times larger attention's error is beyond coefficients of 1 than up to there.
+    """Ratio of attention's error beyond coefficients of 1 to that below.
 
     Of the `representation`, in nats, and of the `classifier`, in per cent: ratios have no unit.
     """

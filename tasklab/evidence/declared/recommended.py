@@ -1,4 +1,4 @@
-"""Records of merges that no image chose anything of."""
+"""Records of merges chosen without any image."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What training and inference take, by method and by the way to linearize."""
+"""Cost of training and inference, by method and by the way to linearize."""
 
 from __future__ import annotations
 

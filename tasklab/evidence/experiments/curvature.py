@@ -1,4 +1,4 @@
-"""What explains cross-task linearity, and what it foretells (CTL, sections 4.3 and 5)."""
+"""Explanations of cross-task linearity, and its predictions (CTL, sections 4.3 and 5)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One model fine-tuned on all tasks together: what adding or merging their vectors may reach."""
+"""One model fine-tuned on all tasks together: the upper bound of adding or merging vectors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What experiments are written with: a lab, trials, records, and the sides of claims."""
+"""Tools for experiments: a lab, trials, records, and the sides of claims."""
 
 # ruff: noqa: F401
 

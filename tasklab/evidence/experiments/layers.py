@@ -1,4 +1,4 @@
-"""What fine-tuning changed, layer by layer: cosines, sizes, and what vectors do to others' data."""
+"""Task vectors layer by layer: cosines, sizes, and their effect on other tasks' data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What merges lose in the tangent model, in three metrics, and the choice that it makes.
+"""Loss of merges in the tangent model, in three metrics, and the choice by it.
 
 E(tau) / E(0) needs unlabelled images of the tasks and no label. `merge_loss` measures it of every
 merge and of what is solved for (`minima.MINIMA`), and the accuracy of a merge whose option and
@@ -34,7 +34,7 @@ def merge_loss(
     merges: Sequence[str] | None = None,
     n_tasks: Sequence[int] | None = None,
 ) -> pd.DataFrame:
-    """Measure what merges lose in three metrics, and choose by it.
+    """Measure the loss of merges in three metrics, and choose by it.
 
     Args:
         merges: Any of `MERGES` and `MINIMA`; by default all. Each is kept by itself.

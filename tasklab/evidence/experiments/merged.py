@@ -1,4 +1,4 @@
-"""Merged vectors in the network and in its tangent model, beside the single ones; what they cost.
+"""Merged vectors in the network and in its tangent model, compared with single ones; their cost.
 
 `merging` says which vector of each method validation chose. Here that one vector is put into both
 models, f(theta_0 + tau) and f_lin(theta_0 + tau), whichever of them it was chosen in.

@@ -57,7 +57,7 @@ def merging(
     merges: Sequence[str] | None = MERGES,
     n_tasks: Sequence[int] | None = None,
 ) -> pd.DataFrame:
-    """Merge task vectors in every way; return accuracies at what validation chose.
+    """Merge task vectors by every rule; return accuracies at the choice of validation images.
 
     `objective` is E(tau) / E(0) on validation images, at the coefficient that is best in the
     tangent model.
@@ -76,7 +76,7 @@ def merging(
 
 
 def merging_of(bench: Bench, name: str) -> list[dict]:
-    """Return the records of one merge from the store, or choose, measure and keep them."""
+    """Return the records of one merge from the store, or choose, measure and store them."""
 
     def measure(trial: Trial) -> list[dict]:
         choice = bench.choose(name)

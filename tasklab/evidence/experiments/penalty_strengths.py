@@ -1,4 +1,4 @@
-"""How much of a penalty: its strength searched on validation images, by what the sum reaches.
+"""Strength of a penalty, searched on validation images by the accuracy of the sum.
 
 A penalty keeps vectors out of each other's way and costs accuracy alone (`tuning.penalties`). Its
 strength is to a way of merging what the coefficient is: the published codes search it. Here every

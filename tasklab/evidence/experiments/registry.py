@@ -74,7 +74,7 @@ def trained(methods: Iterable[str]) -> list[str]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Experiment:
-    """A measurement, and what is known of it before it runs."""
+    """A measurement with its declaration."""
 
     name: str  #: Under which it is called: `experiments.NAME(lab, ...)`
     call: Callable[..., pd.DataFrame]  #: The function that measures
@@ -92,7 +92,7 @@ class Experiment:
 
 @functools.cache
 def discover() -> None:
-    """Import every module of this room, each of which declares its experiments."""
+    """Import every module of this room, which declares its experiments then."""
     package = __name__.rpartition(".")[0]
     for module in pkgutil.iter_modules(importlib.import_module(package).__path__):
         importlib.import_module(f"{package}.{module.name}")

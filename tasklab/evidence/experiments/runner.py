@@ -1,4 +1,4 @@
-"""How every experiment runs: its grid, the key of what is kept, and the table of records.
+"""Execution of every experiment: its grid, the keys of its results, and the table of records.
 
 An experiment says what is measured of one `Trial`. `run` does the rest: it goes through all methods
 and seeds (and groups of tasks), looks each trial up in the store, and makes one table of them.
@@ -52,13 +52,13 @@ class Trial(Vectors):
         return {"n_tasks": len(tasks), "subset": "" if whole else "+".join(tasks)}
 
     def row(self, **more: Any) -> dict[str, Any]:
-        """Return a record that says what was studied."""
+        """Return a record with the columns of its trial."""
         p = self.lab.parameters
         common = {"experiment": self.experiment, "method": self.method, "seed": self.seed}
         return {**common, "model": p.model, "suite": p.suite, "init": p.init, **more}
 
     def rows(self, table: pd.DataFrame | Iterable[Mapping[str, Any]], **more: Any) -> list[dict]:
-        """Return a table's rows as records; what is missing in one is left out there."""
+        """Return a table's rows as records, without missing values."""
         rows = filled(table) if isinstance(table, pd.DataFrame) else table
         return [{**self.row(**more), **row} for row in rows]
 
@@ -143,7 +143,7 @@ def _trials(
 
 @isolated
 def kept(trial: Trial, measure: Measure, *, grouped: bool = False, **key: Any) -> list[dict]:
-    """Return a trial's records from the store, or measure and keep them.
+    """Return a trial's records from the store, or measure and store them.
 
     Args:
         trial: What to measure. The runs behind its vectors, their data, the model and the number of
@@ -215,7 +215,7 @@ def _told_apart(trial: Trial, tasks: Sequence[str]) -> dict[str, Any]:
 
 
 def busy(trial: Trial, measure: Callable, **key: Any) -> bool:
-    """Return whether another process measures now what `kept` would.
+    """Return whether another process is measuring these records.
 
     Args:
         trial: The trial.
@@ -282,7 +282,7 @@ def in_any_order(
     title: str | None = None,
     grouped: bool = False,
 ) -> list[dict]:
-    """Return the records of trials in their order; what others measure now comes last.
+    """Measure trials, those locked by other processes last; return records in order.
 
     `key` returns what determines a trial's records, besides what a trial is (`kept`).
 

@@ -55,7 +55,7 @@ def setting(network: str, **changes: Any) -> Setting:
 
 
 def as_text(setting: Setting) -> str:
-    """Return a setting as one line of a key, whatever the class is called or printed as."""
+    """Serialise a setting for store keys."""
     values = dataclasses.asdict(setting).items()
     parts = (f"{k}='{v}'" if isinstance(v, str) else f"{k}={v}" for k, v in values)
     return f"Setting({', '.join(parts)})"
@@ -191,7 +191,7 @@ def trained(
 
 
 def record(experiment: str, chosen: Setting) -> dict:
-    """Return a record that says what was trained how."""
+    """Return a record with the columns of a training."""
     fields = {k: v for k, v in dataclasses.asdict(chosen).items() if v is not None}
     network, seed = fields.pop("network"), fields.pop("seed")
     suite = SUITES[network]

@@ -1,4 +1,4 @@
-"""Versions of kept results: they follow from the code that makes them.
+"""Versions of stored results, which follow from the code that makes them.
 
 `versions.json` locks, for every module of experiments, a hash of its code and of the analyses that
 it imports (`storage.code`: neither comments, docstrings nor formatting), with the name that keys of
@@ -57,7 +57,7 @@ def _of_notebook(function: Callable) -> str:
 
 @functools.cache
 def code(home: str) -> str:
-    """Return the hash of a module of experiments and of what it imports from analyses."""
+    """Return the hash of a module of experiments and of its imports from analyses."""
     return code_of([home], _measures, frozen)
 
 
@@ -71,7 +71,7 @@ def frozen(home: str) -> str:
 
 
 def _measures(name: str) -> bool:
-    """Return whether a module measures; the others of this room only run what does."""
+    """Return whether a module measures; the others of this room only run measurements."""
     if name.startswith("tasklab.analyses.") or name in _BENCHES:
         return True
     file = file_of(name) if name.startswith(f"{_ROOM}.") else None

@@ -20,7 +20,7 @@ from tasklab.isolation import isolated
 
 
 def plot(what: Any, lab: Any = None, **options: Any) -> Figure:
-    """Plot what an experiment or `lab.evaluate` returned, or a vector along its coefficient.
+    """Plot the table of an experiment or of `lab.evaluate`, or a vector along its coefficient.
 
     Args:
         what: Records of an experiment (each has its figure), an evaluation, or a `TaskVector`.

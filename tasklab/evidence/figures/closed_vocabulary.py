@@ -112,7 +112,7 @@ def regimes(df: pd.DataFrame) -> Figure:
 
 @book_figure
 def linearity_against_addition(linearity: pd.DataFrame, sums: pd.DataFrame) -> Figure:
-    """Draw the cross-task linearity of each scheme against what its vectors' sum keeps.
+    """Plot the cross-task linearity of each scheme against the accuracy of its vectors' sum.
 
     Args:
         linearity: Records of `experiments.cross_task` at alpha 0.5, of several models.

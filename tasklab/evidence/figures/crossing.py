@@ -1,4 +1,4 @@
-"""The cross-examination: every metric of the book, method by method, and what foretells merging."""
+"""The cross-examination: every metric of the book by method, and its correlation with merging."""
 
 from __future__ import annotations
 

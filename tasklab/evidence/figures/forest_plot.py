@@ -196,7 +196,7 @@ def _legend(figure: Figure, rows: pd.DataFrame, width: float) -> None:
 
 
 def strengths_of(rows: pd.DataFrame, side: str = "") -> tuple[np.ndarray, np.ndarray]:
-    """Return effects in half-widths of their intervals, 0 without one, and where there is one."""
+    """Return effect / half-width (0 without an interval), and a mask of known intervals."""
     half = (rows[f"high{side}"] - rows[f"low{side}"]).to_numpy(float) / 2
     known = np.isfinite(half) & (half > 0)  # what does not vary has none to measure by
     return np.where(known, rows[f"strength{side}"].to_numpy(float), 0.0), known

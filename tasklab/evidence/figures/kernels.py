@@ -78,7 +78,7 @@ def _share(rows: pd.DataFrame) -> str:
 
 @book_figure
 def ring(df: pd.DataFrame) -> Figure:
-    """Plot two tasks on a ring, for a kernel that is not localized and for one that is.
+    """Plot two tasks on a ring, for a localized kernel and for another.
 
     Rows: the leading eigenfunctions; each task's fit on the whole ring; the relative error of the
     fits alone and added. `df` is what `tasklab.analyses.ring.table` returns.

@@ -1,4 +1,4 @@
-"""Figures of merges: how accurate each is, how near to the best one, of which vectors.
+"""Figures of merges: accuracy, distance from the best one, and vectors they suit.
 
 A line of the page is a way of merging, in the order of what is drawn or of their sorts: weighted
 sums, masks, singular directions, quadratic distances, and the best merges there could be.

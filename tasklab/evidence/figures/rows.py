@@ -14,7 +14,7 @@ Rows = TypeVar("Rows", pd.DataFrame, pd.Series)
 
 
 def require_rows(df: Rows, absent: str = "the table has no rows of this kind") -> Rows:
-    """Return the rows; raise `NothingToDrawError`, with `absent`, if there are none."""
+    """Return the rows; raise `NothingToDrawError`, with `absent`, if they are empty."""
     if df.empty:
         raise NothingToDrawError(f"nothing to draw: {absent}.")
     if isinstance(df, pd.DataFrame):
@@ -25,7 +25,7 @@ def require_rows(df: Rows, absent: str = "the table has no rows of this kind") -
 def select(
     df: pd.DataFrame, experiment: str, metric: str | None = None, split: str = "test", **more: Any
 ) -> pd.DataFrame:
-    """Return the records of an experiment; raise `NothingToDrawError` if there are none.
+    """Return the records of an experiment; raise `NothingToDrawError` if none were recorded.
 
     Args:
         metric: Its name; `None` takes all.

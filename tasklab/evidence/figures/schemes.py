@@ -79,7 +79,7 @@ def ways(df: pd.DataFrame) -> dict[tuple[str, str], str]:
 
 
 def of_vocabulary(df: pd.DataFrame, vocabulary: str) -> pd.DataFrame:
-    """Return the records of one vocabulary, or all if there is no such column."""
+    """Return the records of one vocabulary, or all without such a column."""
     return where(df, vocabulary=vocabulary) if "vocabulary" in df else df
 
 

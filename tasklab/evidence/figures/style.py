@@ -106,7 +106,7 @@ def selected(rows: pd.DataFrame) -> None:
 
 
 def _as_records(parts: list[pd.DataFrame]) -> pd.DataFrame | None:
-    """Return selected records once each, without empty columns; `None` if there are none."""
+    """Return selected records once each, without empty columns; `None` if none is left."""
     parts = [one for one in parts if isinstance(one, pd.DataFrame) and "value" in one]
     if not parts:
         return None
@@ -175,11 +175,11 @@ def _texts(df: pd.DataFrame) -> Iterator[object]:
 
 
 class NothingToDrawError(TasklabError):
-    """There are no records of what a figure shows."""
+    """The records of a figure are missing."""
 
 
 def once_recorded(figure: Callable[..., Figure], *given: Any, **more: Any) -> Figure | None:
-    """Return a figure, or `None` if nothing that it shows was recorded.
+    """Return a figure, or `None` if its records are missing.
 
     Args:
         figure: Draws it.

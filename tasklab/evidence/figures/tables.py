@@ -23,7 +23,7 @@ AIRY = [{"selector": "th, td", "props": [("padding", "0.2em 0.7em")]}]
 
 
 def table(df: pd.DataFrame, digits: int = 1) -> Any:
-    """Return a pandas Styler of rounded numbers, a dash where there is none.
+    """Return a pandas Styler of rounded numbers, with dashes for missing ones.
 
     Text is escaped. An empty table reads "Not recorded yet.". `digits` are after the decimal point.
     """

@@ -54,7 +54,7 @@ _MARKERS = dict(zip(SIDES, "os", strict=True))
 
 @book_figure
 def replication(rows: pd.DataFrame) -> Figure:
-    """Plot each statement's effect in two worlds, in half-widths of its 95 % interval there.
+    """Plot each statement's effect in two worlds, in half-widths of its 95 % interval.
 
     Beyond 1 it is confirmed in that world, below -1 it is contradicted.
 

@@ -1,4 +1,4 @@
-"""What the papers claim: statements, and the comparisons that each of them is judged by.
+"""Claims of the papers: statements, and the comparisons that judge each of them.
 
 A statement is a sentence of a paper. It may speak of several things at once (eight pre-trained
 models, two metrics): then it has one comparison, or cell, for each. `statements.csv` holds the

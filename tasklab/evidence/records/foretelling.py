@@ -93,7 +93,7 @@ def foretelling(
     by: Sequence[str] = ("model", "method"),
     repeats: int = REPEATS,
 ) -> pd.DataFrame:
-    """Return the rank correlation of every metric with what merging costs.
+    """Return the rank correlation of every metric with the loss by merging.
 
     Args:
         outcome: One of `OUTCOMES`: `lost` and `xi_pair` of a pair, `lost_sum` and `normalised` of a

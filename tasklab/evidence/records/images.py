@@ -40,7 +40,7 @@ _QUARTILES = 1.349  # distance of a normal distribution's quartiles in standard 
 
 
 def averaged(texts: Sequence[str], n: int) -> str:
-    """Return, as a text, what each image gives to a disagreement, on average over models.
+    """Return each image's mean disagreement over models, packed as text.
 
     Two tasks' shares of changed predictions are added up, so that each of the 2 n images gives
     twice what it differs from its task's share by, beside the sum that all images have.

@@ -42,7 +42,7 @@ class Source:
 
 
 class Interval(NamedTuple):
-    """An effect with its 95 % interval; the ends are NaN where there is none."""
+    """An effect with its 95 % interval; without one both ends are NaN."""
 
     effect: float  #: The mean
     low: float
@@ -113,7 +113,7 @@ def of_tasks(values: Mapping[str, float]) -> Source:
 
 
 def jackknife(name: str, without: ArrayLike) -> Source:
-    """Return the source of error of a mean by what it is without each of those that were drawn."""
+    """Return the leave-one-out (jackknife) source of error of a mean."""
     left = np.asarray(without, float)
     n = len(left)
     variance = (n - 1) / n * float(((left - left.mean()) ** 2).sum())
@@ -166,7 +166,7 @@ def of_mean(values: Sequence[float] | np.ndarray) -> Interval:
 
 
 def half_width(sources: Iterable[Source], level: float = LEVEL) -> float:
-    """Return the half-width of the interval; NaN if nothing varied, or a variance is not known.
+    """Return the half-width of the interval; NaN if no source varied, or a variance is unknown.
 
     >>> round(half_width([Source(name="seeds", variance=1.0, freedom=2)]), 2)
     4.3
@@ -207,7 +207,7 @@ def p_value(effect: float, sources: Iterable[Source]) -> float:
 
 
 def holm(p: ArrayLike) -> np.ndarray:
-    """Return p-values corrected for how many there are (Holm, 1979); what is NaN stays so.
+    """Return p-values corrected for their number (Holm, 1979); NaN stays NaN.
 
     >>> [round(float(value), 3) for value in holm([0.01, 0.04, 0.03])]
     [0.03, 0.06, 0.06]

@@ -1,4 +1,4 @@
-"""The verdict on a claim: its effect, its 95 % interval, and what follows.
+"""The verdict on a claim: its effect, its 95 % interval, and its outcome.
 
 The embedded benchmark (`mini`) is synthetic and far smaller than the papers': its verdicts are
 about rankings and effects, not about absolute numbers.
@@ -37,7 +37,7 @@ NOTHING = Interval(math.nan, math.nan, math.nan)
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """What our records say about a claim."""
+    """Verdict of our records on a claim."""
 
     claim: Claim
     outcome: str = "not tested"  #: One of `OUTCOMES`
@@ -77,12 +77,12 @@ class Verdict:
 
     @property
     def robustly(self) -> str:
-        """The outcome by the studentised bootstrap over tasks; nothing where there is none."""
+        """The outcome by the studentised bootstrap over tasks; empty without one."""
         return "" if math.isnan(self.robust.low) else _outcome(self.claim, self.robust)
 
     @property
     def over_pretrainings(self) -> str:
-        """What the mean over several pre-trainings would be, were it the verdict; or nothing."""
+        """The outcome by the mean over several pre-trainings; empty for a single one."""
         several = self.n_pretrainings > 1 and self.outcome != "not tested"
         return _outcome(self.claim, self.pretrainings) if several else ""
 
@@ -93,12 +93,12 @@ class Verdict:
 
     @property
     def n_tasks(self) -> int:
-        """Number of tasks, or of what stands for them."""
+        """Number of tasks (or pairs, or cases)."""
         return len(self.by_task)
 
     @property
     def counted(self) -> str:
-        """What its effects are counted by: `tasks`, `pairs` of them, or other `cases`."""
+        """Unit of its effects: `tasks`, `pairs` of them, or other `cases`."""
         if all(re.search(r"[+|]", name) for name in self.by_task):
             return "pairs"
         return "cases" if any(re.match(r"[\d.]", name) for name in self.by_task) else "tasks"
@@ -354,7 +354,7 @@ def experiments(claim: Claim) -> tuple[str, ...]:
 
 
 def _of_images(claim: Claim, table: pd.DataFrame) -> list[Source]:
-    """Return the images as a source of error, where what is compared was counted on images."""
+    """Return the images as a source of error, where both sides were counted on images."""
     sets = images.sets_of(table, claim.metric)
     names = ("top", "base") if claim.metric == "normalised" else ("hits",)
     columns = [name + end for name in names for end in ("", "_right")]

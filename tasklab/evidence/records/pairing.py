@@ -29,7 +29,7 @@ class Side(NamedTuple):
 
 
 class Split:
-    """Records that many claims are judged by: what several of them select is selected once."""
+    """Records with a cache of the selections that claims share."""
 
     def __init__(self, df: pd.DataFrame) -> None:
         self.all = df

@@ -1,4 +1,4 @@
-"""What a headline becomes under other rules for the learning rate, from its verdicts."""
+"""Headlines under other rules for the learning rate, from their verdicts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What replicates: the verdicts on the same statements in two worlds, side by side.
+"""Replication: the verdicts on the same statements in two worlds, side by side.
 
 Nothing is pooled: a statement is confirmed in both worlds only if each of them confirms it alone,
 so that no correction for two tests is needed (the intersection-union test).

@@ -1,4 +1,4 @@
-"""One entry a statement: what its cells say together, and what a correction for many changes.
+"""One entry a statement: the summary of its cells, and its correction for multiplicity.
 
 A statement that speaks of several things at once *holds* if each of its cells holds: as none may
 fail, this needs no correction for their number (the intersection-union test; R. Berger,
@@ -341,5 +341,5 @@ def evidence_link(evidence: str, here: str = "", *, site: bool | None = None) ->
 
 
 def on_site() -> bool:
-    """Return whether what is shown now is for the site; else it is read in a notebook."""
+    """Return whether a page of the site is being built; else a notebook is read."""
     return SITE in os.environ

@@ -92,12 +92,12 @@ def nothing() -> pd.DataFrame:
 
 
 def is_awaited(value: object) -> bool:
-    """Return whether a table is empty because what it is made of is not recorded yet."""
+    """Return whether a table is empty because its records are missing."""
     return isinstance(value, pd.DataFrame) and value.empty and bool(value.attrs.get(_AWAITED))
 
 
 def filled(table: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return a table's rows as dictionaries, without what is missing in each."""
+    """Return a table's rows as dictionaries, without missing values."""
     return [
         {name: value for name, value in row.items() if pd.notna(value)}
         for row in table.to_dict("records")
@@ -241,7 +241,7 @@ def write(
 
 
 def sealed(note: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a provenance with its checksum, which `read` compares where there is one."""
+    """Return a provenance with its checksum, which `read` compares."""
     plain = {name: x for name, x in note.items() if name not in (_SEAL, _BEFORE)}
     text = json.dumps(plain, sort_keys=True, allow_nan=False)
     return {**plain, _SEAL: hashlib.sha256(text.encode()).hexdigest()}

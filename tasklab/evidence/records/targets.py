@@ -1,4 +1,4 @@
-"""The sources of error of a mean difference, by what a sentence about it speaks of: its target.
+"""The sources of error of a mean difference, by the target of a sentence about it.
 
 A difference is measured at each seed of fine-tuning and on each task, and a sum or a merge also in
 one set of tasks or in many. What a sentence speaks of decides what counts as drawn:
@@ -193,7 +193,7 @@ def _above_zero(information: np.ndarray, scores: np.ndarray) -> np.ndarray:
 
 
 def _inverse(information: np.ndarray) -> np.ndarray:
-    """Return the pseudo-inverse: sets without a common task cannot tell all terms apart."""
+    """Return the pseudo-inverse: sets without a common task leave terms undetermined."""
     scale = 1 / np.sqrt(np.diag(information))
     scaled = np.linalg.pinv(scale[:, None] * information * scale, rcond=1e-9, hermitian=True)
     return scale[:, None] * scaled * scale

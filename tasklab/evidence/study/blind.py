@@ -95,7 +95,7 @@ def _mean(table: pd.DataFrame, column: str, scale: float = 1) -> tuple[float, fl
 
 
 def graded(found: pd.DataFrame) -> pd.DataFrame:
-    """Return the predictions beside what was found, for the quantities that were measured.
+    """Return the predictions beside the measured quantities.
 
     Args:
         found: `effects` of models that were predicted.

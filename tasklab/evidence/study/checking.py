@@ -38,7 +38,7 @@ _NARROWED = {"merges": "merge", "n_tasks": "n_tasks"}  # options that leave othe
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Row:
-    """A recorded row, and what measures it."""
+    """A recorded row, and the experiment that measures it."""
 
     chapter: str
     part: str
@@ -60,7 +60,7 @@ class Row:
         return Lab(applied, progress=False, tasks=self.work.tasks, **more)
 
     def steps(self, parameters: Parameters) -> int:
-        """Return how many steps of fine-tuning are not in the store."""
+        """Return the number of fine-tuning steps missing in the store."""
         lab, ((name, options),) = self.lab(parameters, use="plan"), self.work.names.items()
         runs = find(name).runs(lab, list(self.work.methods), **options)
         return sum(run.recipe.steps for run in runs if not run.kept)
@@ -129,7 +129,7 @@ def sample(
 
 
 def check(rows: Sequence[Row], parameters: Parameters) -> Iterator[tuple[Row, str, bool]]:
-    """Yield each row with its value of now, or why there is none, and whether both are equal."""
+    """Measure recorded rows again; yield each with its new value, or the reason for none."""
     for row in rows:
         try:
             value = row.now(parameters)

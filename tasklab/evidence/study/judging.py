@@ -35,7 +35,7 @@ _PARTS = {"mini": ("editing",), ICONS["model"]: ("icons", "sets")}
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Judgement:
-    """What a rule reaches in one world."""
+    """Accuracy of a rule in one world."""
 
     world: str  #: Its model
     rule: str

@@ -1,4 +1,4 @@
-"""Makes recorded results: a chapter's experiments in the preset `full`, as files with their origin.
+"""Record a chapter's experiments in the preset `full`, as files with their origin.
 
 A chapter has parts, each a file of its own: `editing` (its tables), `maps` (disentanglement), ...
 """
@@ -153,7 +153,7 @@ def _lacking(
 
 
 def _listed(name: str, options: Mapping[str, Any]) -> tuple[str, Sequence[Any]]:
-    """Return the option of an experiment whose values records tell one by one, and its values.
+    """Return the option of an experiment that records list value by value, and its values.
 
     Learning rates that a call leaves open may depend on the method: they are not looked up.
     """

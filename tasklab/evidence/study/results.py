@@ -1,4 +1,4 @@
-"""Recorded results: files that ship with the package, and what follows: evidence for claims."""
+"""Recorded results: files that ship with the package, and evidence for claims from them."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def path_of(chapter: str, part: str) -> Path:
 
 
 def awaited(chapter: str) -> bool:
-    """Return whether nothing of a chapter is recorded yet."""
+    """Return whether a chapter has no records yet."""
     return not any(path_of(chapter, part).exists() for part in chapter_of(chapter).parts)
 
 
 def how_many_recorded() -> tuple[int, int]:
-    """Return how many of all chapters' parts are recorded, and how many there are."""
+    """Return the number of recorded parts of all chapters, and of all parts."""
     files = [path_of(chapter, part) for chapter, entry in CHAPTERS.items() for part in entry.parts]
     return sum(file.exists() for file in files), len(files)
 
@@ -98,7 +98,7 @@ def _read(path: Path, *_stamps: int) -> tuple[pd.DataFrame, dict[str, Any]]:
 
 
 def with_joint(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return records with what is recorded of joint training of their models."""
+    """Return records with the recorded joint training of their models."""
     tables = (recorded("merging", f"joint{which}")[0] for which in ("", "_ways", "_encoders"))
     own = [one[one["model"].isin(set(rows["model"]))] for one in tables]
     return table.combine(rows, *(one for one in own if len(one)))
@@ -135,7 +135,7 @@ def gathered(chapter: str, tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
 
 
 def joined(*tables: pd.DataFrame) -> pd.DataFrame:
-    """Return recorded parts as one table: what two parts have is that of the first one.
+    """Concatenate recorded parts; of rows in two parts the first one's are used.
 
     They may be of machines that round otherwise, which `records.combine` refuses.
     """
@@ -144,7 +144,7 @@ def joined(*tables: pd.DataFrame) -> pd.DataFrame:
 
 
 def _of_the_first(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    """Return tables as one, without what an earlier one has, at whatever chosen coefficient."""
+    """Concatenate tables; drop rows that an earlier table has at any coefficient."""
     whole = pd.concat([each.assign(part=i) for i, each in enumerate(tables)], ignore_index=True)
     keys = whole.columns.difference([*table.MEASURED, "alpha", "part"])
     codes = [pd.factorize(whole[name], use_na_sentinel=False)[0] for name in keys]
@@ -153,7 +153,7 @@ def _of_the_first(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
 
 
 def gains(df: pd.DataFrame) -> pd.DataFrame:
-    """Return by how much a linearized step (`experiments.step_cost`) costs less than the papers'.
+    """Return the relative saving of a linearized step (`experiments.step_cost`) over the papers'.
 
     Returns:
         A row for time and one for memory: the listing's cost and the one here as multiples of a
@@ -169,7 +169,7 @@ def gains(df: pd.DataFrame) -> pd.DataFrame:
 
 
 def r_squared(fits: pd.DataFrame) -> pd.DataFrame:
-    """Put what explains theorem 5.1's gap beside the paper's numbers (appendix C.2).
+    """Tabulate R^2 of the explanations of theorem 5.1's gap beside the paper's (appendix C.2).
 
     Args:
         fits: What `curvature.explained_variance` returns.

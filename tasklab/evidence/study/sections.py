@@ -47,7 +47,7 @@ _OF_NETWORKS = {  # statements about small networks, which no world has of its o
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """What a page's sentences rest on: the verdicts and numbers of one model."""
+    """Evidence for a page's sentences: the verdicts and numbers of one model."""
 
     chapter: str
     model: str
@@ -128,7 +128,7 @@ class Evidence:
         return ""
 
     def found(self, *, worlds: bool = True) -> str:
-        """Return the answers that the chapter begins with, as a list in Markdown; or nothing.
+        """Return the answers at the chapter's beginning, as a Markdown list; empty without any.
 
         With the outcomes in the other recorded worlds, if these are asked for.
         """
@@ -170,7 +170,7 @@ class Evidence:
 
 
 def of_records(chapter: str, model: str = FIRST, *, store: Store | None = None) -> Evidence:
-    """Return the evidence of a chapter's recorded results; its numbers are kept in the store.
+    """Return the evidence of a chapter's recorded results, from the store if computed before.
 
     Args:
         chapter: Its name.
@@ -203,7 +203,7 @@ def of_run(
     chapter: str, tables: Sequence[pd.DataFrame], model: str, *, init: str = "pretrained",
     steps: int | None = None,
 ) -> Evidence:  # fmt: skip
-    """Return the evidence of what a page has computed so far.
+    """Return the evidence of a page's computations so far.
 
     Args:
         tables: Records of the chapter's experiments, of the page's model and its relatives.

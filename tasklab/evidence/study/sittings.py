@@ -151,7 +151,7 @@ def former_images(sitting: Mapping[str, Any]) -> bool:
 
 
 def rows_of(sitting: Mapping[str, Any], rows: pd.DataFrame) -> pd.Series:
-    """Return whether records are of a sitting, by its seeds and by what it alone has (`only`)."""
+    """Return whether records are of a sitting, by its seeds and its own entries (`only`)."""
     own = rows["seed"].isna() | rows["seed"].isin(sitting["seeds"])
     if "only" in sitting:
         told = re.split(", | and ", sitting["only"])
@@ -161,7 +161,7 @@ def rows_of(sitting: Mapping[str, Any], rows: pd.DataFrame) -> pd.Series:
 
 
 def each_of(origin: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the entries of a provenance for each sitting, of which there may be one alone."""
+    """Return one provenance entry per recording session."""
     return list(origin.get("sittings") or [_sitting(origin)])
 
 
@@ -198,7 +198,7 @@ def _listed(value: Any) -> list[Any]:
 
 
 def _agree(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    """Raise a `TasklabError` if two provenances differ in a choice that both of them tell."""
+    """Raise a `TasklabError` if two provenances differ in a choice that both record."""
     pairs = [(one.get("recipe") or {}, one.get("recipes") or {}) for one in (before, now)]
     (shared, varied), (shared_now, varied_now) = pairs
     told = shared.keys() & shared_now.keys() & set(NAMES)

@@ -68,7 +68,7 @@ def _start() -> None:
 
 
 def end_with_parent() -> None:
-    """Let this process end as soon as the one that asked for it is gone, however it went."""
+    """End this process as soon as its parent process is gone."""
     parent = multiprocessing.parent_process()
     assert parent is not None  # this is a worker
 

@@ -1,4 +1,4 @@
-"""Compare a copy of a data set with the one that the papers used.
+"""Compare a copy of a data set with the papers' one.
 
 Copies differ: RESISC45 and SUN397 circulate with other label orders, SUN397 with two splits, DTD
 with two notions of its training set. What is right stands in `paper_tasks.json`. Labels of another

@@ -165,7 +165,7 @@ def _of_splits(
 
 
 def _of_classes(file: Path, head: Sequence[str], rows: Rows, others: Sequence[int]) -> int:
-    """Return the column of classes: the one that is called so, or the only one that can be it.
+    """Return the column of classes: by its name, or as the only candidate.
 
     Of columns that tell the same, one in words and one in numbers, it is the one in words. A
     column with the same entry in all rows, or another one in each, has no classes.

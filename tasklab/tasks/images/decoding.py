@@ -1,4 +1,4 @@
-"""Decode images: what is done to one, the files it is written to, and the threads that do it.
+"""Decode images: their transform, the files of their pixels, and the threads.
 
 A thread decodes a chunk of the data at a time, and holds a few encoded images and one decoded one.
 Pillow lets other threads run while it decodes and resizes, nine tenths of the time of a photograph.
@@ -52,7 +52,7 @@ class BadImagesError(TasklabError):
 
 @dataclasses.dataclass(frozen=True)
 class Transform:
-    """What is done to an image before it is kept."""
+    """The transform of an image before it is stored."""
 
     #: `"centre"`: the shorter side is resized to `shorter` (bicubic) and the centre cut out,
     #: open_clip's transform for evaluation, bit for bit; of a strip, more than 16 times as long as
@@ -137,7 +137,7 @@ class Job:
         return json.loads(json.dumps(note))
 
     def begun(self) -> bool:
-        """Return whether the files are there, of the same decoding that was interrupted."""
+        """Return whether files of the same, interrupted decoding exist."""
 
         def load(name: str, **how: Any) -> np.ndarray:
             return np.load(self.work / f"{name}.npy", allow_pickle=False, **how)
@@ -290,14 +290,14 @@ class Job:
             raise TasklabError(f"{where}: {error or type(error).__name__}") from error
 
     def _digest(self, chunk: int) -> str:
-        """Return the checksum of the pixels that are there."""
+        """Return the checksum of the stored pixels."""
         digest, size = hashlib.sha256(), 3 * self.transform.side**2
         for row in self.chunks[chunk]:
             digest.update(self._seek("x", int(self.position[row]) * size).read(size))
         return digest.hexdigest()
 
     def _sizes(self, chunk: int) -> int:
-        """Return a checksum of the sizes that are there."""
+        """Return a checksum of the stored sizes."""
         places = (int(self.position[row]) for row in self.chunks[chunk])
         with self.lock:
             return zlib.crc32(b"".join(self._seek("sizes", 8 * at).read(8) for at in places))

@@ -1,4 +1,4 @@
-"""Find the images of a task on this machine, say what is missing, and plan its splits."""
+"""Find the images of a task on this machine, list missing ones, and plan its splits."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class DataSet:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Part:
-    """Images of a split of ours: `rows` of a split of the data, in the order that is kept.
+    """Images of a split of ours: `rows` of a split of the data, in the stored order.
 
     The order is random (seed 0), so that the first n images are a sample.
     """
@@ -114,7 +114,7 @@ def plan(task: Task, data: DataSet) -> dict[str, Part]:
 
 
 def _teach_all(task: Task, split: Split, train: np.ndarray, *others: np.ndarray) -> list[Part]:
-    """Return parts of a split, of which the first has an image of each class.
+    """Order a split so that its first part has an image of each class.
 
     Where the draw does that already, it stays; if not, an image of the class and one of the most
     frequent class change places.
@@ -227,7 +227,7 @@ def fetch(task: Task) -> Path:
 
 
 def size(task: Task) -> int | None:
-    """Return the bytes of the files that `fetch` would download; `None` if the hub tells none."""
+    """Return the bytes that `fetch` would download; `None` if the hub does not state them."""
     try:
         return sum(_wanted(task)[1].values())
     except TasklabError:

@@ -243,7 +243,7 @@ def _check_counts(file: Path, images: int, labels: int) -> None:
 
 @functools.lru_cache(maxsize=1)
 def _array(kind: str, file: str, time: int) -> np.ndarray:
-    """Return all images of a file, whose `time` tells whether it is still the same."""
+    """Return all images of a file; `time` is its stamp, by which changes are noticed."""
     if kind == "idx":
         return _idx(Path(file), 3)
     from scipy.io import loadmat
@@ -268,7 +268,7 @@ def _stream(file: Path) -> gzip.GzipFile | IO[bytes]:
 
 
 def _size(file: Path) -> int:
-    """Return the size of a file, unpacked: its last four bytes tell, modulo 2**32."""
+    """Return the size of a file, unpacked: its last four bytes, modulo 2**32."""
     if file.suffix != ".gz":
         return file.stat().st_size
     with file.open("rb") as stream:
@@ -309,7 +309,7 @@ def _values(file: Path, column: pa.ChunkedArray, label: str) -> np.ndarray:
 
 
 def _names_inside(metadata: Mapping[bytes, bytes] | None, label: str) -> tuple[str, ...] | None:
-    """Return class names from what the library `datasets` writes into a parquet file."""
+    """Return class names in the metadata that the library `datasets` writes into parquet files."""
     try:
         info = json.loads((metadata or {})[b"huggingface"])
         return tuple(info["info"]["features"][label]["names"])
@@ -381,7 +381,7 @@ def _opened(source: str | io.BytesIO, where: str) -> Iterator[Image.Image]:
 
 
 def is_image(file: Path) -> bool:
-    """Return whether a file begins as an image of a format that is read, whatever its name."""
+    """Return whether a file begins as an image of a supported format; its name does not count."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of its size, which is told where it is decoded

@@ -22,7 +22,7 @@ from tasklab.tasks.suites import spoken
 
 
 def splits_in(root: Path, name: str = "", *, config: str | None = None, **columns: str) -> Splits:
-    """Return the splits of a data set in a folder, whatever its layout.
+    """Return the splits of a data set in a folder of any known layout.
 
     Args:
         config: Which of several configurations of parquet files, by the name of their folder. A
@@ -49,7 +49,7 @@ def splits_in(root: Path, name: str = "", *, config: str | None = None, **column
 
 
 def _of_the_same_classes(root: Path, splits: Splits) -> Splits:
-    """Return splits with the classes of the training images, of which others may lack some.
+    """Return splits with the classes of the training images; others may lack some.
 
     Names are the same if numbers are, or if they differ in case, spaces and the form of letters.
     """

@@ -157,7 +157,7 @@ def _splits(root: Path, rows: Sequence[tuple[Path, str, str]], lists: Sequence[_
 
 
 def _by_folders(root: Path, rows: Sequence[tuple[Path, str, str]], lists: Sequence[_List]) -> bool:
-    """Return whether folders tell the classes as well, or the column of classes is not named."""
+    """Return whether folders give the classes as well, or no column is named after classes."""
     pairs = {
         (image.parent.name, label)
         for image, label, _ in rows

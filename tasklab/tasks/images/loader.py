@@ -141,7 +141,7 @@ class DecodedImages:
         return Images(x, torch.from_numpy(arrays.y[:n]).to(device))
 
     def size(self, task: str, split: str) -> int:
-        """Return the number of images of a split; nothing is decoded for it."""
+        """Return the number of images of a split, without decoding."""
         entry = self._task(task, split)
         if entry.source is None:
             return drawn.DrawnImages(suite("mini")).size(task, split)
@@ -204,7 +204,7 @@ class DecodedImages:
                 yield Images(augment.crop(batch[0], batch[2], side), batch[1])
 
     def decode(self, *tasks: str) -> Iterator[tuple[str, str, Arrays]]:
-        """Decode what is not decoded yet, and yield the name, split and arrays of everything.
+        """Decode remaining images, and yield the name, split and arrays of all.
 
         Raises:
             BadImagesError: If images cannot be decoded; it names those of all tasks, at the end.
@@ -224,7 +224,7 @@ class DecodedImages:
             raise BadImagesError(list(dict.fromkeys(bad)))
 
     def prepare(self, *tasks: str) -> None:
-        """Decode what is not decoded yet, so that bad images show before anything is trained.
+        """Decode remaining images, so that bad ones show before training.
 
         The second time it costs nothing.
         """
@@ -250,7 +250,7 @@ class DecodedImages:
         return data
 
     def transform(self, task: Task, split: str) -> Transform:
-        """Return the transform by which a split's images are kept."""
+        """Return the transform of a split's stored images."""
         wanted = augment.kept_side(self._side()) if split == "train" else self._side()
         known = task.place.data_set
         own = paper_data_sets()[known].get("side") if known else None
@@ -334,7 +334,7 @@ class DecodedImages:
 
 
 def _gone(task: Task, root: Path | None) -> bool:
-    """Return whether there is nothing of a task's data, rather than something that is wrong."""
+    """Return whether a task's data are missing, rather than wrong."""
     try:
         places = finding.candidates(task.place, root)
         return not any(finding.splits_in(task.place, folder) for folder in places)

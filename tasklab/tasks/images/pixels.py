@@ -75,7 +75,7 @@ _SOUND: dict[tuple, set[int]] = {}  # blocks that were compared in this process,
 
 
 def opened(folder: Path) -> Arrays | None:
-    """Return the arrays decoded into a folder; `None` if not there, not whole or damaged.
+    """Return the arrays decoded into a folder; `None` if missing, incomplete or damaged.
 
     Labels and sizes are compared with their checksum; pixels are by `Arrays.damaged`.
     """
@@ -157,7 +157,7 @@ def decode(
     progress: bool = True,
     title: str = "decode",
 ) -> Arrays:
-    """Decode rows of a split into a folder, with a `note` in its manifest, or return what is there.
+    """Decode rows of a split into a folder, with a `note` in its manifest, unless decoded before.
 
     Of several processes that ask for the same folder, the first decodes and the others wait.
 
@@ -226,7 +226,7 @@ def check_space(folder: Path, needed: int) -> None:
 
 
 def _clear(folder: Path) -> None:
-    """Remove what a decoding writes, and its folder if nothing else is there."""
+    """Remove the files of a decoding, and its folder if it is empty then."""
     for name in _FILES:
         atomic.remove(folder / name)
     with contextlib.suppress(OSError):  # not there, or somebody else's files are in it

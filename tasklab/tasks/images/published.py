@@ -1,4 +1,4 @@
-"""Where the papers' data sets keep images and labels: torchvision's layouts, and archives' own.
+"""Layouts of the papers' data sets: torchvision's, and archives' own.
 
 Each function returns the splits that it finds in a folder, or `{}` if its layout is another one.
 """

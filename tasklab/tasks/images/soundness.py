@@ -57,7 +57,7 @@ def _is_pointer(file: Path) -> bool:
 
 
 def absent(gone: Sequence[Path], count: int) -> TasklabError:
-    """Return the error for images that are not there, of `count`; it names the first few."""
+    """Return the error for missing images, of `count`; it names the first few."""
     base = os.path.commonpath([file.parent for file in gone])
     names = [os.path.relpath(file, base) for file in gone[:4]]
     return TasklabError(

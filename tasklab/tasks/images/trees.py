@@ -54,7 +54,7 @@ def split_of(path: str) -> str | None:
 
 
 def split_named(name: str) -> str | None:
-    """Return the split of a folder that is called so and nothing else, or `None`.
+    """Return the split that is a folder's whole name, or `None`.
 
     >>> [split_named(name) for name in ("Test Set", "train2017", "valid", "test_tube", "latest")]
     ['test', 'train', 'val', None, None]
@@ -314,7 +314,7 @@ def tell(text: str) -> None:
 
 
 def visible(name: str) -> bool:
-    """Return whether a file or folder is the user's, not one that a program keeps for itself."""
+    """Return whether a file or folder is the user's, not a program's hidden one."""
     return not name.startswith(".") and name.lower() not in _PROGRAMS
 
 
