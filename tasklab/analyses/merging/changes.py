@@ -1,4 +1,4 @@
-"""Changes of networks that no table lists, and whether they are changes of one base."""
+"""Changes of networks outside the table of models; check that they start from one base."""
 
 from __future__ import annotations
 
@@ -63,7 +63,16 @@ def equal(one: Tensor, other: Tensor) -> bool:
 def check_kept(
     first: Mapping[str, Tensor], each: Sequence[Mapping[str, Tensor]], kept: Sequence[str]
 ) -> None:
-    """Raise if what stays the base's, though no counter or statistic, is another in a network."""
+    """Check that unmerged tensors of all networks equal the base's.
+
+    Args:
+        first: The base's tensors by name.
+        each: The networks', or their adapters.
+        kept: Names that are not merged; counters and running statistics may differ.
+
+    Raises:
+        TasklabError: If a network changes a tensor of whole or complex numbers, as quantised ones.
+    """
     chosen = [
         name
         for name in kept
@@ -90,7 +99,16 @@ def related(
     names: Sequence[str],
     unrelated: bool,
 ) -> list[str]:
-    """Return the names without those of masks, infinite in all networks alike.
+    """Check that all networks were fine-tuned from the base, and return the names to merge.
+
+    Args:
+        theta0: Parameters of the base by name.
+        each: Parameters of the networks.
+        names: Names of the merged parameters.
+        unrelated: Whether the networks may start from other weights.
+
+    Returns:
+        The names without those of masks, infinite in all networks alike.
 
     Raises:
         TasklabError: If a network is no change of the base, or all have changed from another one.

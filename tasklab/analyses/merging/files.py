@@ -1,4 +1,4 @@
-"""Networks in files of safetensors, of which one tensor is held at a time."""
+"""Networks in files of safetensors, read one tensor at a time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tasklab.storage.lazy import Lazy
 
 
 class Files(Lazy):
-    """The tensors of a file or folder of safetensors, each read when it is asked for."""
+    """The tensors of a file or folder of safetensors, each read on access."""
 
     def __init__(self, place: Path) -> None:
         files = shards.in_folder(place) if place.is_dir() else [place]
@@ -76,7 +76,7 @@ class _Renamed(Lazy):
 
 
 def aligned(first: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-    """Return tensors by another network's names, if these differ by what all begin with.
+    """Return tensors by another network's names, if the names differ by a common prefix.
 
     >>> x = torch.ones(1)
     >>> list(aligned({"a.bias": x, "w": x}, {"module.a.bias": x, "module.w": x}))
