@@ -1,7 +1,7 @@
 """Agreement of a merged model with each task's own model, in a network or its tangent model.
 
 A merge is one vector tau in place of the vectors tau_t of T tasks. On the images of task t its
-model g(.; tau) stands against g(.; tau_t), where g is the network f(.; theta_0 + tau), or its
+model g(.; tau) is compared with g(.; tau_t), where g is the network f(.; theta_0 + tau), or its
 tangent model f(.; theta_0) + J tau:
 
 The *disentanglement error* has the terms of `analyses.disentanglement` for any merged vector,
@@ -73,7 +73,7 @@ def features(
     """Return g(x; tau) on all images of a task.
 
     Args:
-        linear: Whether of the tangent model; it then is in the store from the second time on.
+        linear: Whether to use the tangent model, whose features are stored.
     """
     if linear:
         return evaluator.tangent_features(vector, task, split).at(1.0)
@@ -88,7 +88,7 @@ def singles(
 
     Args:
         vectors: tau_t by the task's name, at least two.
-        count: The most images of each task on which all models are looked at.
+        count: Images of each task, at most, on which all models are compared.
     """
     check_vectors(vectors)
     if len(vectors) < 2:

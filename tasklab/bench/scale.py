@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Scale:
-    """How much is measured."""
+    """Numbers of images, groups, pairs and points that are measured."""
 
     #: Images of each task by split, and of either split of the control task.
     counts: Mapping[str, int]

@@ -82,7 +82,7 @@ def caption(
         counts: Whether the numbers are added.
         live: Whether the chapter computes its figures, for any model. The first sentence, a message
             of recorded runs, is left out then.
-        about: What stands in place of that sentence.
+        about: Text in place of that sentence.
     """
     if not drawn:
         return say(f"<!-- awaited {figure} -->\n\n*{NOT_YET}*")

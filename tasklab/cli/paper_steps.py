@@ -1,4 +1,4 @@
-"""The steps of `tasklab paper`; each goes on where it was interrupted."""
+"""The steps of `tasklab paper`; each resumes after an interruption."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tasklab.storage.store import Store
 
 
 def chosen(names: Sequence[str]) -> tuple[str, ...]:
-    """Return the chapters that are asked for, by default all."""
+    """Return the named chapters, by default all."""
     for name in names:
         choose("chapter", name, chapters.CHAPTERS)
     return tuple(dict.fromkeys(names)) or tuple(chapters.CHAPTERS)
@@ -54,7 +54,7 @@ class Work:
 
     @property
     def folder(self) -> Path:
-        """Where executed chapters are written."""
+        """The folder of executed chapters."""
         return self.store.root / "paper" / self.parameters.model.replace("/", "_")
 
     @cached_property
@@ -78,7 +78,7 @@ class Work:
         )  # fmt: skip
 
     def too_full(self, wanted: Sequence[Need]) -> str:
-        """Return which disk does not suffice; empty if all do."""
+        """Return the disk that is too full; empty if all suffice."""
         roots = {"hub": Path(constants.HF_HUB_CACHE), "data": folders.data(),
                  "store": self.store.root}  # fmt: skip
         disks = {place: machine.disk(root) for place, root in roots.items()}

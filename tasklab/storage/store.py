@@ -1,14 +1,14 @@
 """A content-addressed store of tensors: atomic, locked, checksummed, resumable, without pickle.
 
-    STORE/<kind>/<key>/config.json          what was asked for (the key is its hash)
+    STORE/<kind>/<key>/config.json          the configuration (the key is its hash)
                        tensors.safetensors  the result
-                       record.json          what is known of it, with the checksums
+                       record.json          its record, with the checksums
     STORE/partial/<kind>/<key>/             checkpoints of a computation that is not finished
     STORE/damaged/                          artifacts whose checksums did not match
     STORE/locks/, STORE/tmp/                one lock per key; artifacts being written
 
-An artifact is written in `tmp`, flushed to the disk and renamed: it is there whole or not at all.
-A thread does so with large ones (`storage.writing`).
+An artifact is written in `tmp`, flushed to the disk and renamed: it exists whole or not at all.
+A thread writes large ones (`storage.writing`).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from tasklab.storage.tensors import (
 
 __all__ = ["Artifact", "Store", "load_checkpoint", "noting", "read_tensors", "save_checkpoint"]
 
-if TYPE_CHECKING:  # start-up: a store is looked into before torch is there
+if TYPE_CHECKING:  # start-up: stores are read before torch is loaded
     from torch import Tensor
 
 Make = Callable[[Path], tuple[Mapping[str, "Tensor"], Mapping[str, Any]]]
@@ -92,7 +92,7 @@ class Artifact:
 
     @property
     def version(self) -> tuple[str, str]:
-        """Its folder and the checksum of its record: other if it is made again."""
+        """Its folder and the checksum of its record, which change if it is computed again."""
         return str(self.path), text_sha256(self.record)
 
     @property
@@ -121,7 +121,7 @@ class Artifact:
 
 @contextlib.contextmanager
 def noting() -> Iterator[dict[tuple[str, str], Artifact]]:
-    """Collect the artifacts that stores are asked for meanwhile, by kind and key."""
+    """Collect the artifacts requested during a block, by kind and key."""
     asked: dict[tuple[str, str], Artifact] = {}
     token = _ASKED.set(asked)
     try:
@@ -245,7 +245,7 @@ class Store:
         return self._place(kind, key) in _WRITING or self._is_there(kind, key)
 
     def making(self, kind: str, config: Mapping[str, Any]) -> bool:
-        """Return whether another process makes an artifact now, so that `get` would wait."""
+        """Return whether another process computes an artifact now, so that `get` would wait."""
         file = self.root / "locks" / f"{kind}-{self.key(config)}.lock"
         if self.has(kind, config) or not file.exists():
             return False
@@ -387,9 +387,9 @@ def _timed(make: Make, work: Path) -> tuple[float, Mapping[str, Tensor], Mapping
 
 
 def free_first(items: Iterable[T], busy: Callable[[T], bool]) -> Iterator[T]:
-    """Yield items in order, but those that other processes are busy with as late as can be.
+    """Yield items in order, those that other processes compute last.
 
-    So several processes that go through the same items share them.
+    Several processes with the same items thus share the work.
 
     >>> list(free_first("abc", lambda item: item == "a"))
     ['b', 'c', 'a']

@@ -120,14 +120,14 @@ class Trainer:
 
     @isolated
     def __call__(self, config: FineTune, store: Store | None = None) -> Run:
-        """Return a run from the store, its own or another one, or train it (`finetune`)."""
+        """Return a run from the store, or train it (`finetune`)."""
         store, encoder = store or self.store, self.clip.encoder
         if (encoder.name, encoder.init) != (config.model, config.init):
             raise TasklabError(
                 f"the run is for model {config.model!r}, init {config.init!r}, but the encoder is "
                 f"{encoder.name!r}, {encoder.init!r}."
             )
-        trainable(encoder.params, config.method, encoder.name)  # a method that cannot be fails here
+        trainable(encoder.params, config.method, encoder.name)  # an impossible method fails here
         probe = self._probe(config, store) if config.head == "probe" else None
 
         def make(workdir: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -159,7 +159,7 @@ class Trainer:
         key = self.identity(asked)
         return store.get("rate", key, lambda _: ({}, rates.search(asked, accuracy))).record["lr"]
 
-    @torch.inference_mode(False)  # what is kept serves training too, whoever asks first
+    @torch.inference_mode(False)  # the stored rate serves training, too
     def _fitted(self, config: FineTune, store: Store) -> heads.Head:
         return probes.fit(config.probe, self.clip, self.tasks, config.task, store).head
 
@@ -176,7 +176,7 @@ def learning_rate(config: FineTune, step: int) -> float:
 def train(
     config: FineTune, clip: Clip, tasks: Suite, head: heads.Head, checkpoint: Path, show: bool
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Return delta, with a head that trains along, and the record of the run.
+    """Return delta, the head if it trains, and the record of the run.
 
     Args:
         config: The run, with all that determines it.
@@ -223,7 +223,7 @@ def descend(
     gradient: Callable[[int], tuple[Tensor, Gradients]],
     teacher: Mapping[str, Tensor] = MappingProxyType({}),
 ) -> None:
-    """Train for the steps that are left; delta, a head that trains and a teacher change in place.
+    """Train for the remaining steps; delta, a trained head and a teacher change in place.
 
     Args:
         gradient: Step -> loss, and its gradient in theta, or in delta for a linearized model.

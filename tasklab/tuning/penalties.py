@@ -4,21 +4,21 @@ The loss of a step is then L + lambda P. A penalty is a function of the change d
 theta_0 alone, and its gradient is written down, so that nothing is differentiated twice.
 
 **tau Jp** (K. Yoshida et al., *Mastering Task Arithmetic: tau Jp as a key indicator for weight
-disentanglement*, ICLR 2025): what the vector does, to first order, to images of other tasks,
+disentanglement*, ICLR 2025): the first-order effect of the vector on images of other tasks,
 
     P = E_{x in other tasks} |J(x) delta|^2,      gradient 2 E J(x)' J(x) delta,
 
-from one forward pass with tangents and one backward pass at theta_0 (`tangent.normal`). For the sum
-of all vectors these are what others add to a task's features. The published code has the norm
-itself, |J delta|, which has no gradient at 0, and takes 16 images of every other task in every
-step; here a step takes 16 of one other task, in turn.
+from one forward pass with tangents and one backward pass at theta_0 (`tangent.normal`). In a sum
+of vectors this is the other vectors' contribution to a task's features. The published code uses
+the norm itself, |J delta|, which has no gradient at 0, and 16 images of every other task in every
+step; here a step reads 16 of one other task, in turn.
 
-**TAK** (arXiv:2602.17385) has Kronecker factors of J'J in the place of images, made once before
-the first step (`tasklab.tuning.kronecker`, which has the published weights of G's parts):
+**TAK** (arXiv:2602.17385) replaces images by Kronecker factors of J'J, computed once before the
+first step (`tasklab.tuning.kronecker`, with the published weights of G's parts):
 
     P = delta' G delta,      gradient 2 G delta,      G about sum_{other tasks} E J(x)' J(x).
 
-**DELTA** (arXiv:2605.18993) has the same of a reference data set, EK-FAC, beside a teacher
+**DELTA** (arXiv:2605.18993) uses such factors of a reference data set (EK-FAC), and a teacher
 (`tasklab.tuning.distillation`).
 
 **OrthoReg** (*Understanding and Enforcing Weight Disentanglement in Task Arithmetic*,
@@ -29,8 +29,8 @@ arXiv:2604.17078, CVPR 2026): the columns of each change of a matrix become orth
 as in the published code: not squared, with DW DW' in place of DW' DW where that is smaller, over
 all parameters of two axes that train. It needs no images. Short columns grow to length 1.
 
-**Off-diagonal**, a variant without a source: columns become orthogonal, and their lengths are left
-to the loss,
+**Off-diagonal**, a variant without a source: columns become orthogonal, while the loss alone
+determines their lengths,
 
     P = sum_l |G_l - diag G_l|_F^2,      gradient 4 DW_l (G_l - diag G_l),
 

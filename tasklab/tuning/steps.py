@@ -1,4 +1,4 @@
-"""Loss and gradients of one step, in the way that is quickest and fits into memory.
+"""Loss and gradients of one step, by the quickest way that fits into memory.
 
     step = Step(Problem(config, head, theta0, delta, own), encoder)
     value, gradients = step(what, images, labels, others)
@@ -48,10 +48,10 @@ class Step:
     """Computes the loss and the gradients of a run's steps.
 
     Args:
-        known: What a penalty knows of other tasks before the first step.
+        known: Kronecker factors of other tasks, for penalties that use them.
 
     Attributes:
-        plan: How steps are computed now.
+        plan: The present plan of steps.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class Step:
 
     @property
     def plan(self) -> Plan:
-        """How steps are computed now."""
+        """The present plan of steps."""
         return self._plans[0]
 
     def note(self) -> str:
@@ -192,7 +192,7 @@ def head_gradient(
         y: Classes (B,).
     """
     leaves = {name: tensor.detach().requires_grad_() for name, tensor in own.items()}
-    weight, *bias = leaves.values()  # no `Head`: it reads whether its numbers are finite
+    weight, *bias = leaves.values()  # no `Head`: that would check for finite numbers
     features = features.to(weight.dtype)
     scores = (F.normalize(features, dim=-1) if normalise else features) @ weight.T
     value = F.cross_entropy(scores + bias[0] if bias else scores, y)
@@ -200,7 +200,7 @@ def head_gradient(
 
 
 def precision(config: FineTune, x: Tensor) -> contextlib.AbstractContextManager:
-    """Return a block in which matrix products have a run's precision."""
+    """Return a context in which matrix products have a run's precision."""
     if config.precision == "float32":
         return contextlib.nullcontext()
     return torch.autocast(x.device.type, torch.bfloat16)

@@ -44,7 +44,7 @@ def of_images(
 ) -> dict[str, Tensor] | Reader:
     """Return a merge's statistics of a task's images, at the task's own model.
 
-    Of a tangent vector the model itself makes another function: images are read at theta_0.
+    A tangent vector has no model of its own: statistics are taken at theta_0.
 
     Args:
         needs: `"grams"`, `"diagonals"` of Fisher information, or `"readers"`: a function of a
@@ -74,12 +74,12 @@ def grams(
 ) -> dict[str, Float[Tensor, "I I"]]:
     """Return G = X' X / n of each matrix's inputs, X the rows of all images and tokens.
 
-    It is divided by the number of rows, so that tasks with more images do not weigh more. They are
-    of the parameters' type, summed up in float64. The scales of a normalisation multiply each
-    input by itself: of their G only the diagonal is not 0, and only it is returned.
+    Sums are in float64 and divided by the number of rows, so that each task weighs the same; G has
+    the parameters' type. The scales of a normalisation act on each input alone: for them only the
+    diagonal of G is returned.
 
     Args:
-        batch_size: Images whose sums are made apart; fewer where memory does not suffice.
+        batch_size: Images per pass; fewer where memory is short.
 
     Returns:
         A matrix for each named weight of a linear layer or of `nn.MultiheadAttention`, and a
@@ -150,7 +150,7 @@ def fisher_diagonals(
         images: Preprocessed images (N, 3, H, W), without labels.
         params: Where the gradient is taken; by default theta_0.
         names: Only these parameters; by default all.
-        draws: Labels that are drawn of each image.
+        draws: Labels drawn per image.
         seed: Of the drawn labels.
 
     Returns:

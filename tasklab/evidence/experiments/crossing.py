@@ -1,8 +1,7 @@
 """The cross-examination: every metric of the book, for every method, in one table.
 
-Nothing is measured here that the chapters do not measure: their experiments are called, with the
-options that the chapters give them, so that what is in the store is taken from there. Which of the
-metrics foretell merging is looked at in `tasklab.evidence.records.foretelling`.
+The chapters' experiments are called with the chapters' options, so that stored results are reused.
+`tasklab.evidence.records.foretelling` correlates the metrics with the loss by merging.
 
 | of | metrics |
 |---|---|
@@ -47,15 +46,15 @@ def crossing(
 ) -> pd.DataFrame:
     """Return every metric of the book for some methods, by task and by pair of tasks.
 
-    Tables of several encoders are put together by `records.combine`.
+    `records.combine` concatenates the tables of several encoders.
 
     `share` is the mean over classes of the task's share of energy; `seconds_finetune` is of the
     machine that trained.
 
     Args:
-        methods: Any of `EDITS`. What a post-hoc method's vectors are like (cosine, length, gap from
-            linear, cross-task linearity) is that of the method whose vectors it takes; what it does
-            is measured in the model that it edits.
+        methods: Any of `EDITS`. A post-hoc method shares cosine, length, gap from linear and
+            cross-task linearity with the method whose vectors it uses; accuracies are measured in
+            the model that it edits.
         kernels: Whether to add the localization of the tangent kernel, which belongs to the
             encoder alone (method `pretrained`).
     """
@@ -124,7 +123,7 @@ def _kept(table: pd.DataFrame, alpha: float) -> list[dict]:
 
 
 def _shared(rows: list[dict], methods: Sequence[str]) -> list[dict]:
-    """Return records of trained methods as those of all that take their vectors."""
+    """Return records of trained methods, repeated for post-hoc methods that use their vectors."""
     return [
         {**row, "method": method}
         for method in methods

@@ -53,7 +53,7 @@ def learning_rates(
 ) -> pd.DataFrame:
     """Return validation accuracy by learning rate, as the paper chooses it (appendix C).
 
-    Test images are not looked at. All validation images are used.
+    All validation images are used, and no test image.
 
     `diverged_at` is the step (from 0) at which a run was stopped. `exact`, of the method `probe`,
     has no rate: the minimum of the convex problem, by L-BFGS with a penalty of 1e-5.
@@ -85,7 +85,7 @@ def learning_rates(
 
 
 def ascending(values: Sequence[float], name: str = "rates") -> tuple[float, ...]:
-    """Return different numbers in their order, or raise unless each is positive."""
+    """Return distinct numbers in ascending order; raise unless all are positive."""
     if isinstance(values, str) or not isinstance(values, Iterable):
         raise TasklabError(f"{name} must be a list of numbers, not {shown(values)}.")
     settled = sorted({positive(f"each of {name}", value) for value in values})

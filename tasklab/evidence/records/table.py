@@ -1,6 +1,6 @@
 """Tidy records of measurements: checked, averaged, with their origin, written and read.
 
-`tasklab.evidence.records.schema` says which experiments, metrics and columns there are.
+`tasklab.evidence.records.schema` declares experiments, metrics and columns.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _AWAITED = "awaited"  # key of a table's attributes, which pandas hands on
 
 
 class Records(pd.DataFrame):
-    """Tidy records; which images were right is in the column `hits`, and not shown."""
+    """Tidy records; per-image correctness, in the column `hits`, is not displayed."""
 
     @property
     def _constructor(self) -> type[Records]:
@@ -80,10 +80,10 @@ def tidy(rows: pd.DataFrame | Iterable[Mapping[str, Any]]) -> pd.DataFrame:
 
 
 def nothing() -> pd.DataFrame:
-    """Return a table of no records, as that of results which are not recorded yet.
+    """Return an empty table, for results that are not recorded yet.
 
-    It has every column that records may have, and what is selected or computed from it is still
-    known as such (`is_awaited`).
+    It has every column that records may have. Tables that are computed from it are recognised by
+    `is_awaited`.
     """
     further = [name for entry in EXPERIMENTS.values() for name in entry.columns]
     df = tidy(pd.DataFrame(columns=list(dict.fromkeys([*COLUMNS, *further]))))
@@ -248,7 +248,7 @@ def sealed(note: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def provenance_path(path: Path) -> Path:
-    """Return where the provenance of a file of records lies.
+    """Return the path of the provenance of a file of records.
 
     >>> provenance_path(Path("study/maps.csv.xz")).name
     'maps.json'

@@ -40,8 +40,8 @@ class Answer:
     def agrees(self) -> bool:
         """Whether no world contradicts it.
 
-        One does where its effect is on the other side of 0 than that of another world, whose
-        interval is clear of 0.
+        A world contradicts another one if their effects have opposite signs and the other's
+        interval excludes 0.
         """
         sides: dict[str, list[Interval]] = {}
         for effects in self.effects.values():
@@ -107,7 +107,7 @@ def _said(effect: Interval) -> str:
 def selected(side: str) -> pd.DataFrame:
     """Return recorded test records of a part with values of columns: `merging/rates lr=2e-4`.
 
-    Nothing after `=` selects those without a value.
+    `lr=` without a value selects records without one.
 
     Raises:
         LookupError: If there are none.

@@ -29,11 +29,11 @@ _NO_MERGES = ["arithmetic", "best_span", "best", "best_loss", "joint", *SOLVED]
 
 
 class Finding(NamedTuple):
-    """A finding for a page that is read in ten seconds.
+    """A finding of the landing page.
 
     Attributes:
         number: The one number, in large type.
-        title: What was found.
+        title: The finding in a few words.
         text: Two sentences with at most three numbers.
         mark: The verdict of the statement behind it, with a link to its row.
         elsewhere: The same number and verdict in the other recorded worlds.
@@ -49,7 +49,7 @@ class Finding(NamedTuple):
 
 
 def findings(verdicts: Iterable[Verdict], model: str = "mini") -> tuple[Finding, ...]:
-    """Return the landing page's three findings, less those that are not recorded."""
+    """Return the recorded ones of the landing page's three findings."""
     rows = verdict_rows(verdicts, cells=False)
     rows = rows[rows["setting"] == "chosen"].set_index("id", drop=False) if len(rows) else rows
     numbers, found = _numbers(model), []
@@ -124,7 +124,7 @@ def _merges(model: str) -> dict[str, Any]:
 
 
 def _solved(model: str) -> dict[str, Any]:
-    """Return the accuracies of merges that are solved for, and the best published one beside."""
+    """Return the accuracies of merges that are solved for, and of the best published merge."""
     means = _of_merges("minimum", model)
     published = means[means.index.isin([*METHODS])]
     return {
