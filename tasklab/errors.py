@@ -74,7 +74,7 @@ def advising(
     Args:
         package: Name of the package.
         attached: Its `__getattr__`, `__dir__` and `__all__`.
-        advice: Guesses, separated by spaces -> what to write.
+        advice: Guesses, separated by spaces -> the right name.
     """
     get, listed, public = attached
 

@@ -250,7 +250,7 @@ def track(
     """Yield the items behind a progress bar.
 
     Args:
-        items: What is iterated over.
+        items: Items of the loop.
         total: Number of items.
         desc: Name of the work, before the bar.
         unit: One item, in the text of the bar.

@@ -86,7 +86,7 @@ def gradients(
     """Return the gradients of one training step.
 
     Args:
-        held: What is trained, by name: tau for `ours` and `listing`, else theta_0 + tau.
+        held: Trained tensors by name: tau for `ours` and `listing`, else theta_0 + tau.
     """
     if variant == "ours":
         return tangent.value_and_grad(encoder, params, held, x, loss)[1]
@@ -222,7 +222,7 @@ def measure(
     Args:
         model: Its image encoder is measured, with a small random task vector.
         images: Before preprocessing, which is not measured.
-        variants: Of `VARIANTS`; one that adds nothing to a run (`RUNS`) is left out there.
+        variants: Of `VARIANTS`; those that equal a run (`RUNS`) are left out.
         rounds: Of the timing; see `turns`. A pass that counts comes before and warms up.
         optimiser: Whether a training step clips gradients and takes a step of AdamW.
 

@@ -254,7 +254,7 @@ def explained_variance(df: pd.DataFrame) -> pd.DataFrame:
     group; a pair counts as often as both its models were drawn. Groups are taken as given.
 
     Args:
-        df: What `pairs` returned; with a column group, the same name in two groups is two models.
+        df: Result of `pairs`; with a column group, the same name in two groups is two models.
 
     Returns:
         One row per predictor of `PREDICTORS` that the table has: predictor, value (R^2), low, high,

@@ -76,7 +76,7 @@ class Evaluator(SuiteModel):
             split: `"train"`, `"val"` or `"test"`.
 
         Raises:
-            TasklabError: If they are not finite; nothing is then kept in the store.
+            TasklabError: If they are not finite; the store then keeps none.
         """
         encoder, images = self.clip.encoder, self.images(task, split)
 

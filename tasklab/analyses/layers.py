@@ -80,7 +80,7 @@ def norms(
     Args:
         vectors: Task vectors of one model, by their tasks or in the order of the tasks.
         theta0: theta_0 by the name of each parameter.
-        projections: Names of the projections that are told apart.
+        projections: Names of the projections to separate.
 
     Returns:
         Columns task, block, projection, value; the groups are those of `cosines`.
@@ -211,7 +211,7 @@ def interference(
     Args:
         evaluator: The model with its heads and images.
         vectors: Task vectors of one model, by their tasks or in the order of the tasks.
-        aligned: What `alignment` returned.
+        aligned: Result of `alignment`.
         linear: Whether to edit the linearized model.
         alpha: Coefficient of the vector.
         split: `"train"`, `"val"` or `"test"`.

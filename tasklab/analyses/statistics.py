@@ -108,7 +108,7 @@ def by_pair(records: pd.DataFrame, index: Sequence[str]) -> pd.DataFrame:
     """Return records of pairs, task `"T1+T2"`, with a column for each metric, and one and other.
 
     Args:
-        index: Columns that tell rows apart, the task among them.
+        index: Columns that identify rows, the task among them.
     """
     table = records.pivot_table(index=list(index), columns="metric", values="value", sort=False)
     table = table.reset_index().rename_axis(None, axis=1)

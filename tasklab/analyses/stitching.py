@@ -35,7 +35,7 @@ def accuracy(encoder: Encoder, head: heads.Head, data: Images, block: int, h: Te
 
     Args:
         block: Number of the block whose output is replaced, from 0.
-        h: What stands in its place, of N images.
+        h: Its replacement, of N images.
     """
     features = back(encoder, encoder.params, data.x, block, h)
     finite_rows(features, f"features (stitched after block {block})")

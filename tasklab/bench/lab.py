@@ -33,7 +33,7 @@ class Lab(Runs):
     """A model, tasks, a store, a trainer and an evaluator.
 
     Args:
-        parameters: What to study, or the name of the model alone: `Lab("mini")`.
+        parameters: All parameters, or the name of the model alone: `Lab("mini")`.
         tasks: Only these tasks of the suite, one or several names, or `"all"` of them.
         own: Tasks of your own (`tasklab.tasks.own`), in place of the suite's.
         base: A checkpoint whose weights stand in for the model's published ones, which then need
@@ -125,7 +125,7 @@ class Lab(Runs):
         """Return the accuracy on every task before and after an edit.
 
         Args:
-            vector: What is added; by default nothing.
+            vector: Task vector that is added; by default none.
             tasks: Names; by default all, and the control task.
             split: `"test"`, `"val"` or `"train"`.
             alpha: Times the vector.

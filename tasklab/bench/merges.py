@@ -207,7 +207,7 @@ class Bench(Generic[AnyTrial]):
 
         Args:
             option: Value of the option that is searched for; `None` for the method's own.
-            statistics: What images tell of the tasks, where it is known already.
+            statistics: Of the tasks' images, if already computed.
         """
         vectors = self.vectors
         if name == SPAN:

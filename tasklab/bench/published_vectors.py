@@ -40,7 +40,7 @@ class PublishedVectors:
             tasks: Names of the lab's tasks.
 
         Raises:
-            TasklabError: If there is no method of which all tasks have a vector.
+            TasklabError: If no method has a vector of every task.
         """
         p = parameters
         if p.vectors is None:

@@ -74,10 +74,10 @@ def caption(
     Args:
         figure: Its anchor on the site: `fig-tangent-loss`.
         caption: Markdown, whose first sentence is the figure's message.
-        records: What is drawn; its numbers of seeds, tasks and images are added.
+        records: The plotted records; their numbers of seeds, tasks and images are added.
         experiment: Only its records are counted.
         drawn: Whether there is a figure: not if its results are still to be recorded.
-        kind: `"live"` or `"recorded"`; by default what the records say
+        kind: `"live"` or `"recorded"`; by default that of the records
             (`page.results`, `study.recorded`).
         counts: Whether the numbers are added.
         live: Whether the chapter computes its figures, for any model. The first sentence, a message

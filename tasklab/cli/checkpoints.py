@@ -54,11 +54,11 @@ def import_(
     Args:
         file: Checkpoint, folder, or hub repository owner/name.
         model: Short name, see `tasklab list models`.
-        task: What it was fine-tuned on, e.g. Cars.
-        method: By default what the file tells, or which parameters moved.
-        name: Under which it is kept. By default TASK_METHOD.
+        task: Task that it was fine-tuned on, e.g. Cars.
+        method: Of fine-tuning. By default that of the file, or by the changed parameters.
+        name: Its name in the store. By default TASK_METHOD.
         base: The checkpoint it starts from. By default the pre-trained one.
-        list: Show what is imported.
+        list: Show all imports.
         from_: Published vectors: orthoreg, orthoreg_ortho, task_arithmetic, fusion_bench,
             task_vector_basis.
         tasks: Of the published vectors, e.g. Cars,DTD. By default all.
@@ -66,7 +66,7 @@ def import_(
         dry_run: List published vectors and bytes.
         data_root: Folder of data sets, for the check.
         device: For the check: cpu, cuda, ...
-        store_root: Where results are kept.
+        store_root: Folder of results.
     """
     root = None if store_root is None else path("--store-root", store_root)
     if from_ is not None:

@@ -38,8 +38,8 @@ def decode(
         task: Only this task.
         data_root: Where data sets are, besides the hub cache.
         jobs: Threads. By default one a core.
-        fetch: Download what is missing.
-        check: Read what is decoded, and say what is damaged.
+        fetch: Download missing data sets.
+        check: Read decoded images, and list damaged ones.
     """
     tasks, entry = suites.suite(suite), spec(model)
     chosen = {tasks[name].name for name in task}

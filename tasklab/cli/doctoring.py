@@ -54,9 +54,9 @@ def doctor(
     """Check versions, memory, devices, disks, network, weights and data, without downloads.
 
     Args:
-        paper: A model; what `tasklab paper` lacks for it on this machine, in bytes.
+        paper: A model, whose missing files for `tasklab paper` are listed, in bytes.
         data_root: Where data sets are, besides the hub cache.
-        store_root: Where results are kept.
+        store_root: Folder of results.
         json: The same as JSON.
     """
     try:

@@ -42,7 +42,7 @@ def grid(
         model: Short name. By default mini.
         method: How to fine-tune. By default nonlinear.
         task: Name of a task. By default all of the suite.
-        slurm: Submit an array of jobs with one GPU each, and a job that lists what became of them.
+        slurm: Submit an array of jobs with one GPU each, and a job that lists their outcomes.
         sbatch: Further options of sbatch, --sbatch="--partition=gpu --time=8:00:00".
         at_once: The most jobs of the array that run at a time.
         ray: auto: the cluster of this machine; local: a new one on this machine; or host:port.

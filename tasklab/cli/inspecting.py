@@ -38,7 +38,7 @@ def inspect(
         network: Files or folders of weights of any architecture (safetensors, or of torch.save,
             of which nothing is executed), of task vectors, or of adapters of peft (LoRA). Without
             --base, two networks, of which the second is compared with the first.
-        base: What they were fine-tuned from. Of several, each network is compared with the nearest.
+        base: Network before fine-tuning. Of several, each network is compared with the nearest.
         json: Print JSON: changes (of each network its base, norm, relative norm, distances to all
             bases, kinds of tensors and how many moved, types, rounding, stable ranks, names that
             differ), cosines and tied parameters of the bases.

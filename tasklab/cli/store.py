@@ -25,8 +25,8 @@ def store(
     Args:
         what: verify compares every result with its checksums; gc removes what killed processes
             left, and what was set aside as damaged; size shows what takes the space.
-        store_root: Where results are kept.
-        dry_run: Of gc: only show what could go.
+        store_root: Folder of results.
+        dry_run: Of gc: list removable entries only.
         days: Of gc: unfinished computations go after so many days. By default 7.
     """
     if what != "gc" and (dry_run or days is not None):

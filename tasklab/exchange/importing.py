@@ -170,11 +170,11 @@ def add(
     """Import a checkpoint's task vector into the store, and return its record.
 
     Args:
-        task: What it was fine-tuned on, in the words of whoever published it.
-        method: One of `methods.METHODS`; `None` is what the file tells, or which parameters moved.
-        name: Under which it is kept; `None` is `<task>_<method>`.
-        source: What is recorded as its source; `None` is the path.
-        called: The method that its publisher names: an error if another one trains what moved.
+        task: Name of its training data, as published.
+        method: One of `methods.METHODS`; `None` follows the file, or the changed parameters.
+        name: Its name in the store; `None` is `<task>_<method>`.
+        source: Its source, for the record; `None` is the path.
+        called: The publisher's name of the method: an error if other parameters changed.
     """
     if not reading.is_plain(task):
         raise TasklabError("task is what the checkpoint was fine-tuned on, in a word, e.g. Cars.")
@@ -272,7 +272,7 @@ def imported(store: Store, model: str, name: str) -> TaskVector:
         theta = ((cars + svhn) / 3).apply(encoder.params)
 
     Args:
-        store: Where results are kept.
+        store: The store of results.
         model: Short name of a model (`tasklab list models`).
         name: Of the vector (`tasklab list vectors`).
     """
@@ -287,7 +287,7 @@ def record(store: Store, model: str, name: str) -> dict[str, Any]:
     """Return the record of an imported vector, with `model` and `name`.
 
     Args:
-        store: Where results are kept.
+        store: The store of results.
         model: Short name of a model (`tasklab list models`).
         name: Of the vector (`tasklab list vectors`).
     """

@@ -99,8 +99,8 @@ def recognise(
 
     Args:
         own: Shapes of the encoder's parameters by our names, in the encoder's order.
-        theta0: The pre-trained parameters, or what returns them; they tell apart two ways to name
-            a list.
+        theta0: The pre-trained parameters, or their loader; they decide between two ways to name a
+            list.
     """
     tensors = naming.unwrapped(tensors)
     adapters = naming.adapters(tensors)

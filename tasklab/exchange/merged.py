@@ -69,7 +69,7 @@ def find(
     Args:
         text: A file, a folder, a repository on the hub, or the name of an imported vector.
         base: The checkpoint that a published one starts from; by default the pre-trained one.
-        init: From which encoder a vector starts that does not tell: a file of `TaskVector.save`.
+        init: Weights that a vector without a record starts from: a file of `TaskVector.save`.
         room: A folder for what published checkpoints changed, to be read from there as long as the
             vector is used; `None` holds it in memory.
     """

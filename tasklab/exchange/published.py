@@ -52,7 +52,7 @@ def status(
 
     Args:
         wanted: Published vectors.
-        store: Where results are kept.
+        store: The store of results.
         folder: A mirror on this machine in place of the hub.
         ask: Whether to ask the hub for sizes.
     """
@@ -112,7 +112,7 @@ def fetch(
 
     Args:
         wanted: Published vectors.
-        store: Where results are kept.
+        store: The store of results.
         folder: A mirror on this machine in place of the hub.
         progress: Whether to show a progress bar.
     """

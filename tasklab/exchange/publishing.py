@@ -85,7 +85,7 @@ def written(
         into: Where the model is written.
         theta: The edited parameters by name.
         encoder: The encoder that was edited.
-        about: What was merged, for the card.
+        about: Record of the merge, for the card.
         base: A checkpoint whose weights stand in for the published ones; `None` for these.
     """
     texts = spec(encoder.name).kind == "clip"
@@ -137,7 +137,7 @@ def card(into: places.Target, encoder: Encoder, about: Mapping[str, Any], digest
     Args:
         into: Where the model is written.
         encoder: The encoder, in eval mode; it is not changed.
-        about: What was merged.
+        about: Record of the merge.
         digest: SHA-256 of the file of weights.
     """
     facts = {

@@ -25,7 +25,7 @@ def disk(path: Path, seconds: float = 0) -> Disk:
     """Describe a folder and its disk.
 
     Args:
-        seconds: How long to count what it holds; 0 for not at all.
+        seconds: Time limit for counting its bytes; 0 does not count.
     """
     path = Path(path).expanduser().absolute()
     there = next(folder for folder in (path, *path.parents) if folder.is_dir())

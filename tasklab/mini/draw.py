@@ -202,7 +202,7 @@ class Canvas:
     """A stack of n images of one class, painted in place.
 
     Args:
-        jitter: Standard deviation of what is added to a colour.
+        jitter: Standard deviation of the noise on colours.
 
     Attributes:
         u, v: Local coordinates (n, S, S).

@@ -58,7 +58,7 @@ def encoder_of(
         init: `"pretrained"` or `"random"`.
         module: The network.
         device: Where it is.
-        **more: Further fields of the class: what images or texts it takes.
+        **more: Further fields of the class: its images or texts.
 
     Raises:
         TasklabError: If the network has another number of blocks than the registry.

@@ -100,7 +100,7 @@ def back(
 
     Args:
         encoder: The architecture; its blocks must take and give one tensor.
-        x: The images: what comes before the blocks still reads them, and nothing after does.
+        x: The images, which only layers before the blocks still read.
     """
     *skipped, last = _upto(encoder, block)
     forwards = dict.fromkeys(skipped, lambda usual, x, *args, **named: x)

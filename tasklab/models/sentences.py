@@ -128,7 +128,7 @@ class Tokenizer:
 
     Args:
         file: A `tokenizer.json`.
-        most: The most tokens of a text, with the two marks at its ends; what is longer is cut.
+        most: Tokens of a text, with the two marks at its ends; longer texts are cut.
         name: Of the model, in messages.
 
     Attributes:

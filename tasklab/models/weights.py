@@ -45,7 +45,7 @@ def find(
     """Return the checkpoint of a model, fetched if it is not on this machine.
 
     Args:
-        path: A file given by the user; nothing else is then looked for.
+        path: A file given by the user, in place of all other places.
         revision: Commit of the repository; `None` is its newest.
         fetch: Whether to fetch it now; if not, and it can be fetched, the answer is `None`.
     """

@@ -22,7 +22,7 @@ def code_of(
     """Return a hash of modules' code and of the code that they import.
 
     Args:
-        follow: Whether an imported module of this package counts, and what it imports.
+        follow: Whether an imported module of this package counts, with its own imports.
         known_as: A module's name -> its name in the hash, which stays when a module moves.
     """
     seen, waiting = set[str](), sorted(modules)

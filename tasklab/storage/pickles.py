@@ -133,7 +133,7 @@ def interpret(
     """Interpret one pickle, and leave the stream behind it.
 
     Args:
-        budget: That of the file; what this pickle costs is taken from it.
+        budget: That of the file, which this pickle reduces.
         storage: Identity that the file gives a storage -> the storage.
         embedded: Bytes of a file of `torch.save` within the pickle -> the storage in there; without
             it such bytes are recorded as any other object.

@@ -127,7 +127,7 @@ def latest(name: str, of: tuple[Any, ...], make: Callable[[], Placed], stamp: in
 
     Args:
         make: Makes it; the former one is gone then.
-        stamp: `seals.stamp` of what it holds copies of, which may have changed in place.
+        stamp: `seals.stamp` of the originals of its copies, which may have changed in place.
     """
     known = _LATEST.pop(name, None)
     if (

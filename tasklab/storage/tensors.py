@@ -150,7 +150,7 @@ def explained(
     Args:
         root: The folder or file that is read or written.
         doing: A verb with its preposition: `"write to"`.
-        instead: What chooses another folder.
+        instead: Setting that chooses another folder.
     """
     try:
         yield
@@ -176,7 +176,7 @@ def canonical(value: Mapping[str, Any], what: str = "config", indent: int | None
     """Return JSON, the same text for equal values: sorted names, no NaN.
 
     Args:
-        value: The names and what they hold.
+        value: The names with their content.
         what: A name for it in errors.
         indent: In columns; `None` for one line.
     """

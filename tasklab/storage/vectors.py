@@ -57,7 +57,7 @@ def save(path: Path | str, tensors: Mapping[str, Tensor], base: Mapping[str, str
     Args:
         path: Of the file; `.safetensors` is its suffix.
         tensors: By the name of each parameter.
-        base: What is known of the weights that the vector starts from.
+        base: Record of the weights that the vector starts from.
     """
     path = checked_path("the file of a task vector", path)
     check_suffix("a saved task vector", path, ".safetensors")

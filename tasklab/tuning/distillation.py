@@ -140,7 +140,7 @@ def along(
     Args:
         problem: The run; its delta is the student's change.
         model: The student's network.
-        taught: The teacher's network, of which `teacher` is the change.
+        taught: The teacher's network; `teacher` is its change.
         teacher: The teacher's change, by name.
         a: The coefficient of both changes.
         x: Preprocessed images (B, 3, H, W).
@@ -186,7 +186,7 @@ def distance(
     The student's gradients are those of the distance alone, the teacher's those of its own loss.
 
     Args:
-        taught: The teacher's network, of which `teacher` is the change.
+        taught: The teacher's network; `teacher` is its change.
     """
     config, head, theta0, delta, _ = problem
     weight = TABLE[config.method].teacher

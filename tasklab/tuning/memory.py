@@ -79,7 +79,7 @@ def first_that_fits(
     """Return the result of the first plan that fits into memory, and the plans from it on.
 
     Args:
-        attempt: Computes by a plan, and changes nothing that another attempt would see.
+        attempt: Computes by a plan, without a side effect that another attempt would see.
         left: The plans to try, in order.
     """
     reason = ""

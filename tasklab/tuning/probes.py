@@ -117,7 +117,7 @@ def search(
         probe: How it is fitted.
         clip: The pre-trained model.
         suite: The tasks with their images.
-        store: Where results are kept.
+        store: The store of results.
         rates: Learning rates that are tried.
         task: Name of the task; by default the one that rates are searched on.
     """
@@ -134,7 +134,7 @@ def validation(probe: Probe, clip: Clip, suite: Suite, store: Store, task: str) 
         probe: How it is fitted.
         clip: The pre-trained model.
         suite: The tasks with their images.
-        store: Where results are kept.
+        store: The store of results.
         task: Name of a task.
     """
     train, val = (_features(probe, clip, suite, task, store, split) for split in ("train", "val"))

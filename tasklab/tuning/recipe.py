@@ -224,7 +224,7 @@ def recipe(
 
     Args:
         method: One of `METHODS`, or `JOINT`: `nonlinear` with a head that trains along.
-        head: `"zero_shot"`, `"trained"` or `"probe"`; `None` is what fits the model.
+        head: `"zero_shot"`, `"trained"` or `"probe"`; `None` is the usual one of the model.
         lr: Instead of the recipe's, for every method. The recipe's own is searched (`rates`) for a
             published model in the preset `full`, after a probe or with a head that trains along.
         precision: One of `PRECISIONS`. `None` is bfloat16 where the device is fast at it

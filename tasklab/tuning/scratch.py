@@ -152,7 +152,7 @@ def train(
 
     Args:
         lr: Learning rate. C.1.1: 0.1 for the MLP, 0.05 for the ResNet.
-        epochs: Passes over the data, the last batch of each being what is left.
+        epochs: Passes over the data; the last batch of a pass may be smaller.
         classes: Labels of the task; `None` is all.
         log: Called with every step (from 0) and its loss.
     """

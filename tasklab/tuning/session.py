@@ -146,11 +146,11 @@ class Session(contextlib.ExitStack):
     """The steps of a run that are left, from its last checkpoint on.
 
     Args:
-        title: What it trains on, in a few words.
-        moving: What trains, by name; a checkpoint's numbers are written into it.
+        title: Name of the training data, for the bar.
+        moving: Trained tensors by name; a checkpoint's numbers are written into them.
 
     Attributes:
-        optimiser: AdamW of what trains.
+        optimiser: AdamW of the trained tensors.
         left: The steps that are left.
         losses: Of all steps, at the end.
         what: The present step, for messages.

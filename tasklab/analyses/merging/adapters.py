@@ -59,7 +59,7 @@ class Adapter(Lazy):
         base: The weights that it was trained on.
 
     Raises:
-        TasklabError: If it is no LoRA, or a DoRA, or names what the base has not.
+        TasklabError: If it is no LoRA, or a DoRA, or names matrices that the base lacks.
     """
 
     def __init__(

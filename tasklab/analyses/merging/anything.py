@@ -72,7 +72,7 @@ def merge(
         rank: Write the merged change to the folder `out` as an adapter of this rank; what that
             loses is logged.
         space: `knots` or `core`: where sums, TIES, DARE, TSV-M and Iso-C work (`spaces`).
-        unrelated: Merge also what does not look like a change of the base.
+        unrelated: Also merge networks that do not look fine-tuned from the base.
         **options: Of the rule, e.g. keep=0.3 for `ties`.
 
     Returns:

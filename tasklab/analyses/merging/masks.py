@@ -32,7 +32,7 @@ def ties(vectors: Vectors, *, keep: float = 0.2, alpha: float = 1.0) -> TaskVect
     sign of most parameters there.
 
     Args:
-        keep: Share of the numbers that is kept; 0.2 is the paper's.
+        keep: Share of unmasked numbers; 0.2 is the paper's.
     """
     each, keep = listed(vectors), real("keep", keep, 0, 1)
     floors = [_largest(vector, keep) for vector in each]
@@ -101,7 +101,7 @@ def breadcrumbs(
     rows nothing is large: 0.007 of fewer than 143 is none.
 
     Args:
-        small: 1 less the share of a row's numbers that is kept; the published code's 0.85.
+        small: Share of masked numbers in a row; 0.85 is the published code's.
         large: Share that is dropped from above; the published code's search has 0.001 to 0.01.
     """
     small, large = real("small", small, 0, 1), real("large", large, 0, 1)

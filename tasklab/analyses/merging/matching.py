@@ -44,7 +44,7 @@ def mats(
     Args:
         vectors: The tasks' own.
         factors: Of each task, in the vectors' order.
-        start: The tau to begin with; of what has no factors the average is taken.
+        start: The tau to begin with; parameters without factors are averaged.
         counts: Numbers of steps, ascending.
 
     Raises:

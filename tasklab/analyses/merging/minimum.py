@@ -163,7 +163,7 @@ class _Problem:
         """Return J p and H p; of a residual `left`, J (tau_t - p) and its sum_t E J' G_t.
 
         Args:
-            count: Images of each task, at most, of which some are taken at random.
+            count: Images of each task, at most, sampled at random.
         """
         sums: Weights = {}
         each = []

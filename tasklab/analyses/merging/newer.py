@@ -87,7 +87,7 @@ def dc_merge(
     averaged, and of the mean M only the blocks of a task with itself: merged = alpha U M V'.
 
     Args:
-        keep: Share of the entries of each M_t that is kept, at least one; 0.001 is the code's.
+        keep: Share of the unmasked entries of each M_t, at least one; 0.001 is the code's.
         smooth: Whether the singular values of a task are replaced by their mean, as the code does
             for adapters, and not for whole networks.
     """

@@ -160,7 +160,7 @@ def matched(
         vectors: The vectors that are merged.
         each: The same as a list.
         given: Statistics of the images of each task, by task or in order.
-        asked: The sentence that says what is needed, for messages.
+        asked: The needed statistics in a sentence, for messages.
     """
     if given is None:
         raise TasklabError(f"{asked}.")

@@ -98,7 +98,7 @@ def regmean(
         grams: G_t (I, I) of each, by the parameter's name, as `images.grams` gives it, in the
             vectors' order, where an iterator may make them one by one, or by the same names; or
             their sums (`pooled.pooled_grams`).
-        ratio: What numbers off the diagonal of G_t are multiplied by; 0.9 is the paper's.
+        ratio: Factor of numbers off the diagonal of G_t; 0.9 is the paper's.
         ridge: Times the mean of the diagonal of sum_t G_t / T, is added to the diagonal of each
             G_t: the larger, the nearer is the result to the average. Without it, the result may be
             hundreds of times as long as a vector.

@@ -63,7 +63,7 @@ class Method:
         """Return the coefficient and options to take without a search (`defaults`).
 
         Args:
-            known: What is known of the vectors, or their number alone.
+            known: Properties of the vectors, or their number alone.
 
         Raises:
             TasklabError: If recorded coefficients of the method differ too much.
@@ -274,7 +274,7 @@ def merge(name: str, vectors: Vectors, **options: Any) -> TaskVector:
     """Return the task vectors of several tasks merged into one.
 
     Args:
-        **options: Of the method: alpha, and what its function takes beside.
+        **options: Of the method: alpha, and further arguments of its function.
 
     >>> import torch
     >>> from tasklab.taskvector import TaskVector

@@ -51,7 +51,7 @@ def curve(
     """Return mean and standard error of the accuracy in % along x.
 
     Args:
-        x: ln(alpha / center) of what is asked for.
+        x: ln(alpha / center) of the result.
         looks: That of the looks.
         scores: Mean accuracy in % of each look.
         images: Number of images behind each.

@@ -68,7 +68,7 @@ def merge(
         space: One of `SPACES`.
         rule: A function of task vectors, as of `registry.Method.function`.
         changes: theta - theta_0 of each task.
-        products: Of each task, what returns the factors of an adapter's matrix.
+        products: For each task a function that returns the factors of an adapter's matrix.
         **options: Of the rule.
 
     Raises:

@@ -191,8 +191,8 @@ def blocking(
 
     Args:
         versions: Of each package; `None` if it is not installed.
-        pair: What is wrong with torch and torchvision together, if anything.
-        disks: By what lies there: `"store"`, `"decoded"`.
+        pair: Mismatch of torch and torchvision, if any.
+        disks: By their content: `"store"`, `"decoded"`.
         files: Weights by model.
         chapters: For each model and chapter, whether it can run.
     """

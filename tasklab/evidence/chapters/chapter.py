@@ -40,7 +40,7 @@ class Work:
     """Experiments on one model.
 
     Attributes:
-        methods: What they compare; none for an experiment that fine-tunes nothing.
+        methods: The compared methods; none for an experiment that fine-tunes nothing.
         names: Of the experiments in `tasklab.evidence.experiments`, each with its options.
         changes: Of the parameters, e.g. another model.
         seeds: The first so many of the seeds.
@@ -83,15 +83,15 @@ class Chapter:
         title: Its first heading.
         label: Its name in figures.
         methods: Those it compares.
-        live: What its notebook runs: with its own model, and with others (`Work.role`).
-        parts: What is recorded of it, each a file; the first, `editing`, holds its tables.
+        live: Experiments of its notebook: with its own model, and with others (`Work.role`).
+        parts: Its recorded parts, each a file; the first, `editing`, holds its tables.
         attention: Whether its model must have attention.
         apart: Whether its notebook compares others, and not its own model, where there are others.
         elsewhere: Parts of other chapters by which its claims are judged as well: chapter, parts,
             and names of sorts of records.
         boxes: Least and largest coefficients of areas over which errors of pairs are averaged, as
             its paper draws them, by the end of the metric's name.
-        full_size: What would be different with the papers' models, in a sentence or two.
+        full_size: Differences with the papers' models, in a sentence or two.
     """
 
     name: str

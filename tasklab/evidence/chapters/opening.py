@@ -22,7 +22,7 @@ def opened(name: str, parameters: Parameters, *, progress: bool, **more: Any) ->
     Args:
         name: The chapter, or its appendix: `"tangent"`, `"tangent_more"`.
         parameters: Of the notebook's first cell.
-        progress: Whether to show bars and print what runs.
+        progress: Whether to show bars and print the runs.
         more: Further arguments of `Lab`: `tasks`, `own`, `base` and others.
 
     Raises:

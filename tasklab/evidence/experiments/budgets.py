@@ -93,7 +93,7 @@ def chosen_rate(table: pd.DataFrame, method: str) -> float:
     """Return the smallest rate within one standard error over seeds of the best accuracy alone.
 
     Args:
-        table: What `rate_search` returns. Of one seed the best rate is chosen, of equal rates the
+        table: Result of `rate_search`. Of one seed the best rate is chosen, of equal rates the
             lowest, and none at which a run diverged.
     """
     return plateau(_ended(table, method))

@@ -37,7 +37,7 @@ def merge_loss(
     """Measure the loss of merges in three metrics, and choose by it.
 
     Args:
-        merges: Any of `MERGES` and `MINIMA`; by default all. Each is kept by itself.
+        merges: Any of `MERGES` and `MINIMA`; by default all. Each is stored by itself.
     """
     names = known_merges((*MERGES, *MINIMA) if merges is None else merges)
     every = benches(lab, methods, n_tasks, "merge_loss")

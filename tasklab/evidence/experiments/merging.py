@@ -64,7 +64,7 @@ def merging(
 
     Args:
         methods: How the vectors are fine-tuned and edited, any of `EDITS`.
-        merges: Any of `MERGES`, by default all, and of `MINIMA`. Each is kept by itself.
+        merges: Any of `MERGES`, by default all, and of `MINIMA`. Each is stored by itself.
     """
     chosen, rows = known_merges(merges), []
     for bench in benches(lab, methods, n_tasks, "merging"):

@@ -108,7 +108,7 @@ def experiment(
 
     Args:
         *records: The sorts of records that it makes.
-        sides: Functions from records to what claims compare, where `records` are declared here.
+        sides: Functions from records to sides of claims, where `records` are declared here.
         **more: `runs` and `networks` of an `Experiment`.
     """
 

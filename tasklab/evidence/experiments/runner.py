@@ -146,10 +146,10 @@ def kept(trial: Trial, measure: Measure, *, grouped: bool = False, **key: Any) -
     """Return a trial's records from the store, or measure and store them.
 
     Args:
-        trial: What to measure. The runs behind its vectors, their data, the model and the number of
-            images are part of the key.
+        trial: Method, seed and tasks. The runs behind its vectors, their data, the model and
+            the number of images are part of the key.
         grouped: Whether the records name the group of tasks (`Trial.group`).
-        **key: What else determines the records.
+        **key: Further entries of the records' key.
     """
     config, tasks = _config(trial, measure, **key), list(trial.tasks or trial.lab.suite.names)
     rows = _stored(trial.lab, config, lambda: measure(trial))
@@ -220,7 +220,7 @@ def busy(trial: Trial, measure: Callable, **key: Any) -> bool:
     Args:
         trial: The trial.
         measure: The function that measures it.
-        **key: What else determines the records.
+        **key: Further entries of the records' key.
     """
     return trial.lab.store.making(KIND, _config(trial, measure, **key))
 
@@ -231,7 +231,7 @@ def stored(lab: Lab, config: Mapping[str, Any], make: Callable[[], list[dict]]) 
 
     Args:
         lab: Model, tasks, seeds, scale and store.
-        config: What determines the records.
+        config: All that determines the records: their key.
         make: Measures them.
     """
     return _stored(lab, {**config, **version(make)}, make)
@@ -268,7 +268,7 @@ def records(
         over: Groups of tasks; by default one of all tasks.
         title: For the progress bar.
         grouped: Whether the records name the group of tasks (`Trial.group`).
-        **key: What determines the records, besides what a trial is (`kept`).
+        **key: Entries of the records' key beside the trial's (`kept`).
     """
     trials = _trials(lab, experiment, methods, over)
     return in_any_order(trials, measure, lambda _: key, title=title, grouped=grouped)
@@ -289,7 +289,7 @@ def in_any_order(
     Args:
         trials: The trials.
         measure: Trial -> its records.
-        key: Trial -> what determines its records, besides what a trial is (`kept`).
+        key: Trial -> entries of its records' key beside its own (`kept`).
         title: For the progress bar.
         grouped: Whether the records name the group of tasks (`Trial.group`).
     """

@@ -75,7 +75,7 @@ def rate_effects(table: pd.DataFrame) -> Figure:
     effect at the rates that were chosen for each side.
 
     Args:
-        table: What `records.over_rates` returns.
+        table: Result of `records.over_rates`.
     """
     same = where(table, rule=matched.ONE_RATE).assign(group="", value=lambda x: x["effect"])
     require_rows(same, "nothing was recorded over rates")

@@ -42,8 +42,8 @@ def gap_against_bound(
     Dashed is delta = bound. Titles have R² of a linear regression with its 95 % interval.
 
     Args:
-        df: What `analyses.curvature.pairs` returned; a column group colours the points.
-        fits: What `curvature.explained_variance` returned.
+        df: Result of `analyses.curvature.pairs`; a column group colours the points.
+        fits: Result of `curvature.explained_variance`.
         predictors: The panels.
     """
     df, fits = require_rows(df), fits.set_index("predictor")

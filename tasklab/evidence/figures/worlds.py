@@ -187,7 +187,7 @@ def printed_table(worlds: Mapping[str, Sequence[Verdict]]) -> pd.DataFrame:
     """Return the effects that papers print for CLIP beside those of our worlds, in points.
 
     Args:
-        worlds: Name -> verdicts, of which headlines at their chosen rates are taken.
+        worlds: Name -> verdicts; headlines at their chosen rates are drawn.
 
     Returns:
         A row per headline's comparison that a paper prints; a dash where it does not.
@@ -257,7 +257,7 @@ def models_table(groups: Mapping[str, Sequence[str]], models: pd.DataFrame) -> p
     """Return a row per quantity and a column per group, with one number per model.
 
     Args:
-        groups: Name -> models; what is not recorded of a model is left out.
+        groups: Name -> models; models without records are left out.
         models: Of `records.of_models`.
     """
     columns: dict[str, list[str]] = {"": [words for words, _ in _QUANTITY.values()]}

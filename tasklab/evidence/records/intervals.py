@@ -66,7 +66,7 @@ def in_words(
 
     Args:
         unit: As claims name it; empty for none.
-        over: What was drawn: seeds; seeds and tasks; rounds; pre-trainings; sets.
+        over: Units of the draws: seeds; seeds and tasks; rounds; pre-trainings; sets.
         shown: Whether a known interval is printed.
         named: Whether the unit is printed.
     """

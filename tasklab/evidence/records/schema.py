@@ -147,7 +147,7 @@ def declare(rows: Rows, sides: Mapping[str, Comparison] | None = None, home: str
 
     Args:
         rows: Its name, metrics and columns.
-        sides: Functions from records to what claims compare, by the name that claims call.
+        sides: Functions from records to sides of claims, by the name in claims.
         home: The module that declares it; by default that of the call.
     """
     home = home or str(sys._getframe(1).f_globals["__name__"])

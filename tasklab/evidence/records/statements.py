@@ -179,7 +179,7 @@ def effect_of(row: Mapping[str, Any], *, interval: bool = True, scope: bool = Tr
 
     Args:
         interval: Whether its interval is shown.
-        scope: Whether it says what was drawn for the interval.
+        scope: Whether it names the units drawn for the interval.
     """
     if not row["n_seeds"]:
         return "–"

@@ -63,7 +63,7 @@ def effects(records: pd.DataFrame, models: Iterable[str], n_tasks: int = 8) -> p
 
     Args:
         records: Of chapters 1, 2, 3 and 5, with the search box.
-        models: Names of models; what is not recorded of one is left out.
+        models: Names of models; missing records are left out.
         n_tasks: Number of tasks in a sum.
 
     Returns:

@@ -42,7 +42,7 @@ def judged(chapter: str, *, model: str = "mini", store: Store | None = None) -> 
     Args:
         chapter: Its name.
         model: The model that claims are about.
-        store: Where verdicts are kept.
+        store: The store of verdicts.
     """
     chapter_of(chapter)
     kept = store or Store()

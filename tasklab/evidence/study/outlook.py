@@ -22,7 +22,7 @@ def outlook(
     Args:
         parameters: Of the study.
         parts: Pairs of a chapter and one of its parts.
-        to: A file of records of one part: only what it lacks is asked for.
+        to: A file of records of one part: only missing ones are counted.
 
     Returns:
         Columns chapter, part, runs, kept (runs in the store) and steps (of the runs that are not).

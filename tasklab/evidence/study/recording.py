@@ -99,7 +99,7 @@ def asked(
     """Return the works of a part with their seeds, and the records to which they are added.
 
     Args:
-        to: The file of these records; what it has is not asked for again.
+        to: The file of these records; existing ones are not measured again.
 
     Raises:
         TasklabError: If it has everything, cannot be read, or is of other choices.

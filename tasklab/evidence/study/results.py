@@ -172,7 +172,7 @@ def r_squared(fits: pd.DataFrame) -> pd.DataFrame:
     """Tabulate R^2 of the explanations of theorem 5.1's gap beside the paper's (appendix C.2).
 
     Args:
-        fits: What `curvature.explained_variance` returns.
+        fits: Result of `curvature.explained_variance`.
 
     Returns:
         One row per predictor: the paper's R^2, and ours with its 95 % interval and n (pairs).

@@ -175,7 +175,7 @@ def of_records(chapter: str, model: str = FIRST, *, store: Store | None = None) 
     Args:
         chapter: Its name.
         model: Its name in the records.
-        store: Where numbers are kept.
+        store: The store of numbers.
     """
     choose("chapter", chapter, CHAPTERS)
     kept = store or Store()

@@ -33,7 +33,7 @@ def share(
     `function` is of a module, so that other processes find it.
 
     Args:
-        unit: Of the progress bar: what one task is.
+        unit: One task, in the text of the bar.
         progress: Whether to show it; not where the processes write to the terminal themselves.
         helped: Whether a process that has no task left begins one that another is at, too: for
             tasks of many parts that processes share out among them through the store.

@@ -106,7 +106,7 @@ class Job:
 
     Args:
         work: The folder.
-        rows: (N,) which images of the split, in the order in which they are kept.
+        rows: Indices (N,) of images of the split, in the stored order.
     """
 
     def __init__(self, work: Path, split: Split, rows: np.ndarray, transform: Transform) -> None:

@@ -124,7 +124,7 @@ def contents(files: Sequence[str], memory: Path) -> list[str]:
     """Return the SHA-256 of files, reading those that changed since they were last read.
 
     Args:
-        memory: File of what was found before; a file of the same size, place and times is the same.
+        memory: File of earlier findings; a file of the same size, place and times is the same.
 
     Raises:
         OSError: If a file cannot be read.
