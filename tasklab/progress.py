@@ -102,8 +102,11 @@ class Bar:
     """Progress over a number of steps; use it in a `with` statement.
 
     Args:
+        total, done: Number of steps, and of those done before.
+        desc, unit: Name of the work, and of one step.
         screen: Where it is shown if it is the outermost one; `None` is nowhere.
         clock: Seconds since any moment.
+        soon: Seconds until it appears.
     """
 
     def __init__(
@@ -234,6 +237,10 @@ def bar(
     """Return a progress bar that suits where the output goes; use it in a `with` statement.
 
     Args:
+        total: Number of steps.
+        desc: Name of the work, before the bar.
+        done: Steps that are done already.
+        unit: One step, in the text of the bar.
         on: Whether to show anything. The variable `TQDM_DISABLE=1` switches all off.
         soon: Seconds until anything is shown.
     """

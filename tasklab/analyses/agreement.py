@@ -73,6 +73,10 @@ def features(
     """Return g(x; tau) on all images of a task.
 
     Args:
+        evaluator: The pre-trained model with its heads and images.
+        vector: A task vector.
+        task: Name of a task.
+        split: `"val"` or `"test"`.
         linear: Whether to use the tangent model, whose features are stored.
     """
     if linear:
@@ -87,8 +91,11 @@ def singles(
     """Predict with each task's own model; the answers serve every merge of these vectors.
 
     Args:
+        evaluator: The pre-trained model with its heads and images.
         vectors: tau_t by the task's name, at least two.
         count: Images of each task, at most, on which all models are compared.
+        linear: Whether to use the tangent model.
+        split: `"train"`, `"val"` or `"test"`.
     """
     check_vectors(vectors)
     if len(vectors) < 2:
@@ -119,6 +126,7 @@ def agreement(
     """Yield the disentanglement error and the cross-task linearity of a merged model, by task.
 
     Args:
+        evaluator: The pre-trained model with its heads and images.
         merged: g(x; tau) on all images of each task (`features`).
         alone: Answers of the tasks' own models (`singles`).
 

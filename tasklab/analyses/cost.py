@@ -86,7 +86,12 @@ def gradients(
     """Return the gradients of one training step.
 
     Args:
+        variant: One of `VARIANTS`.
+        encoder: The network.
+        params: Its parameters theta_0 by name.
         held: Trained tensors by name: tau for `ours` and `listing`, else theta_0 + tau.
+        x: Preprocessed images (B, 3, H, W).
+        loss: Features (B, D) -> a scalar.
     """
     if variant == "ours":
         return tangent.value_and_grad(encoder, params, held, x, loss)[1]
@@ -221,10 +226,15 @@ def measure(
 
     Args:
         model: Its image encoder is measured, with a small random task vector.
+        head: The task's classifier.
         images: Before preprocessing, which is not measured.
+        labels: Classes of the images.
         variants: Of `VARIANTS`; those that equal a run (`RUNS`) are left out.
+        batch_sizes: Images per step.
         rounds: Of the timing; see `turns`. A pass that counts comes before and warms up.
+        runs: Of `RUNS`: `training`, `inference`.
         optimiser: Whether a training step clips gradients and takes a step of AdamW.
+        precision: Type of matrix products.
 
     Returns:
         Columns method, variant, what (the run), batch_size, metric, value, low, high (quartiles

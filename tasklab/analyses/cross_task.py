@@ -98,9 +98,11 @@ def measure(
     Args:
         encoder: The architecture; its own parameters are not used.
         models: Parameters by the model's name; it is asked for them each time they are needed.
+        merges: Weights of models, and the data sets on which features are compared.
         data: Images (N, 3, H, W) by the data set's name, as the encoder's `preprocess` takes them.
         batch_size: Images of a data set in one pass. By default as many as take 1 GiB, but at most
             50; fewer where memory does not suffice.
+        progress: Whether to show a bar.
 
     Returns:
         Columns merge, block (0, 1, ...; missing for the encoder's own features), metric (one of

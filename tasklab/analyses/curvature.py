@@ -67,6 +67,8 @@ def hessian_product(
     its memory. Attention takes the math kernel, since fused ones have no second derivative.
 
     Args:
+        f: Parameters -> a scalar.
+        params: Parameters by name.
         names: Parameters that vary; by default all. Others have no row in H.
     """
     names = list(params if names is None else names)
@@ -127,9 +129,12 @@ def largest_curvature(
     and holds 20 vectors of the parameters' size; products are in the parameters' own type.
 
     Args:
+        f: Parameters -> a scalar.
+        params: Parameters by name.
         names: Parameters that vary, e.g. those that were fine-tuned; by default all.
         tol: Relative accuracy. The eigenvalue's error is about the square of the residual.
         max_iter: Restarts of the method, of about 20 products each.
+        seed: Of the start vector.
     """
     product = hessian_product(f, params, names)
     names = list(params if names is None else names)
@@ -195,7 +200,9 @@ def bound(curvature: float, distance: float, alpha: float = 0.5) -> float:
     """Return alpha (1 - alpha) / 2 lambda_max |theta_i - theta_j|^2 (theorem 5.1).
 
     Args:
+        curvature: lambda_max, the largest eigenvalue of the Hessian.
         distance: The squared distance.
+        alpha: Weight of one of both models, from 0 to 1.
 
     >>> bound(8.0, 0.5)
     0.5
@@ -219,6 +226,9 @@ def pairs(
     Tables of several theta_0 or losses are stacked for `explained_variance`, with a column group.
 
     Args:
+        f: Parameters -> a scalar.
+        theta0: Pre-trained parameters by name.
+        vectors: Task vectors by name of the model.
         alpha: Weight of the first model of a pair.
         curvature: Of f at theta_0, by default `largest_curvature` over `names`.
         names: Parameters that may differ from theta_0; by default all.

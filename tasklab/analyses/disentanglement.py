@@ -136,6 +136,8 @@ def error_cells(
         singles: For each task t: a_t -> features of f(.; theta_0 + a_t tau_t) on task t's images.
         joint: (a_1, a_2) -> features of f(.; theta_0 + a_1 tau_1 + a_2 tau_2) on either task's.
         classify: For each task: features -> predicted classes.
+        alphas: Ascending coefficients along both axes.
+        progress: Whether to show a bar.
 
     Returns:
         Errors (A, A) in %, divergences (A, A) in nats, and whether the prediction on an image
@@ -180,10 +182,15 @@ def error_map(
     stay in memory: 2,048 of 224 x 224 take 1.2 GB.
 
     Args:
+        evaluator: The pre-trained model with its heads and images.
+        vectors: Task vectors of one model, by task.
+        linear: Whether to edit the linearized model.
         alphas: Coefficients of both axes, ascending: `GRID_TANGENT`, `GRID_LINEAR_LAYERS`, or e.g.
             a finer grid inside the search box.
         images: The most images of each task; `None` for all that the evaluator has. Both tasks get
             equally many.
+        split: `"train"`, `"val"` or `"test"`.
+        progress: Whether to show a bar.
     """
     check_grid(alphas)
     check_vectors(vectors)

@@ -19,6 +19,11 @@ _SMALL = 1 << 28  # bytes that may stay on a CPU for the next coefficient
 class Edited(Mapping[str, Tensor]):
     """theta + alpha tau by name; each tensor is computed on access and not stored.
 
+    Args:
+        theta: Parameters by name.
+        vector: The task vector tau, or any tensors by some of these names.
+        alpha: Its coefficient.
+
     >>> Edited({"w": torch.ones(1), "b": torch.zeros(1)}, {"w": torch.ones(1)}, 2.0)["w"]
     tensor([3.])
     """

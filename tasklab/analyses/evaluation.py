@@ -121,6 +121,9 @@ class Evaluator(SuiteModel):
         """Return the accuracy in % of the model edited by alpha times a vector.
 
         Args:
+            vector: A task vector.
+            task: Name of a task.
+            split: `"val"` or `"test"`.
             alpha: A coefficient, or several (A,).
             linear: Whether to edit the linearized model; by default where the vector's method is
                 one of it.

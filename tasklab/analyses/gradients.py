@@ -34,6 +34,11 @@ def gradient(
     """Return the mean gradient of the loss on images x with labels y, at the vector's model.
 
     Args:
+        encoder: The encoder, in eval mode; it is not changed.
+        head: The task's classifier.
+        x: Preprocessed images (N, 3, H, W).
+        y: Their classes (N,).
+        vector: Added to theta_0 before the gradient is taken.
         linear: Whether the vector edits the tangent model.
     """
     how = steps.tangent_gradient if linear else steps.gradient

@@ -55,11 +55,14 @@ def gram(
     """Return the empirical kernels k_c(x_i, x_j) between a task's images and all images.
 
     Args:
+        encoder: The network.
+        params: Its parameters by name.
         head: The task's head; its scores before normalisation are the outputs.
         x: Preprocessed inputs (N, ...) of the task: rows, and the first N columns.
         control: Further inputs, the other columns; `None` for none (M = N).
         classes: Rows of the head's weight; all of them by default.
         trainable: Names of the parameters that would train; all of them by default.
+        chunk: Images per pass.
         memory: Bytes for the gradients of a group of parameters; the largest parameter needs N + B
             times its size in any case.
 

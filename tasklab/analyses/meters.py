@@ -32,6 +32,8 @@ def turns(
     load of the machine: compare seconds within a round.
 
     Args:
+        steps: Functions by name.
+        rounds: Number of rounds; in each, every step runs.
         clocks: Return seconds; by default of the wall and of the process, all its threads.
 
     Returns:

@@ -35,6 +35,11 @@ def pair_errors(
     share of changed predictions (xi, tangent, equation 3) and the accuracy that is lost.
 
     Args:
+        evaluator: The pre-trained model with its heads and images.
+        vectors: Task vectors of one model, by task.
+        coefficients: Common coefficients of both vectors.
+        count: Images of each task, at most.
+        linear: Whether to edit the linearized model.
         first: How many pairs are left out: an interrupted call had them.
 
     Yields:

@@ -128,7 +128,10 @@ def second_moments(
     Args:
         encoder: The image encoder; one whose projections are linear layers or
             `nn.MultiheadAttention`.
+        images: Preprocessed images (N, 3, H, W).
+        params: Parameters by name; by default theta_0.
         projections: Whose inputs: that of the MLP output is the largest.
+        batch_size: Images per pass; fewer where memory is short.
         roots: Whether a projection that reads fewer inputs than they have entries gets a root.
 
     Returns:

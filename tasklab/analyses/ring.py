@@ -101,6 +101,7 @@ def fit(
     Args:
         kernel: On all points.
         inside: Numbers of the n points of the task.
+        y: Targets at the n points.
     """
     return kernel[:, inside] @ np.linalg.solve(kernel[np.ix_(inside, inside)], y)
 

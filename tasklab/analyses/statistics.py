@@ -52,6 +52,7 @@ def pearson(x: np.ndarray, y: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
     Args:
         x: First column (N,), or one for each row of weights (..., N).
+        y: The other column (N,).
         weights: How often each row counts (..., N).
     """
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -90,6 +91,9 @@ def over_pairs(df: pd.DataFrame, x: str, y: str, *, seed: int = 0) -> Correlatio
     Args:
         df: One row a pair of models, with the columns one and other. With a column group, the same
             name in two groups is two models, drawn within their group.
+        x: Name of one column.
+        y: Name of the other column.
+        seed: Of the bootstrap.
     """
     if len(models_of(df)) < 4:
         raise TasklabError("a rank correlation over pairs needs at least four models.")

@@ -207,6 +207,8 @@ class AffineScores:
         Args:
             direction: A change of the coefficients (T,), e.g. ones for a shared coefficient.
             origin: Coefficients (T,) at alpha = 0; by default the pre-trained model.
+            low: Smallest alpha.
+            high: Largest alpha.
         """
         start = self.base if origin is None else self.at(origin)
         slope = np.tensordot(self._checked(direction), self.slopes, 1)
@@ -291,6 +293,9 @@ def climb(
     (T,), is better there; no trial is made twice.
 
     Args:
+        objective: Coefficients (T,) -> a number.
+        start: Coefficients (T,) to begin with.
+        step: First step of every coefficient.
         budget: The most trials, the start among them; by default 2 T + 1, for one sweep.
     """
     alphas = np.array(as_coefficients(start, "start"))

@@ -34,6 +34,9 @@ def accuracy(encoder: Encoder, head: heads.Head, data: Images, block: int, h: Te
     """Return the accuracy in % of the pre-trained back on given features.
 
     Args:
+        encoder: The encoder, in eval mode; it is not changed.
+        head: The task's classifier.
+        data: Images and classes.
         block: Number of the block whose output is replaced, from 0.
         h: Its replacement, of N images.
     """
@@ -55,6 +58,12 @@ def sums(
     """Yield the accuracies of stitched addition (figure 9).
 
     Args:
+        encoder: The encoder, in eval mode; it is not changed.
+        head: The task's classifier.
+        data: Images and classes.
+        own: The task's vector.
+        other: Another task's vector.
+        alpha: Coefficient of both.
         blocks: Last blocks of the front, each taken in turn.
 
     Yields:

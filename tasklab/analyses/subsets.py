@@ -53,7 +53,9 @@ def subsets_of(count: int, most: int | None = None, seed: int = 0) -> list[Subse
     """Return all subsets of so many tasks, small ones first, or a sample of each size.
 
     Args:
+        count: Number of tasks.
         most: Of each size between one task, of which all are taken, and all tasks.
+        seed: Of the samples.
 
     >>> subsets_of(2)
     [(0,), (1,), (0, 1)]
@@ -101,7 +103,12 @@ def search(
     """Choose a coefficient for each subset on validation images, and report test accuracies.
 
     Args:
+        accuracies: Subset and coefficients -> accuracies in % by task.
+        single: Accuracies in % of each task's own vector, by split.
+        chosen: The subsets.
+        grid: Ascending coefficients.
         whole: Whether to try the whole grid for each subset, or `COARSE` and then climb.
+        progress: Whether to show a bar.
     """
     check_grid(grid)
     near = {int(np.abs(np.asarray(grid) - x).argmin()) for x in COARSE}

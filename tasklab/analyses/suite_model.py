@@ -44,10 +44,13 @@ class SuiteModel:
     """A model with the heads and images of a suite: returns features and logits of its weights.
 
     Args:
+        clip: The pre-trained model.
+        suite: The tasks with their images.
+        store: The store of results.
         counts: Images of each task by split, and, as `"control"`, of either split of the control
-            task, e.g. `{"val": 250, "control": 1000}`. What is not named is used whole.
+            task, e.g. `{"val": 250, "control": 1000}`. Splits that are not named are used whole.
         batch_size: Images in one pass. By default 250, and 100 on the CPU, whose caches then hold
-            more of what a small model computes.
+            more of a small model's values.
 
     Attributes:
         parts: Goes through images, fewer in one pass where memory does not suffice.

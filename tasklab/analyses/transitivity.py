@@ -153,6 +153,8 @@ def pairs_in(records: pd.DataFrame, alpha: float = 0.5, block: int | None = None
     """Return the pairs of `experiments.cross_task` as `transitivity` takes them.
 
     Args:
+        records: Tidy records.
+        alpha: Coefficient of the records.
         block: Of the features; `None` is the encoder's output.
 
     Returns:

@@ -146,7 +146,10 @@ def contest(
     """Compare merges of some task vectors.
 
     Args:
+        lab: Model, tasks, seeds, scale and store.
+        vectors: Task vectors by task.
         method: How they were fine-tuned: a linear method's are edited in the tangent model.
+        merges: Names of merge rules.
         labels: Whether accuracy on validation images chooses, and not E.
         others: Tasks of the lab's suite without a vector, whose accuracy is measured as well.
         heads: Heads that came with the vectors, by task, for a model without a text tower.

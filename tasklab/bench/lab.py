@@ -88,6 +88,8 @@ class Lab(Runs):
         Args:
             task: Name of a task; or a file, a folder, or the name of an imported vector, as
                 `tasklab merge` takes it.
+            method: One of `EDITS`.
+            seed: Of the run; by default the first one.
         """
         if not isinstance(task, str | Path):
             raise TasklabError("a vector is of one task: lab.vectors(tasks=[...]) has several.")

@@ -206,6 +206,7 @@ class Bench(Generic[AnyTrial]):
         """Return the merged vector of the trial's tasks, before its coefficient.
 
         Args:
+            name: Of the merge rule.
             option: Value of the option that is searched for; `None` for the method's own.
             statistics: Of the tasks' images, if already computed.
         """
@@ -278,7 +279,7 @@ def unlabelled(bench: Bench, name: str, by: Sequence[str]) -> list[Unlabelled]:
     Args:
         bench: Vectors, images and metrics.
         name: Of the merge rule.
-        by: Metrics of E: `"features"`, `"logits"` and others.
+        by: Metrics of E, any of `best.METRICS`.
     """
     statistics, found = bench.statistics(name), dict[str, Unlabelled]()
     for option in bench.options(name):

@@ -27,6 +27,7 @@ def provenance(
         extra: Further entries, e.g. the configuration; they win over the others.
         gpu: Name of the accelerator (this module does not import torch).
         threads: Of a process: sums in another order are rounded otherwise.
+        preset: `"quick"` or `"full"`; `None` outside of a chapter.
         seconds: Wall time of the study.
     """
     installed = machine.versions()

@@ -48,7 +48,16 @@ def _say_once(message: str) -> None:
 
 
 class Runs(Advised):
-    """The fine-tuning runs of a model on some tasks; for the arguments see `Lab`."""
+    """The fine-tuning runs of a model on some tasks.
+
+    Args:
+        parameters, given: Parameters of a notebook, and single ones by name.
+        tasks, own: Names of tasks of the suite, or tasks of your own in its place.
+        base: Checkpoint in place of the pre-trained weights.
+        use: `"train"`, `"evaluate"` or `"plan"` (`Lab`).
+        images_of: Tasks whose images must be here; by default all.
+        progress: Whether to show bars.
+    """
 
     chapter: str | None = None  #: The chapter that opened it (`chapters.open`)
 
@@ -190,6 +199,8 @@ class Runs(Advised):
         for all. A probe is fitted before its vector, which is not asked for.
 
         Args:
+            method: One of `EDITS`.
+            seed: Of the runs; by default the first one.
             tasks: Only their heads; `None` is the whole suite.
         """
         own, names = {}, [*(tasks or self.suite.names)]
@@ -215,6 +226,7 @@ class Runs(Advised):
         """Return the task vectors of a method, fine-tuning those missing in the store.
 
         Args:
+            method: One of `EDITS`.
             seed: By default the lab's first.
             tasks: Only these; `None` is the whole suite.
         """

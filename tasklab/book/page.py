@@ -142,9 +142,11 @@ def results(
     It runs with `live="all"`, the default of models of which nothing is recorded.
 
     Args:
+        lab: The lab of the page.
         rows: Recorded results, of which those of the experiment and methods are returned.
         run: One of `tasklab.evidence.experiments`, or a function of the lab that calls several.
         methods: The experiment's second argument; the pre-trained model's rows are kept as well.
+        options: Further arguments of the experiment.
     """
     given = () if methods is None else (methods,)
     if lab.parameters.live == "all":

@@ -170,9 +170,13 @@ def add(
     """Import a checkpoint's task vector into the store, and return its record.
 
     Args:
+        store: The store of results.
+        path: Checkpoint, or repository on the hub.
+        model: Short name of the model.
         task: Name of its training data, as published.
         method: One of `methods.METHODS`; `None` follows the file, or the changed parameters.
         name: Its name in the store; `None` is `<task>_<method>`.
+        base: Checkpoint that it was fine-tuned from; by default the published weights.
         source: Its source, for the record; `None` is the path.
         called: The publisher's name of the method: an error if other parameters changed.
     """

@@ -98,6 +98,7 @@ def recognise(
     """Return a checkpoint's parameters under our names.
 
     Args:
+        tensors: Tensors of a checkpoint by name.
         own: Shapes of the encoder's parameters by our names, in the encoder's order.
         theta0: The pre-trained parameters, or their loader; they decide between two ways to name a
             list.
@@ -170,8 +171,8 @@ def _recognised(
 def _prefixes(tensors: Tensors, own: Shapes) -> list[str]:
     """Return the prefixes of an encoder's names, once for each encoder.
 
-    The names of a ResNet's blocks end in the encoder's own: where half as many names are found as
-    elsewhere, there is no encoder. One that lacks its first parameter has half of them at least.
+    The names of a ResNet's blocks end in the encoder's own, so a prefix counts if at least half as
+    many names have it as any other. Without the first parameter, half of all names are needed.
     """
     first = next(iter(own))
     anchors = [n.removesuffix(first) for n in tensors if n == first or n.endswith(f".{first}")]
@@ -299,10 +300,7 @@ def text_tower(tensors: Tensors, named: Weights, names: Sequence[str]) -> dict[s
 
 
 def in_transformers(name: str) -> list[str]:
-    """Return the names in transformers of a parameter of open_clip's CLIP, within its tower.
-
-    Queries, keys and values are apart there.
-    """
+    """Return transformers' names, q, k and v apart, of a parameter of open_clip's towers."""
     if name in BESIDE:
         return [BESIDE[name]]
     for ours, theirs in _PARTS:

@@ -68,6 +68,8 @@ def find(
 
     Args:
         text: A file, a folder, a repository on the hub, or the name of an imported vector.
+        store: The store of results.
+        model: Short name of the model that the vector must fit; `None` for any.
         base: The checkpoint that a published one starts from; by default the pre-trained one.
         init: Weights that a vector without a record starts from: a file of `TaskVector.save`.
         room: A folder for what published checkpoints changed, to be read from there as long as the
@@ -220,6 +222,9 @@ def write(
     """Write a merged vector to one file, atomically; an existing file must be a vector.
 
     Args:
+        path: The file.
+        vector: The merged vector.
+        sources: The vectors that were merged.
         made: How it was made of the sources, for whoever reads the file.
         model: Writes the edited model, as `publishing.written` does: both are there, or neither.
     """

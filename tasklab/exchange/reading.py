@@ -91,6 +91,8 @@ def contents(
     """Return the content of a checkpoint, which needs no pre-trained weights.
 
     Args:
+        path: Checkpoint, or repository on the hub.
+        model: Short name of the model.
         start: Returns the pre-trained parameters: asked if there are two ways to name a list.
         text: Whether its text tower is read as well, if it has one: as it is `found`, or `checked`
             against the model's shapes.

@@ -93,6 +93,10 @@ def local(
     """Return pixel coordinates (u, v) in frames moved, turned and scaled per image.
 
     Args:
+        dx: Horizontal shifts (n,).
+        dy: Vertical shifts (n,).
+        scale: Half sizes (n,).
+        angle: Rotations in radians (n,).
         aspect: Width by height (n,); `None` is 1.
     """
     x, y = GRID_X - column(dx), GRID_Y - column(dy)
@@ -202,7 +206,8 @@ class Canvas:
     """A stack of n images of one class, painted in place.
 
     Args:
-        jitter: Standard deviation of the noise on colours.
+        rng: Draws everything random.
+        u, v, scale, jitter: As the attributes; standard deviation of the noise on colours.
 
     Attributes:
         u, v: Local coordinates (n, S, S).
@@ -277,8 +282,12 @@ def render(
     """Return images (n, 3, S, S): each class is painted by its own function on its own canvas.
 
     Args:
+        kind: Class of the canvases.
         painters: A function of a canvas for each class.
+        index: Classes (n,).
+        rng: Draws everything random.
         at: u, v (n, S, S) and scale (n,) of the canvases.
+        jitter: Standard deviation of colours, which run from 0 to 1.
         **own: Further attributes of the canvases, (n,) each.
     """
     image = torch.zeros(len(index), 3, SIZE, SIZE)

@@ -55,7 +55,12 @@ def vehicles(
     """Return the images with the vehicle `VEHICLES[index]` drawn over them.
 
     Args:
+        rng: Draws everything random.
+        image: Backgrounds (n, 3, S, S).
+        index: Classes (n,).
+        colour: Of the vehicles (n, 3).
         striped: (n,) 1 for a contrasting stripe along the body, else 0.
+        pose: Places, sizes and rotations of the things.
         facing: (n,) +1 or -1.
     """
     n, scale = len(index), pose.scale
@@ -115,8 +120,11 @@ def signs(
     """Return the images with a road sign drawn over them.
 
     Args:
+        rng: Draws everything random.
+        image: Backgrounds (n, 3, S, S).
         plate, symbol: (n,) indices into `PLATES` and `SYMBOLS`.
         rim, font: (n,) indices into `draw.COLOUR_NAMES` and `shapes.FONTS`.
+        pose: Places, sizes and rotations of the things.
     """
     n, (dx, dy, scale, angle) = len(plate), pose
     u, v = local(*pose)

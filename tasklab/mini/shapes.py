@@ -131,8 +131,10 @@ def glyph_alpha(
     """Return the opacity (n, S, S) of one printed character per image.
 
     Args:
+        rng: Draws everything random.
         character: (n,) index into `catalog.GLYPHS`.
         font: (n,) index into `FONTS`.
+        pose: Places, sizes and rotations of the things.
         shear: (n,) slant, in local units of u per v.
         warp: (n,) size of a smooth random distortion, in local units.
         stroke: (n,) weight of the strokes, 0 thin to 1 thick.

@@ -92,7 +92,12 @@ class Encoder:
 
         Args:
             module: Images (B, 3, H, W) -> features (B, D), each from its image alone.
+            name: Of the encoder, in messages and keys.
+            init: `"pretrained"` or `"random"`.
             blocks: Names of its modules after which features are compared, in order.
+            image_size: Height and width of inputs.
+            mean: Of the channels, for normalisation.
+            std: Standard deviation of the channels.
             crop: Share of the resized image's side that is cut out; `None` is all.
             resize: How images are resized; `None` is bicubic, by the shorter side.
         """

@@ -133,6 +133,9 @@ def start(kind: str, clip: Clip, task: Task, seed: int = 0) -> Head:
     Args:
         kind: `"trained"` for a linear layer with PyTorch's usual random weights; `"zero_shot"` or
             `"zero_shot_trained"` for one made of prompts. A `"probe"` is fitted by `probes.fit`.
+        clip: The pre-trained model.
+        task: The task with its classes and prompts.
+        seed: Of a random head.
     """
     device = clip.encoder.device
     if kind not in ("zero_shot", "zero_shot_trained", "trained"):
@@ -212,9 +215,12 @@ def linear_probe(
     seed.
 
     Args:
+        features: Of the training images.
+        labels: Their classes.
         classes: C; some may have no image.
         decay: Strength of the penalty on s W. The default keeps the cross-entropy in charge: at
             |s W| = 30 a class, the size of a zero-shot head, the penalty is 0.05 a class.
+        iterations: Steps of L-BFGS, at most.
     """
     if len(features) == 0:
         raise TasklabError("a linear probe needs at least one image.")

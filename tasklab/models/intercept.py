@@ -100,7 +100,10 @@ def back(
 
     Args:
         encoder: The architecture; its blocks must take and give one tensor.
+        params: Parameters theta by name.
         x: The images, which only layers before the blocks still read.
+        block: Number of the block, from 0.
+        h: Replacement of its output.
     """
     *skipped, last = _upto(encoder, block)
     forwards = dict.fromkeys(skipped, lambda usual, x, *args, **named: x)

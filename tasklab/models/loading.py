@@ -55,6 +55,8 @@ def load(
             and a BERT of sentence-transformers.
         init: `"random"` draws the encoder from `seed`. The text tower stays pre-trained for models
             whose weights ship with the package, and is random too for the others.
+        seed: Of random weights.
+        device: Where the model goes.
         weights: A checkpoint file to take instead of the usual one.
         blocks: Of each tower and stage its first blocks alone, at most so many: a rehearsal's.
 

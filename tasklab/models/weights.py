@@ -45,7 +45,10 @@ def find(
     """Return the checkpoint of a model, fetched if it is not on this machine.
 
     Args:
+        name: Of the model.
+        repository: On the hub.
         path: A file given by the user, in place of all other places.
+        file: In the repository.
         revision: Commit of the repository; `None` is its newest.
         fetch: Whether to fetch it now; if not, and it can be fetched, the answer is `None`.
     """

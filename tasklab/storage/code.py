@@ -22,6 +22,7 @@ def code_of(
     """Return a hash of modules' code and of the code that they import.
 
     Args:
+        modules: Names of modules.
         follow: Whether an imported module of this package counts, with its own imports.
         known_as: A module's name -> its name in the hash, which stays when a module moves.
     """

@@ -150,8 +150,12 @@ def fetch(
     """Return a file of the hub from its cache, where it is fetched to if need be.
 
     Args:
+        repository: On the hub.
+        file: In the repository.
+        revision: Commit; by default the newest.
         sha256: Its checksum, where it is known beforehand.
         kind: Of the repository: model or dataset.
+        progress: Whether to show a bar.
 
     Raises:
         TasklabError: If it cannot be had, or is not what the hub, or `sha256`, says that it is.

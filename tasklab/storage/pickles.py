@@ -133,8 +133,9 @@ def interpret(
     """Interpret one pickle, and leave the stream behind it.
 
     Args:
-        budget: That of the file, which this pickle reduces.
+        stream: Open file, at the start of the pickle.
         storage: Identity that the file gives a storage -> the storage.
+        budget: That of the file, which this pickle reduces.
         embedded: Bytes of a file of `torch.save` within the pickle -> the storage in there; without
             it such bytes are recorded as any other object.
     """

@@ -99,6 +99,8 @@ def resident(
     What somebody wrote to meanwhile is loaded again.
 
     Args:
+        key: Name of the tensors.
+        device: Where they go.
         load: Reads a tensor, or a mapping or tuple of tensors, on the CPU.
     """
     device = torch.device(device)
@@ -126,6 +128,8 @@ def latest(name: str, of: tuple[Any, ...], make: Callable[[], Placed], stamp: in
     """Return the latest object of a name if it was made of these very objects; or make it.
 
     Args:
+        name: Of the object.
+        of: The objects that it is computed from.
         make: Makes it; the former one is gone then.
         stamp: `seals.stamp` of the originals of its copies, which may have changed in place.
     """

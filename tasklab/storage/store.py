@@ -170,9 +170,9 @@ class Store:
         Of several processes that ask for the same one, the first computes and the others wait.
 
         Args:
+            kind: Sort of result, e.g. "finetune".
             config: All that determines the result: choices, hash of the base weights, versions.
-            make: Folder for checkpoints, which stays after a crash -> tensors, and a record that
-                JSON can hold.
+            make: Folder for checkpoints, which stays after a crash -> tensors, a JSON record.
 
         Raises:
             TasklabError: If the store cannot be written, now or by a thread since the last call.

@@ -30,8 +30,10 @@ _MOST = 2  # artifacts on their way at once: each holds its tensors in memory
 class Writing:
     """An artifact being written; `tensors` are `None` when its file is complete.
 
-    Nobody else may hold the `tensors`: a later change would be written. `write` returns the file's
-    checksum, and `done` is called when that is over.
+    Args:
+        tensors: By name; they must not change until they are written.
+        write: Writes them and returns the file's checksum.
+        done: Called after writing.
     """
 
     def __init__(

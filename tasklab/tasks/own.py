@@ -36,6 +36,7 @@ def from_folder(
     seed 0. Without a validation split, a tenth of the training images validate.
 
     Args:
+        path: The folder.
         name: Of the task; `None` is the folder's name.
         templates: One or more prompts with one `{}` each, for the class name, or functions of it;
             or a mapping from each class to its prompts.

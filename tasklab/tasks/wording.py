@@ -29,6 +29,7 @@ def words_for(names: Sequence[str] | None, classes: Words, where: str) -> tuple[
         classes: A list in this order, in which names of the classes themselves may have any; or a
             mapping from names (of classes that are called by numbers: from these) to words, from
             labels to words, or the other way round.
+        where: Name of the data, in messages.
     """
     if isinstance(classes, str):
         raise TasklabError(f"classes= is a list of names, one for each class, not {classes!r}.")
@@ -73,6 +74,7 @@ def templates_for(
         templates: Texts with one `{}`; functions, which are called with each word; or a mapping
             from each class, by its name or word, to its prompts. Where classes have different
             numbers of prompts, each is repeated so that their mean stays the same.
+        where: Name of the data, in messages.
     """
     if isinstance(templates, Mapping):
         return _by_class(words if names is None else names, words, templates, where)

@@ -79,7 +79,13 @@ def block(kind: Kind, dtype: torch.dtype) -> dual.Run:
 
 
 class Quick:
-    """A function (`usual`) with a form that is `quick`, given up for good where that fails."""
+    """A function (`usual`) with a form that is `quick`, given up for good where that fails.
+
+    Args:
+        quick: The fast form.
+        usual: The function itself, which replaces a form that fails.
+        said: What failed, for the warning.
+    """
 
     failed: set[str] = set()  # noqa: RUF012 - of all: what fails once in a process fails again
 

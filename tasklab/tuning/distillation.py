@@ -66,8 +66,11 @@ class Distilled(Step):
     """Computes the loss and the gradients of a student's steps, and the gradients of its teacher.
 
     Args:
+        problem: The run with its trained parameters.
+        encoder: The pre-trained encoder.
+        known: Kronecker factors of the reference data set.
         teacher: The teacher's change, by `PREFIX` and a parameter's name.
-        first: The first step that is left.
+        first: The first remaining step.
     """
 
     def __init__(
@@ -186,7 +189,13 @@ def distance(
     The student's gradients are those of the distance alone, the teacher's those of its own loss.
 
     Args:
+        problem: The run with its trained parameters.
+        model: The student's network.
         taught: The teacher's network; `teacher` is its change.
+        teacher: The teacher's change by name.
+        a: Coefficient of both changes.
+        x: Preprocessed images (B, 3, H, W).
+        y: Their classes (B,).
     """
     config, head, theta0, delta, _ = problem
     weight = TABLE[config.method].teacher

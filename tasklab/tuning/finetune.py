@@ -94,6 +94,7 @@ def finetune(
         store: Where the run is kept. On a CPU, an interrupted and resumed run ends bit for bit
             where an uninterrupted one does, unless memory ran out. SIGTERM leaves a checkpoint.
         tasks: The suite with its images, where `config.suite` is not embedded.
+        progress: Whether to show a bar.
 
     Raises:
         TasklabError: If the model is not the configuration's, the method does not suit it, or
@@ -108,6 +109,12 @@ class Trainer:
 
         trainer = Trainer(clip, store, suite)
         run = trainer(recipe("mini", "Signs", "linearized"))
+
+    Args:
+        clip: The pre-trained model.
+        store: The store of runs.
+        tasks: The suite with its images.
+        progress: Whether to show bars.
 
     Attributes:
         identity: Run -> its configuration in the store (`identity`).
@@ -226,6 +233,8 @@ def descend(
     """Train for the remaining steps; delta, a trained head and a teacher change in place.
 
     Args:
+        problem: The run with its trained parameters.
+        session: Progress, checkpoints and optimiser.
         gradient: Step -> loss, and its gradient in theta, or in delta for a linearized model.
         teacher: Its change, with the names of `distillation`.
     """

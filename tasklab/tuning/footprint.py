@@ -32,8 +32,11 @@ def needed(
     tower if it is kept, and what a step keeps for its backward pass.
 
     Args:
+        tower: The encoder's shape.
+        images: Images per step.
         recompute: Whether blocks are computed a second time in the backward pass: then only their
             inputs are kept, a twentieth of all, and the insides of one.
+        text: Whether the text tower is loaded, too.
     """
     kept = tower.activations
     if recompute:

@@ -112,8 +112,10 @@ def corrected(
     """Return the factors of one data set in their eigenvectors, with measured scales (EK-FAC).
 
     Args:
+        encoder: The encoder, in eval mode; it is not changed.
         images: Of the reference data set (B, 3, H, W).
         draws: As `factors` takes them.
+        seed: Of drawn labels and gradients.
         published: As `factors` takes it.
     """
     unit, numbers = published is not None, torch.Generator().manual_seed(seed)
@@ -147,9 +149,11 @@ def factors(
     """Return the factors of several tasks, from images of one after another.
 
     Args:
+        encoder: The encoder, in eval mode; it is not changed.
         images: Of each task.
         draws: Of v for each image; `None` takes every unit vector instead, which is exact and takes
             a backward pass a feature.
+        seed: Of drawn labels and gradients.
         published: Weights of the authors' code, whose conventions the factors then follow.
     """
     numbers = torch.Generator().manual_seed(seed)
@@ -174,6 +178,7 @@ def fisher(
     that no label is needed. Attention's queries, keys and values share one B.
 
     Args:
+        encoder: The encoder, in eval mode; it is not changed.
         head: The task's classifier of features.
         images: Of the task (B, 3, H, W).
         params: Where the information is taken; by default theta_0.

@@ -81,6 +81,8 @@ def first_that_fits(
     Args:
         attempt: Computes by a plan, without a side effect that another attempt would see.
         left: The plans to try, in order.
+        what: Name of the work, in messages.
+        advice: End of the message where no plan fits.
     """
     reason = ""
     for index, plan in enumerate(left):

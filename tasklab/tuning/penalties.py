@@ -227,7 +227,11 @@ def measure(
     """Return the penalty of a method.
 
     Args:
+        method: One of `METHODS`.
+        model: The network with parameters theta_0.
+        delta: The change of parameters by name.
         images: Of another task, for methods that read some in each step.
+        size: Images per pass.
         known: Of methods that read other tasks' images once.
     """
     entry = TABLE[method]

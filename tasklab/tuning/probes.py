@@ -81,7 +81,11 @@ def fit(probe: Probe, clip: Clip, suite: Suite, task: str, store: Store) -> Fitt
     """Return a task's probe from the store, or fit it.
 
     Args:
+        probe: Settings of the fit.
+        clip: The pre-trained model.
         suite: The tasks; a learning rate that is not given is searched on the stand-in for Cars.
+        task: Name of a task.
+        store: The store of results.
     """
     inputs = _features(probe, clip, suite, task, store)
 

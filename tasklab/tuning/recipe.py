@@ -223,13 +223,20 @@ def recipe(
     4e-2, against 2e-3 in the papers.
 
     Args:
+        model: Short name of the model.
+        task: Name of a task.
         method: One of `METHODS`, or `JOINT`: `nonlinear` with a head that trains along.
+        suite: Its suite.
+        init: `"pretrained"` or `"random"`.
         head: `"zero_shot"`, `"trained"` or `"probe"`; `None` is the usual one of the model.
+        seed: Of the order of images and of a random head.
+        steps: Number of steps; by default the recipe's.
         lr: Instead of the recipe's, for every method. The recipe's own is searched (`rates`) for a
             published model in the preset `full`, after a probe or with a head that trains along.
         precision: One of `PRECISIONS`. `None` is bfloat16 where the device is fast at it
             (`usual_precision`), else float32.
         preset: `"quick"`: fewer steps and images; `"rehearsal"`: `steps` tiny steps.
+        device: `"cpu"`, `"cuda"`, ...
         others: Tasks whose images a penalty looks at; `None` is all others of the suite.
     """
     rate = entry_of(method).rates or method  # `FineTune` then says what 'posthoc' is

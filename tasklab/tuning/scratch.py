@@ -101,6 +101,7 @@ def resnet18(seed: int = 0, width: int = 64, stride: int = 1) -> Network:
     rest, names and initial weights included, is torchvision's. Its blocks are the 8 residual ones.
 
     Args:
+        seed: Of the weights.
         width: Channels of the first stage; each later stage has twice those of the one before. 64
             is ResNet-18.
         stride: Of the stem; 2 halves the sides of all feature maps.
@@ -151,8 +152,15 @@ def train(
     network changes. Give `epochs` or `steps`; 0 returns a copy of `params`.
 
     Args:
+        network: The architecture.
+        params: Parameters by name to begin with.
+        data: Images and classes.
         lr: Learning rate. C.1.1: 0.1 for the MLP, 0.05 for the ResNet.
         epochs: Passes over the data; the last batch of a pass may be smaller.
+        steps: Number of steps, in place of epochs.
+        batch_size: Images per step.
+        seed: Of the order of images.
+        momentum: Of SGD.
         classes: Labels of the task; `None` is all.
         log: Called with every step (from 0) and its loss.
     """

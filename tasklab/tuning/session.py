@@ -36,7 +36,14 @@ _log = logging.getLogger(__name__)
 
 
 class Journal:
-    """Collects losses and gradient norms; stops a run that has gone wrong."""
+    """Collects losses and gradient norms; stops a run that has gone wrong.
+
+    Args:
+        config: The run.
+        losses: Of earlier steps; those of later steps are appended.
+        classes: Number of classes, whose logarithm is the loss of guessing.
+        device: A GPU is asked for losses every few steps alone.
+    """
 
     def __init__(
         self, config: FineTune, losses: list[float], classes: int, device: torch.device
@@ -97,7 +104,14 @@ class Journal:
 
 
 class Saver:
-    """Writes and reads delta, the optimiser's moments and the losses so far."""
+    """Writes and reads delta, the optimiser's moments and the losses so far.
+
+    Args:
+        path: The checkpoint.
+        delta: Trained tensors by name.
+        optimiser: AdamW of these tensors.
+        every: Steps between checkpoints.
+    """
 
     def __init__(
         self, path: Path, delta: dict[str, Tensor], optimiser: torch.optim.Optimizer, every: int
@@ -146,8 +160,12 @@ class Session(contextlib.ExitStack):
     """The steps of a run that are left, from its last checkpoint on.
 
     Args:
+        config: The run.
         title: Name of the training data, for the bar.
+        classes: Number of classes.
         moving: Trained tensors by name; a checkpoint's numbers are written into them.
+        checkpoint: File of the run's checkpoint.
+        show: Whether to show a bar.
 
     Attributes:
         optimiser: AdamW of the trained tensors.

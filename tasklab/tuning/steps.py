@@ -48,6 +48,8 @@ class Step:
     """Computes the loss and the gradients of a run's steps.
 
     Args:
+        problem: The run with its trained parameters.
+        encoder: The pre-trained encoder.
         known: Kronecker factors of other tasks, for penalties that use them.
 
     Attributes:

@@ -103,7 +103,10 @@ def value_and_grad(
     encoder that records less (`memory.Recomputed`) gets one of its own for the backward pass.
 
     Args:
+        encoder: The network that is linearized.
+        params: Its parameters theta_0 by name.
         tau: The task vector; its names are those that train.
+        x: Preprocessed images (B, 3, H, W).
         loss: Features (B, D) -> scalar.
 
     Returns:
@@ -151,7 +154,10 @@ def normal(
     """Return J tau and J' G J tau, summed over images, from one forward and one backward pass.
 
     Args:
+        encoder: The network that is linearized.
+        params: Its parameters theta_0 by name.
         tau: The direction; J' is of the parameters that it names.
+        x: Preprocessed images (B, 3, H, W).
         metric: G, J tau (B, D) -> (B, D); by default the identity.
     """
     with torch.enable_grad():
@@ -166,6 +172,9 @@ def features(
 
     Args:
         encoder: The model to linearize; its `preprocess`, if it has one, is applied to each batch.
+        params: Its parameters theta_0 by name.
+        tau: The task vector.
+        images: Images (N, 3, H, W), before preprocessing.
         batch_size: Images in one pass; fewer where memory does not suffice.
     """
     prepare = getattr(encoder, "preprocess", lambda x: x)

@@ -101,7 +101,9 @@ def metrics(name: str, own: Sequence[TangentFeatures], heads: Sequence[Head]) ->
     """Return the metric of each task's images.
 
     Args:
+        name: One of `METRICS`.
         own: Tangent features of each task's own vector on them.
+        heads: One classifier per task.
     """
     choose("metric", name, METRICS)
     if name == "logits":
@@ -218,7 +220,10 @@ def span_of_loss(
     Args:
         f0: f(x; theta_0) on the images of each task.
         basis: J(x) tau_s there, for each s.
+        heads: One classifier per task.
+        labels: Classes of the images, one tensor per task.
         start: Where to begin, e.g. the c of `best.span`; by default at 0.
+        iterations: Steps of the optimiser, at most.
     """
     if not basis:
         raise TasklabError("a span needs at least one vector.")

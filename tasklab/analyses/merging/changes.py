@@ -22,7 +22,13 @@ _ALIKE = 0.9  # cosine of changes that come from a start of their own
 
 
 class Change(Lazy):
-    """theta - theta_0 in single precision at least, a parameter at a time."""
+    """theta - theta_0 in single precision at least, a parameter at a time.
+
+    Args:
+        theta0: Parameters of the base; `None` stands for zeros.
+        theta: Parameters of the network, or its adapter.
+        names: Names of the parameters of the change.
+    """
 
     def __init__(
         self, theta0: Mapping[str, Tensor] | None, theta: Mapping[str, Tensor], names: Sequence[str]

@@ -58,7 +58,9 @@ def essential(
     `tsv_m`; the first are scaled by b too. What is no matrix is averaged.
 
     Args:
+        vectors: Task vectors of one model.
         grams: X_t' X_t of each, as of `regmean`; or `pooled_directions`.
+        alpha: Coefficient of the result.
     """
     found, each = pooled_directions(vectors, grams), listed(vectors, 2)
     alpha = as_coefficient(alpha, "alpha")

@@ -90,12 +90,15 @@ def distilled(
     """Train all weights that a vector changes to give each task's own features.
 
     Args:
+        encoder: The encoder, in eval mode; it is not changed.
         parts: A task's images and its own model's `features` there; all of one shape.
         start: The tau to begin with.
         checks: Parts of other images of each task, which choose among rates and looks.
         rates: Highest learning rates of Adam; each begins anew.
         steps: Of each rate, on `batch_size` images of every task.
+        batch_size: Images per pass; fewer where memory is short.
         seed: Of the order of images.
+        progress: Whether to show a bar.
 
     Returns:
         tau, with L on the two kinds of images at the start and at each look of the rate that was
@@ -148,10 +151,16 @@ def progressive(
     once, and visited in a new order in each pass; that code draws them anew.
 
     Args:
+        encoder: The encoder, in eval mode; it is not changed.
         vectors: The tasks' own, in the order of `parts`.
         parts: As of `distilled`, and so `checks`, which choose among the rates.
+        checks: Parts of each task's images on which the result is compared.
+        rates: Learning rates that are tried.
         steps: Of each rate and block, on `batch_size` images of every task.
+        batch_size: Images per pass; fewer where memory is short.
         start: Every coefficient at first.
+        seed: Of the order of images.
+        progress: Whether to show a bar.
 
     Returns:
         tau, with L of the whole network on the two kinds of images: at the start, and after each
@@ -193,7 +202,10 @@ def looked(
     """Return, of some vectors, the one of least L on images for checks, and the values of all.
 
     Args:
+        encoder: The encoder, in eval mode; it is not changed.
+        each: The vectors.
         parts: As of `distilled`, and so `checks`.
+        checks: Parts of each task's images for checks.
     """
     each = [placed(tau, encoder.device) for tau in each]
     values = [_values(encoder, tau, parts, checks) for tau in each]

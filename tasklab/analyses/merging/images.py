@@ -49,6 +49,11 @@ def of_images(
     Args:
         needs: `"grams"`, `"diagonals"` of Fisher information, or `"readers"`: a function of a
             vector and names that returns these parameters' Gram matrices at theta_0 + the vector.
+        encoder: The encoder, in eval mode; it is not changed.
+        head: The task's classifier.
+        images: Preprocessed training images (N, 3, H, W).
+        vector: The task's own vector.
+        linear: Whether the vector belongs in the linearized model.
     """
 
     def read(at: TaskVector, names: Collection[str]) -> dict[str, Tensor]:
@@ -79,6 +84,10 @@ def grams(
     diagonal of G is returned.
 
     Args:
+        encoder: The encoder, in eval mode; it is not changed.
+        images: Preprocessed images (N, 3, H, W).
+        params: Where inputs are taken; by default theta_0.
+        names: Only these parameters; by default all.
         batch_size: Images per pass; fewer where memory is short.
 
     Returns:

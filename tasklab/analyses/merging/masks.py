@@ -32,7 +32,9 @@ def ties(vectors: Vectors, *, keep: float = 0.2, alpha: float = 1.0) -> TaskVect
     sign of most parameters there.
 
     Args:
+        vectors: Task vectors of one model.
         keep: Share of unmasked numbers; 0.2 is the paper's.
+        alpha: Coefficient of the result.
     """
     each, keep = listed(vectors), real("keep", keep, 0, 1)
     floors = [_largest(vector, keep) for vector in each]
@@ -62,9 +64,12 @@ def dare(
     Over seeds its mean is task arithmetic.
 
     Args:
+        vectors: Task vectors of one model.
         drop: Probability that a number is dropped; 0.9 is usual.
+        seed: Of the dropped entries.
         by_place: Draw for vectors in the given order, as the recorded experiments do; by default
             they are sorted by their checksums, so that their order does not matter.
+        alpha: Coefficient of the result.
     """
     each, drop = listed(vectors), real("drop", drop, 0, 1)
     if not by_place:
@@ -101,8 +106,10 @@ def breadcrumbs(
     rows nothing is large: 0.007 of fewer than 143 is none.
 
     Args:
+        vectors: Task vectors of one model.
         small: Share of masked numbers in a row; 0.85 is the published code's.
         large: Share that is dropped from above; the published code's search has 0.001 to 0.01.
+        alpha: Coefficient of the result.
     """
     small, large = real("small", small, 0, 1), real("large", large, 0, 1)
     if small + large >= 1:
@@ -130,8 +137,10 @@ def consensus(
     own: they are no merge.)
 
     Args:
+        vectors: Task vectors of one model.
         threshold: lambda, of all tasks or of each, to be chosen on validation images.
         agree: Of how many tasks a number must pass the threshold.
+        alpha: Coefficient of the result.
     """
     agree, each = whole("agree", agree, 1), listed(vectors, 2)
     if agree > len(each):

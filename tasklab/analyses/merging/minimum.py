@@ -116,11 +116,17 @@ def minimum(
     """Minimise E over all weights that a vector changes.
 
     Args:
+        encoder: The encoder, in eval mode; it is not changed.
+        parts: One part of each task's images, with its targets.
+        start: The vector to begin with.
         checks: Parts of other images of each task, for early stopping; none for the minimum itself.
         epochs: Times that steps on batches see all images, first of all.
         rounds: Images of each task, at most, and conjugate-gradient steps, at most, of each round.
         patience: Steps without a lower E on `checks` that end a round.
+        tolerance: Relative residual at which steps end.
         factors: Images of each task behind the preconditioner, at most.
+        batch_size: Images per pass; fewer where memory is short.
+        progress: Whether to show a bar.
     """
     if not parts or not all(len(part.images) for part in (*parts, *checks)):
         raise TasklabError("the best merge needs images of every task.")

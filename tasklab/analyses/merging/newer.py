@@ -39,9 +39,11 @@ def ace(
     are added, times the mean of their singular values.
 
     Args:
+        vectors: Task vectors of one model.
         eps: Added to the diagonal; it has the square of the vectors' unit, so that the merge does
             not scale with them. 0.01 is the code's.
         share: Of the directions that are added; 0.3 is the code's.
+        alpha: Coefficient of the result.
     """
     eps, share = real("eps", eps, 0), real("share", share, 0, 1)
     return decomposed(listed(vectors), lambda _, tensors: _ace(tensors, eps, share), alpha)
@@ -87,9 +89,11 @@ def dc_merge(
     averaged, and of the mean M only the blocks of a task with itself: merged = alpha U M V'.
 
     Args:
+        vectors: Task vectors of one model.
         keep: Share of the unmasked entries of each M_t, at least one; 0.001 is the code's.
         smooth: Whether the singular values of a task are replaced by their mean, as the code does
             for adapters, and not for whole networks.
+        alpha: Coefficient of the result.
     """
     keep = real("keep", keep, 0, 1)
 

@@ -64,9 +64,11 @@ def fisher(
     Entries without Fisher information are averaged.
 
     Args:
+        vectors: Task vectors of one model.
         diagonals: F_t of each, as `images.fisher_diagonals` gives it, in the vectors' order, where
             an iterator may make them one by one, or by the same names; or their sums
             (`pooled.pooled_diagonals`).
+        alpha: Coefficient of the result.
     """
     sums = pooled_diagonals(vectors, diagonals)
 
@@ -95,6 +97,7 @@ def regmean(
     columns of inputs that are 0 on all images.
 
     Args:
+        vectors: Task vectors of one model.
         grams: G_t (I, I) of each, by the parameter's name, as `images.grams` gives it, in the
             vectors' order, where an iterator may make them one by one, or by the same names; or
             their sums (`pooled.pooled_grams`).
@@ -102,6 +105,7 @@ def regmean(
         ridge: Times the mean of the diagonal of sum_t G_t / T, is added to the diagonal of each
             G_t: the larger, the nearer is the result to the average. Without it, the result may be
             hundreds of times as long as a vector.
+        alpha: Coefficient of the result.
     """
     ratio, ridge = real("ratio", ratio, 0, 1), real("ridge", ridge, 0)
     sums = pooled_grams(vectors, grams)
@@ -145,8 +149,12 @@ def regmean_plusplus(
     at theta_0, this is `regmean`.
 
     Args:
+        vectors: Task vectors of one model.
         readers: Of each task, in the vectors' order, a function of a vector and names that returns
             these parameters' Gram matrices at theta_0 + the vector (`images.of_images`).
+        ratio: Factor of numbers off the diagonal of G_t.
+        ridge: As of `regmean`.
+        alpha: Coefficient of the result.
     """
     each = listed(vectors, 2)
     given = [] if readers is None else list(readers)
@@ -183,7 +191,10 @@ def wudi(vectors: Vectors, *, steps: int = 300, lr: float = 1e-5, alpha: float =
     Of a model whose blocks have no such names, all matrices are merged.
 
     Args:
+        vectors: Task vectors of one model.
         steps: Of Adam; 300 of 1e-5 are those of the authors' code.
+        lr: Learning rate of Adam.
+        alpha: Coefficient of the result.
     """
     each = listed(vectors, 2)
     chosen = matrices(each[0]) or [name for name, x in each[0].items() if is_matrix(name, x)]

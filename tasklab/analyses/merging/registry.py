@@ -274,6 +274,8 @@ def merge(name: str, vectors: Vectors, **options: Any) -> TaskVector:
     """Return the task vectors of several tasks merged into one.
 
     Args:
+        name: One of `METHODS`.
+        vectors: Task vectors of one model.
         **options: Of the method: alpha, and further arguments of its function.
 
     >>> import torch

@@ -78,6 +78,7 @@ def choose(
         place: The vector -> its best coefficient in the tangent model, and E there.
         look: The vector, a coefficient and the best score so far -> what is to be as large as
             possible on validation images; anything below the best stands for all that is.
+        budget: Evaluations of accuracy, at most.
 
     >>> one = TaskVector({})
     >>> score = lambda _, alpha, least: -abs(alpha - 3.0)
@@ -115,9 +116,11 @@ def smoothly(
 
     Args:
         make: As `choose` takes it; so are `options` and `budget`.
+        options: The merge's options.
         place: The vector -> the coefficient that is expected to be its best one, and E there.
         look: The vector and a coefficient -> its mean accuracy in % on validation images.
         images: Number of validation images, all tasks together.
+        budget: Evaluations of accuracy, at most.
 
     >>> one = TaskVector({})
     >>> score = lambda _, alpha: 70.0 - 5.0 * abs(alpha - 1.6)
@@ -180,6 +183,9 @@ class Looks:
     """Scores of edited networks by their accuracy on several tasks.
 
     Args:
+        evaluator: The pre-trained model with its heads and images.
+        tasks: Names of T tasks.
+        split: `"val"` or `"test"`.
         score: Of accuracies (T,) in %; it falls with none of them.
 
     Attributes:

@@ -81,8 +81,10 @@ def boosting(vectors: Vectors, *, beta: float = 0.01, alpha: float = 1.0) -> Tas
     each is a matrix. What is no matrix is the sum.
 
     Args:
+        vectors: Task vectors of one model.
         beta: 0.01 is FusionBench's default. From the first direction's share on down, all
             singular values become the largest.
+        alpha: Coefficient of the result.
     """
     beta = real("beta", beta, 0, 1)
 
@@ -108,7 +110,9 @@ def iso_cts(vectors: Vectors, *, common: float = 0.8, alpha: float = 1.0) -> Tas
     The rest is rounded to a multiple of T, as in the published code.
 
     Args:
+        vectors: Task vectors of one model.
         common: Share of the directions that are common; 0.8 is the paper's.
+        alpha: Coefficient of the result.
     """
     each, common = listed(vectors, 2), real("common", common, 0, 1)
 

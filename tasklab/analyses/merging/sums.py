@@ -53,6 +53,8 @@ def lines(vectors: Vectors, *, alpha: float = 1.0, beta: float = 0.0) -> TaskVec
     beta = 0 this is task arithmetic.
 
     Args:
+        vectors: Task vectors of one model.
+        alpha: Coefficient of the result.
         beta: Relative to alpha: the published alpha + beta l / (L - 1) has alpha times this beta.
     """
     each = listed(vectors)

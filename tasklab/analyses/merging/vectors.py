@@ -108,7 +108,9 @@ def by_tensor(vectors: Sequence[TaskVector], rule: Rule, alpha: float = 1.0) -> 
     """Return alpha times a rule's result, parameter by parameter.
 
     Args:
+        vectors: Task vectors of one model.
         rule: Takes a parameter's name and its T tensors; returns one.
+        alpha: Coefficient of the result.
     """
     alpha = as_coefficient(alpha, "alpha")
     made, first = {}, vectors[0]
@@ -173,7 +175,9 @@ def by_matrix(vectors: Sequence[TaskVector], rule: Rule, alpha: float = 1.0) -> 
     """Return alpha times a rule's result for matrices, and the mean of all other parameters.
 
     Args:
+        vectors: Task vectors of one model.
         rule: Takes a matrix' name and its T tensors (O, I); returns one.
+        alpha: Coefficient of the result.
     """
 
     def one(name: str, tensors: list[Tensor]) -> Tensor:

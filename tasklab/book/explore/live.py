@@ -72,6 +72,8 @@ def editor(
     One that is not linear is measured at nine coefficients of each of at most two vectors.
 
     Args:
+        lab: Model, tasks, seeds, scale and store.
+        method: One of `EDITS`.
         split: Of the images that are shown; coefficients are chosen on `"val"`.
         beside: Records of the experiment `addition`, whose non-linear sums are drawn beside the
             live point; coefficients below 0 are measured in four passes over its images.

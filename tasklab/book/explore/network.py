@@ -97,6 +97,7 @@ def network(lab: Lab | None = None, method: str = "nonlinear", *, pictures: int 
         lab: A small CLIP of plain blocks with zero-shot heads, e.g. `Lab(model="mini_s")`; its
             first seed is taken. By default the network that ships: `mini_s`, fine-tuned by the
             recipe of the preset `full`.
+        method: One of `EDITS`.
         pictures: Validation images of each task that are shown and counted.
     """
     if lab is None:

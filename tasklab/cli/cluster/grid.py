@@ -48,6 +48,7 @@ class Grid:
     """Grid of fine-tuning runs: every model by every method on every task with every seed.
 
     Args:
+        models: Short names.
         methods: Of `EDITS`. A post-hoc method stands for the one whose vectors it uses.
         tasks: Names; `None` for all tasks of each model's suite.
         **given: Further fields of `Parameters`, the same for all models. On a cluster `store_root`
@@ -228,9 +229,11 @@ def run(
     """Fine-tune runs missing in the store, and return the outcome of every run.
 
     Args:
+        grid: Models, methods, tasks and seeds.
         address: `None` runs in order on this machine. Of a Ray cluster: `"auto"` for the one that
             this machine belongs to (or `$RAY_ADDRESS`), `"local"` for a new one on this machine
             alone, or `"host:port"`.
+        progress: Whether to show a bar.
         cpus: Processor cores of a run on a cluster; it also takes a GPU if the cluster has any.
         retries: How many times a run is started again whose machine or process was lost.
         only: Number of one run of the plan, for a job of an array.

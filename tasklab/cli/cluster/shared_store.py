@@ -60,6 +60,11 @@ class ClaimedStore(Store):
     A server of a network disk may keep the lock of a machine that died: until its lease ends (NFS
     4), or for ever (NFS 3). Where Ray lost the attempt that holds a lock, the lock is taken from it
     after `patience` seconds, in which a machine that was only cut off has stopped by itself.
+
+    Args:
+        folder: Folder of the run within the store, where attempts are noted.
+        attempt: Name of this attempt.
+        patience: Seconds before a lost attempt's lock is broken.
     """
 
     def __init__(self, folder: Path, attempt: str, patience: float = _CUT_OFF) -> None:

@@ -103,6 +103,7 @@ def scripts(
     """Return the scripts of a grid's jobs, without writing or submitting them.
 
     Args:
+        grid: Models, methods, tasks and seeds.
         cpus: Processor cores of a job; it also takes a GPU unless the device is cpu.
         at_once: The most jobs that run at a time.
         sbatch: Further options of `sbatch` for both scripts, as in a shell.

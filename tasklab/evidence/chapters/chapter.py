@@ -124,6 +124,7 @@ class Chapter:
         """List the works of a notebook.
 
         Args:
+            preset: `"quick"` or `"full"`.
             live: `"all"`, or `"example"` for *Run it yourself* alone.
             page: `"chapter"` or `"more"`; by default both.
         """

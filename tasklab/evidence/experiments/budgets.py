@@ -72,6 +72,9 @@ def rate_search(
     `diverged_at` is the step (from 0) at which a run was stopped. `chosen_rate` reads the records.
 
     Args:
+        lab: Model, tasks, seeds, scale and store.
+        methods: Methods that train a vector.
+        rates: Learning rates.
         prolong: Whether to go on by factors of two while an end of the grid is the best.
     """
     tables, rates = [], ascending(rates)
@@ -121,6 +124,7 @@ def budgets(
     `single` and `absolute` are on validation images as well; `norm` is |tau| / |theta_0|.
 
     Args:
+        lab: Model, tasks, seeds, scale and store.
         methods: Any of `EDITS`; a post-hoc one evaluates the vectors that it takes over.
         rates: Learning rates; `None` for the usual one alone.
         lengths: Numbers of steps; `None` for the usual one alone.
@@ -238,8 +242,11 @@ def merging_rates(
     this accuracy differs, and who learns less may merge better for that alone.
 
     Args:
+        lab: Model, tasks, seeds, scale and store.
+        methods: Any of `EDITS`.
         merges: Any of `MERGES`; by default `LEADING`.
         rates: Learning rates; those above a method's own are left out.
+        n_tasks: Sizes of groups of tasks; by default the preset's.
     """
     names, tables = several(lab.suite), []
     sizes = (len(names),) if n_tasks is None else n_tasks

@@ -59,9 +59,11 @@ def schemes(
     """Return a lab of each pre-training scheme, with probed heads and the same preset and store.
 
     Args:
+        lab: Model, tasks, seeds, scale and store.
         roles: Of `zoo.family`. By default all of `SCHEMES` that it has in the preset `full`,
             else of `SORTS`. A model without relatives (timm's) is the only one, whatever the roles.
         head: `"probe"`, or `"zero_shot"` for models with a text tower (open vocabulary).
+        tasks: Names of tasks; by default the lab's.
     """
     models = lab.family or scheme_models(lab.parameters.model)
     if not lab.family:
@@ -131,6 +133,7 @@ def closed_addition(
     """Add the vectors of all tasks, each with its own head (tables 1, 3 and 4, figure 2).
 
     Args:
+        lab: Model, tasks, seeds, scale and store.
         methods: Any of `EDITS`; `full` trains the head along.
         lambdas: Coefficients, ascending from 0; by default `LAMBDAS`, or `QUICK_LAMBDAS` in the
             preset `quick`.

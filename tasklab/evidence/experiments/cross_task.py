@@ -47,7 +47,10 @@ def cross_task(
     Each pair is measured on the images of both its tasks.
 
     Args:
+        lab: Model, tasks, seeds, scale and store.
+        methods: Any of `EDITS`.
         alphas: Places on the segment theta_alpha = alpha theta_i + (1 - alpha) theta_j.
+        pairs: Pairs of tasks; by default the preset's number of them.
     """
     every = itertools.combinations(several(lab.suite), 2)
     chosen = checked_pairs(lab, every if pairs is None else pairs)
@@ -135,7 +138,10 @@ def cross_task_sum(
         sum_i f(theta_0 + (k + 1) alpha tau_i) / (k + 1)  +  f(theta_0) / (k + 1).
 
     Args:
+        lab: Model, tasks, seeds, scale and store.
+        methods: Any of `EDITS`.
         sizes: Numbers k of vectors, each of the suite's first k tasks; by default 2 to all.
+        coefficient: Of every vector in the sum.
     """
     names = lab.suite.names
     usual = range(2, len(several(lab.suite)) + 1)

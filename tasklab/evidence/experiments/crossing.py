@@ -52,11 +52,14 @@ def crossing(
     machine that trained.
 
     Args:
+        lab: Model, tasks, seeds, scale and store.
         methods: Any of `EDITS`. A post-hoc method shares cosine, length, gap from linear and
             cross-task linearity with the method whose vectors it uses; accuracies are measured in
             the model that it edits.
+        coefficient: Of the vectors of a pair.
         kernels: Whether to add the localization of the tangent kernel, which belongs to the
             encoder alone (method `pretrained`).
+        merges: Merge rules whose loss is added.
     """
     methods, names = list(known_methods(methods)), lab.suite.names
     if len(names) < 3:

@@ -56,8 +56,11 @@ def theorem(
     different rates and lengths. f is the loss on that task's test images.
 
     Args:
+        lab: Model, tasks, seeds, scale and store.
+        network: One of `small_networks.SETTINGS`.
         stages: Epochs of pre-training, a checkpoint each.
         epochs: Of fine-tuning.
+        rates: Learning rates of fine-tuning.
     """
     usual_stages, usual_epochs = _extent(lab, network)
     stages, epochs = stages or usual_stages, epochs or usual_epochs

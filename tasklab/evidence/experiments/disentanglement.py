@@ -66,7 +66,11 @@ def disentanglement(
     """Return the disentanglement errors of pairs of tasks on a grid (tangent, figures 3 and 10).
 
     Args:
+        lab: Model, tasks, seeds, scale and store.
+        methods: Any of `EDITS`.
         reach: The grid is on [-reach, reach]².
+        points: Coefficients along each axis; by default the preset's.
+        n_pairs: Number of pairs of tasks; by default the preset's.
         of: These pairs of tasks, in place of those that stand in for the papers'.
         alphas: These coefficients on both axes, in place of `reach` and `points`.
     """

@@ -38,7 +38,9 @@ def localization(
     first seed. A record's task is `"T|control"`.
 
     Args:
+        lab: Model, tasks, seeds, scale and store.
         inits: Initialisations of the encoder to compare; by default the lab's and random weights.
+        n_pairs: Number of pairs of tasks; by default the preset's.
     """
     n, most = lab.scale.kernel_images, lab.scale.kernel_classes
 

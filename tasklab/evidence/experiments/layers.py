@@ -50,6 +50,8 @@ def alignment(lab: Lab, methods: Sequence[str], *, alpha: float = 0.3) -> pd.Dat
     Metrics are those of `layers.alignment` and `layers.interference`.
 
     Args:
+        lab: Model, tasks, seeds, scale and store.
+        methods: Any of `EDITS`.
         alpha: Of all vectors; the default is near those that addition of eight chooses.
     """
     tasks, count = lab.suite.names[: lab.scale.most_tasks], lab.scale.images
@@ -85,6 +87,8 @@ def linear_gaps(
     All are on test images of the vector's own task; `gap` is that of the features at 1.
 
     Args:
+        lab: Model, tasks, seeds, scale and store.
+        methods: Any of `EDITS`.
         scales: Distances along each vector; 1 is where fine-tuning ended. By default those of
             `analyses.tangent_gap`, in a rehearsal two.
     """

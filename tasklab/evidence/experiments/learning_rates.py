@@ -59,9 +59,11 @@ def learning_rates(
     has no rate: the minimum of the convex problem, by L-BFGS with a penalty of 1e-5.
 
     Args:
+        lab: Model, tasks, seeds, scale and store.
         methods: `probe` for AdamW's linear probe at `probes.RATES`, and any that train a vector.
         rates: Of fine-tuning; by default the paper's, in the preset `full` with half decades around
             the best.
+        task: Name of a task; by default the stand-in for Cars, as in the paper.
     """
     task = task or searched_task(lab.suite)
     choose("task", task, lab.suite.names)

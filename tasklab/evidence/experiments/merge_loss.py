@@ -37,7 +37,10 @@ def merge_loss(
     """Measure the loss of merges in three metrics, and choose by it.
 
     Args:
+        lab: Model, tasks, seeds, scale and store.
+        methods: Any of `EDITS`.
         merges: Any of `MERGES` and `MINIMA`; by default all. Each is stored by itself.
+        n_tasks: Sizes of groups of tasks; by default the preset's.
     """
     names = known_merges((*MERGES, *MINIMA) if merges is None else merges)
     every = benches(lab, methods, n_tasks, "merge_loss")

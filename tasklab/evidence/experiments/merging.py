@@ -63,8 +63,10 @@ def merging(
     tangent model.
 
     Args:
+        lab: Model, tasks, seeds, scale and store.
         methods: How the vectors are fine-tuned and edited, any of `EDITS`.
         merges: Any of `MERGES`, by default all, and of `MINIMA`. Each is stored by itself.
+        n_tasks: Sizes of groups of tasks; by default the preset's.
     """
     chosen, rows = known_merges(merges), []
     for bench in benches(lab, methods, n_tasks, "merging"):

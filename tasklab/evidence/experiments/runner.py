@@ -148,6 +148,7 @@ def kept(trial: Trial, measure: Measure, *, grouped: bool = False, **key: Any) -
     Args:
         trial: Method, seed and tasks. The runs behind its vectors, their data, the model and
             the number of images are part of the key.
+        measure: Trial -> records.
         grouped: Whether the records name the group of tasks (`Trial.group`).
         **key: Further entries of the records' key.
     """

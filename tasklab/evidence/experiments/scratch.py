@@ -122,9 +122,11 @@ def emergence(
     Records are those of `scratch_linearity`, at alpha = 0.5.
 
     Args:
+        lab: Model, tasks, seeds, scale and store.
         what: One of `CONDITIONS`: epochs (figure 11), or samples that others are replaced by
             (figure 12).
         values: Epochs, or ratios from 0 to 1; by default the preset's (`conditions`).
+        network: `"resnet18"` or `"mlp"`.
     """
     choose("condition", what, CONDITIONS)
     tables = []

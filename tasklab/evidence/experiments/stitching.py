@@ -52,9 +52,13 @@ def stitched_addition(
     tau_j) / 2 in the same place.
 
     Args:
+        lab: Model, tasks, seeds, scale and store.
+        methods: Any of `EDITS`.
         block: The last block of the front, counted from 0; by default that after three quarters of
             them, rounded, as in the paper, whose ViT-B/32 is cut after block 9 of 12. -1 takes
             every block in turn, at the largest coefficient alone.
+        coefficients: Common coefficients of both vectors; by default a grid.
+        n_pairs: Number of pairs of tasks; by default the preset's.
     """
     alphas = [a for a in _alphas(lab, coefficients) if a]
     if not alphas:
@@ -96,8 +100,12 @@ def stitched_negation(
     Fronts are `features` and `weights`; the control's records have the task as `subset`.
 
     Args:
+        lab: Model, tasks, seeds, scale and store.
+        methods: Any of `EDITS`.
         block: The last block of the front; by default four fifths of the way, as in the paper,
             whose ViT-L/14 is cut after block 19 of 24.
+        coefficients: Coefficients of the negated vector; by default a grid.
+        n_tasks: Number of tasks.
     """
     alphas, cut = _alphas(lab, coefficients), _cut(lab, block, 0.8)
     n_tasks, n = whole("n_tasks", n_tasks, 1), lab.scale.stitched_images[1]

@@ -32,6 +32,7 @@ def subsets(
     """Add the vectors of every subset of the tasks, each sum at its own best coefficient.
 
     Args:
+        lab: Model, tasks, seeds, scale and store.
         methods: Any of `EDITS`. Those that edit the linearized model have all subsets and the
             whole grid at once.
         most: Subsets of each size for other methods; by default all, or in the preset `quick` a

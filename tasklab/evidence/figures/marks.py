@@ -41,6 +41,8 @@ class Panels:
 
     Args:
         grid: seaborn's; `first` is its first panel.
+        hue: Column of the groups.
+        looks: Label, colour and marker of each group.
         facets: Columns of the `row` and `col` of panels.
         height: Of the whole figure, in inches.
         line: Style of the groups' lines in the legend; empty for markers alone.
@@ -141,6 +143,10 @@ def curves(
     """Plot curves of mean `y` over `x` with intervals, a colour and marker a group.
 
     Args:
+        df: Tidy records.
+        x: Column of the horizontal position.
+        y: Column of the averaged values.
+        hue: Column of the groups.
         looks: Label, colour and marker of each group; by default those of methods.
         kind: `line`, or `scatter` for one dot per row.
         height: Inches of the figure, or around the panels and of each line of them.
@@ -226,8 +232,12 @@ def means_in(
     """Plot means with intervals, one line per category, its groups below one another.
 
     Args:
+        axes: The panel.
+        df: Tidy records.
         y: Column of the categories.
         x: Column whose mean is drawn.
+        hue: Column of the groups.
+        looks: Label, colour and marker of each group.
         order: The categories from the top, with their names.
         dots: Whether each measurement is a small dot, too.
         apart: Whether groups of a category are below one another.

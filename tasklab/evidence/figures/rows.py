@@ -28,6 +28,8 @@ def select(
     """Return the records of an experiment; raise `NothingToDrawError` if none were recorded.
 
     Args:
+        df: Tidy records.
+        experiment: Name of the experiment.
         metric: Its name; `None` takes all.
         split: Images the accuracy is of.
         more: Further columns and their values; `None` takes all.

@@ -90,6 +90,8 @@ def closed_table(df: pd.DataFrame, table: str = "1", *, method: str = "nonlinear
     brackets; compare the order of rows. Records: `single` and `addition`.
 
     Args:
+        df: Tidy records.
+        table: Number of the paper's table.
         method: Whose vectors are added; `full` in table 3.
     """
     if is_awaited(df):

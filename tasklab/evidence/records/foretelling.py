@@ -96,6 +96,7 @@ def foretelling(
     """Return the rank correlation of every metric with the loss by merging.
 
     Args:
+        df: Tidy records.
         outcome: One of `OUTCOMES`: `lost` and `xi_pair` of a pair, `lost_sum` and `normalised` of a
             task in the sum of all, `lost_ties`, ... (`IN_MERGES`) in a merge of all.
         by: Columns that a row of the result is for; `()` for one over all methods and encoders.
@@ -126,6 +127,8 @@ def left_out(
     one task, and used for those with it; every task is left out once.
 
     Args:
+        df: Tidy records.
+        outcome: Metric that the rules predict.
         by: Columns that a row of the result is for; `()` for one over all methods and encoders.
 
     Returns:

@@ -80,6 +80,8 @@ def box_means(
     Args:
         df: Records of the experiment `disentanglement`, one a cell.
         low: Lowest coefficient of the square; the default is the search box of addition.
+        high: Largest coefficient of the square.
+        name: Ending of the names of the metrics.
 
     Returns:
         Records with the metrics `xi_classifier_box` (%) and `xi_representation_box` (nats), or with

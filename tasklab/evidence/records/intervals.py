@@ -65,6 +65,9 @@ def in_words(
     'undefined'
 
     Args:
+        effect: The mean.
+        low: Lower end of its interval; NaN without one.
+        high: Upper end.
         unit: As claims name it; empty for none.
         over: Units of the draws: seeds; seeds and tasks; rounds; pre-trainings; sets.
         shown: Whether a known interval is printed.
@@ -133,6 +136,7 @@ def bootstrap_t(
     16 (1988), 927-953.
 
     Args:
+        effect: The mean over tasks.
         values: Of tasks (..., n), drawn independently; at least five, else the ends are NaN.
         others: Squared half-width of all other sources (...).
     """

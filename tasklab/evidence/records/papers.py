@@ -63,7 +63,10 @@ def beside(
 
     Args:
         ours: Tidy records of one model; random initialisation is used for tables about it only.
+        paper: Name of its chapter.
+        table: The paper's table.
         model: The column of the paper's table, as our model name, e.g. `"vitb32"`.
+        n_tasks: Number of tasks in a sum.
 
     Returns:
         One row for each printed number: method, called (the row's name in the paper), metric,

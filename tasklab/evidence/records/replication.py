@@ -38,6 +38,8 @@ def replication(
     same in both, are left out.
 
     Args:
+        first: Verdicts of one world.
+        second: Verdicts of the other world.
         here: Whether to compare what holds on the tried tasks alone, where a statement is about
             tasks in general.
 
@@ -101,6 +103,7 @@ def over_sets(df: pd.DataFrame, *, model: str, n_tasks: int = 8) -> list[Verdict
 
     Args:
         df: Records `merging` of a lab of all tasks; sums are the merge `arithmetic`.
+        model: Short name of the model.
         n_tasks: Size of the sets.
 
     Returns:

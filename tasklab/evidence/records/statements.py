@@ -178,6 +178,7 @@ def effect_of(row: Mapping[str, Any], *, interval: bool = True, scope: bool = Tr
     '−3.7 points (−5.5 to −2.0 over seeds)'
 
     Args:
+        row: A row of `verdict_rows`.
         interval: Whether its interval is shown.
         scope: Whether it names the units drawn for the interval.
     """

@@ -219,6 +219,8 @@ def write(
     Args:
         path: Name ending in `.csv`, or in `.csv.xz` for a compressed file; the provenance takes the
             same name with `.json`.
+        rows: Records.
+        provenance: Their origin: parameters, versions, hardware.
 
     Returns:
         The CSV file's path.

@@ -43,6 +43,8 @@ def chip(row: Mapping[str, Any], statement: str, *, beside: bool = True) -> str:
     """Return a verdict as a word in a frame, linked to its row among all verdicts.
 
     Args:
+        row: A row of `verdict_rows`.
+        statement: Name of the statement.
         beside: Whether the link stands in a chapter, and not on a page beside the list.
     """
     word, page = verdict_word(row), _page("verdicts") if beside else "verdicts.html"

@@ -62,8 +62,10 @@ def runs(
     """Return the lab of each world, and the trials that a rule is judged in.
 
     Args:
+        worlds: Names of models.
         seeds: Of fine-tuning, from 0 on.
         sets: Recorded sets of eight of the second world's 24 tasks, beside the default ones.
+        given: Further arguments of the labs.
     """
     found = []
     for world in texts("worlds", worlds, WORLDS):

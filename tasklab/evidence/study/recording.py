@@ -49,6 +49,9 @@ def study(
     """Compute a part of a chapter's records (preset `full`) and write them as a data file.
 
     Args:
+        chapter: Name of the chapter.
+        parameters: Parameters of the notebook.
+        part: One of its recorded parts.
         out: The CSV file; by default the recorded results that ship with the package.
         jobs: Processes that share the work and the processor's cores: with small models two with
             one core each are faster than one with two.
@@ -99,6 +102,9 @@ def asked(
     """Return the works of a part with their seeds, and the records to which they are added.
 
     Args:
+        chapter: Name of the chapter.
+        part: One of its recorded parts.
+        parameters: Parameters of the notebook.
         to: The file of these records; existing ones are not measured again.
 
     Raises:

@@ -206,7 +206,9 @@ def of_run(
     """Return the evidence of a page's computations so far.
 
     Args:
+        chapter: Name of the chapter.
         tables: Records of the chapter's experiments, of the page's model and its relatives.
+        model: Short name of the model.
         init: What the page's model starts from. Where that is random weights, statements about the
             pre-trained model are judged on them.
         steps: Of fine-tuning, where they were given.

@@ -76,6 +76,7 @@ class Earlier:
         """Return those that are recorded of a model, in the same order.
 
         Args:
+            model: Short name of the model.
             method: Of this method alone; of every record if it is empty, since what compares no
                 methods may name its own.
             sorts: Of a method's records of any of these sorts.

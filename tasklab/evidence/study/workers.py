@@ -33,6 +33,10 @@ def share(
     `function` is of a module, so that other processes find it.
 
     Args:
+        function: Module-level function.
+        tasks: Arguments, a tuple per call.
+        jobs: Number of processes.
+        title: Name of the work, before the bar.
         unit: One task, in the text of the bar.
         progress: Whether to show it; not where the processes write to the terminal themselves.
         helped: Whether a process that has no task left begins one that another is at, too: for

@@ -109,8 +109,10 @@ def find(file: Path, head: Sequence[str], rows: Rows, images: int) -> Roles:
     """Return the roles of all columns, given that of the images.
 
     Args:
+        file: The list, for messages.
         head: The names of the columns; empty if the list has none.
         rows: The rows below them, all of one length.
+        images: The column that names images.
     """
     names = list(map(_plain, head))
     others = [column for column in range(len(rows[0])) if column != images]

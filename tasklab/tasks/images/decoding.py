@@ -106,7 +106,9 @@ class Job:
 
     Args:
         work: The folder.
+        split: Images of the data set.
         rows: Indices (N,) of images of the split, in the stored order.
+        transform: Of each image.
     """
 
     def __init__(self, work: Path, split: Split, rows: np.ndarray, transform: Transform) -> None:

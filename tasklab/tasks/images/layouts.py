@@ -25,8 +25,11 @@ def splits_in(root: Path, name: str = "", *, config: str | None = None, **column
     """Return the splits of a data set in a folder of any known layout.
 
     Args:
+        root: The folder.
+        name: Of the data set, in messages.
         config: Which of several configurations of parquet files, by the name of their folder. A
             data set of the papers need not have it.
+        columns: `image` and `label` of parquet files.
     """
     try:
         with sound(root, f"a folder of {name or 'images'} that can be read"):

@@ -162,8 +162,14 @@ def decode(
     Of several processes that ask for the same folder, the first decodes and the others wait.
 
     Args:
+        folder: Where the arrays go.
+        split: Images of the data set.
         rows: (N,) which of its images, in the order in which to keep them.
+        transform: Of each image.
+        note: Further entries of the manifest.
         jobs: Threads; `None` is one a core, and one alone for few images.
+        progress: Whether to show a bar.
+        title: Name of the bar.
 
     Raises:
         BadImagesError: If images cannot be decoded; it names all of them, up to twenty.
