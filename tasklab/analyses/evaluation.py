@@ -209,15 +209,32 @@ class Evaluator(SuiteModel):
 
         At 0 a network is the unedited one, whose answers are kept.
         """
-        tangents = self.tangent_features(vector, task, split) if linear else None
+        features = self.edited(vector, task, split, linear=linear)
 
         def at(alpha: float) -> Bool[np.ndarray, " N"]:
-            if tangents is not None:
-                return self.right(tangents.at(alpha), task, split, alpha)
-            if alpha == 0:
+            if alpha == 0 and not linear:
                 return self.start(task, split).right
-            params = line(self.clip.encoder.params, vector).at(alpha)
-            return self.right(self.features(params, task, split), task, split, alpha)
+            return self.right(features(alpha), task, split, alpha)
+
+        return at
+
+    @isolated
+    def edited(
+        self, vector: TaskVector, task: str, split: str, *, linear: bool
+    ) -> Callable[[float], Float[Tensor, "N D"]]:
+        """Return the edited model's features of a split's images as a function of the coefficient.
+
+        Args:
+            vector: The task vector tau.
+            task: Name of a task.
+            split: `"train"`, `"val"` or `"test"`.
+            linear: Whether to edit the linearized model.
+        """
+        if linear:
+            return self.tangent_features(vector, task, split).at
+
+        def at(alpha: float) -> Float[Tensor, "N D"]:
+            return self.features(line(self.clip.encoder.params, vector).at(alpha), task, split)
 
         return at
 

@@ -96,10 +96,13 @@ class _Keeper:
     ) -> dict[str, Any]:
         """Return answers on test images, also of other tasks; with labels, on validation too."""
         trial, linear = self.trial, self.trial.linear
-        edit = functools.partial(trial.evaluator.answers, vector, alpha=alpha, linear=linear)
+
+        @functools.cache
+        def edited() -> Evaluator:
+            return trial.edited(vector, alpha) if isinstance(trial, Given) else trial.evaluator
 
         def one(task: str, split: str) -> str:
-            return packed(edit(task, split))
+            return packed(edited().answers(vector, task, split, alpha, linear=linear))
 
         def answers(tasks: Sequence[str], split: str) -> dict[str, str]:
             asked = {task: functools.partial(one, task, split) for task in tasks}
@@ -298,7 +301,7 @@ def _identity(lab: Lab, tasks: Sequence[str]) -> dict[str, Any]:
         },
         "order": list(tasks),
         "counts": {**lab.scale.counts, **more(lab, tasks)},
-        **({"head": "probe"} if lab.parameters.vocabulary == "closed" else {}),
+        **({"head": "probe again"} if lab.parameters.vocabulary == "closed" else {}),
     }
 
 

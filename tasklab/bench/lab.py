@@ -8,7 +8,7 @@ import functools
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -25,6 +25,9 @@ from tasklab.progress import tell, track
 from tasklab.tasks.suites import OF_TEXTS, OWN, Suite, Task, inputs, pairs_of, suite
 from tasklab.taskvector import TaskVector
 from tasklab.tuning.methods import LINEAR, of_sum
+
+if TYPE_CHECKING:
+    from tasklab.models.heads import Head
 
 SPLITS = ("test", "val", "train")
 
@@ -123,6 +126,7 @@ class Lab(Runs):
         *,
         alpha: float = 1.0,
         linear: bool | None = None,
+        heads: Mapping[str, Head] | None = None,
     ) -> Evaluation:
         """Return the accuracy on every task before and after an edit.
 
@@ -133,6 +137,9 @@ class Lab(Runs):
             alpha: Times the vector.
             linear: Whether to edit the linearized model; by default where the vector's method is
                 one of it.
+            heads: Of a model without a text tower, the heads that came with a vector from
+                elsewhere, by task. Of other tasks probes are fitted to the features of the model,
+                before and after the edit. By default each task has the lab's own head.
         """
         choose("split", split, SPLITS)
         control = self.suite.control.name
@@ -153,17 +160,23 @@ class Lab(Runs):
         one = vector.method if linear is None else vector.method.partition("+")[0]
         method = of_sum(one)
         linear = method in LINEAR if linear is None else linear
-        evaluator = self.evaluator
+        evaluator = fitted = self.evaluator
+        if heads and self.parameters.vocabulary != "closed":
+            raise TasklabError(f"heads of {self.parameters.model} are made of prompts: give none.")
         if self.parameters.vocabulary == "closed":  # whose probes the control task has not
             seen = tuple(task for task in seen if task != control)
-            evaluator = self.evaluator_of(method, tasks=seen)
+            if heads is None:
+                evaluator = fitted = self.evaluator_of(method, tasks=seen)
+            else:
+                trial = bench.Given.of(self, dict.fromkeys(seen, vector), method, heads)
+                evaluator, fitted = trial.evaluator, trial.edited(vector, alpha, linear=linear)
         edited = bool(vector) and alpha != 0
         evaluating = functools.partial(track, seen, len(seen), unit="task", on=self.progress)
         listed = evaluating("evaluating the pre-trained model")
         before = {task: evaluator.start(task, split).right for task in listed}
         after = before
         if edited:
-            edit = functools.partial(evaluator.answers, vector, alpha=alpha, linear=linear)
+            edit = functools.partial(fitted.answers, vector, alpha=alpha, linear=linear)
             listed = evaluating("evaluating the edited model")
             after = {task: edit(task, split) for task in listed}
         kind = "linearized, " if linear else ""

@@ -7,11 +7,14 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from tasklab import tuning
 from tasklab.bench.scale import FULL
 from tasklab.storage.placement import placed
 from tasklab.tuning.methods import LINEAR
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from tasklab.analyses.evaluation import Evaluator
     from tasklab.bench.lab import Lab
     from tasklab.models.heads import Head
@@ -91,10 +94,45 @@ class Given(Trial):
         """
         found = self.lab.evaluator
         if self.lab.parameters.vocabulary == "closed":
-            if probed := [task for task in self.tasks if task not in self.heads]:
-                found = self.lab.evaluator_of(self.method, self.seed, probed)
+            if without := [task for task in self.tasks if task not in self.heads]:
+                found = self.lab.evaluator_of(self.method, self.seed, without)
             found = found.with_heads(self.heads)
         return found.with_counts(**more(self.lab, self.tasks))
+
+    @functools.cached_property
+    def probed(self) -> tuple[str, ...]:
+        """The tasks whose head is a probe of the pre-trained features, as none came with them."""
+        if self.lab.parameters.vocabulary != "closed":
+            return ()
+        run = functools.partial(self.lab.run, method=self.method, seed=self.seed)
+        return tuple(t for t in self.tasks if t not in self.heads and run(t).head == "probe")
+
+    def edited(
+        self, vector: TaskVector, alpha: float = 1.0, *, linear: bool | None = None
+    ) -> Evaluator:
+        """Return the evaluator of an edited model, whose own features its probes are fitted to.
+
+        Other heads are as they were.
+
+        Args:
+            vector: What edits the model.
+            alpha: Times the vector.
+            linear: Whether to edit the linearized model; by default as the method does.
+        """
+        if not (vector and alpha and self.probed):
+            return self.evaluator
+        found, own, tangent = self.evaluator, {}, self.linear if linear is None else linear
+        for task in self.probed:
+
+            def features(count: int, task: str = task) -> tuple[Tensor, Tensor]:
+                some = found.with_counts(train=count)
+                at = some.edited(vector, task, "train", linear=tangent)
+                return at(alpha).float(), some.images(task, "train").y
+
+            about = self.lab.clip, self.lab.suite, task, self.lab.store
+            probe = self.lab.run(task, self.method, self.seed).probe
+            own[task] = tuning.probes.again(probe, *about, features)
+        return found.with_heads(own)
 
 
 def more(lab: Lab, tasks: Sequence[str]) -> dict[str, int]:

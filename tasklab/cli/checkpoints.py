@@ -103,6 +103,8 @@ def import_(
         print(f"  {note}")
     print(f"  {record['task']}, {record['method']}, from {record['base']}")
     print(f"  task vector of {record['tensors']} tensors, norm {record['norm']:.4g}{far}")
+    if record.get("classes"):
+        print(f"  and its own head, of {record['classes']} classes")
     print(f"kept as {record['name']!r} of {record['model']}, in {store.root}")
 
 

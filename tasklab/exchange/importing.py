@@ -28,6 +28,7 @@ from tasklab.exchange import findings, places, precision, reading, sources
 from tasklab.exchange.reading import Checkpoint
 from tasklab.models import loading
 from tasklab.models.encoder import Encoder
+from tasklab.models.zoo import closed
 from tasklab.storage.store import Artifact, Store
 from tasklab.taskvector import Base, TaskVector
 from tasklab.tuning import finetune
@@ -37,6 +38,7 @@ _log = logging.getLogger(__name__)
 _BASES = weakref.WeakValueDictionary[tuple[str, Path, int], Checkpoint]()
 _CLOSE = 1e-3  # relative distance of two theta_0: half precision rounds by up to 5e-4
 KIND = places.IMPORTED
+HEAD = "classifier."  # begins the names of a head's tensors, as in a run
 AWAY = "norms of theta_0 away"  # in the note of a vector that is too long
 _PARTIAL = tuple(name for name, one in TABLE.items() if one.parts and not one.vectors)
 _FAR = 0.5  # from here on the norm of a task vector, relative to theta_0's, is worth a word
@@ -213,7 +215,13 @@ def add(
     about |= {part: getattr(made, part) for part in ("weights", "base", "distance")}
     about |= {"task": task, "method": method, "source": source or str(path), "notes": notes}
     record = {**about, "norm": vector.norm(), "tensors": len(vector)}
-    kept = store.get(KIND, {"model": model, "name": name}, lambda _: (vector, record))
+    config = {"model": model, "name": name}
+    head = {f"{HEAD}{part}": x for part, x in checkpoint.head.items()} if closed(model) else {}
+    record |= {"classes": len(checkpoint.head["weight"])} if head else {}
+    found = store.find(KIND, config)
+    if found and head and "classes" not in found.record:  # of a version that left heads out
+        store.discard(KIND, config)
+    kept = store.get(KIND, config, lambda _: ({**vector, **head} if head else vector, record))
     same = ("sha256", "weights", "method", "task")
     if any(kept.record[part] != record[part] for part in same):
         raise TasklabError(
@@ -284,7 +292,14 @@ def imported(store: Store, model: str, name: str) -> TaskVector:
     tell(name, found.record["notes"])
     weights, start = found.record["weights"], found.record.get("init", "pretrained")
     base = Base(model, start, weights, found.record["method"]) if weights is not None else None
-    return TaskVector(found.tensors(), base)
+    return TaskVector(parted(found)[0], base)
+
+
+def parted(kept: Artifact) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Return the tensors of a vector in the store, and weight and bias of the head beside it."""
+    vector = kept.tensors()
+    names = [name for name in vector if name.startswith(HEAD)]
+    return vector, {name.removeprefix(HEAD): vector.pop(name) for name in names}
 
 
 def record(store: Store, model: str, name: str) -> dict[str, Any]:

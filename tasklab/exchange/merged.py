@@ -46,7 +46,7 @@ class Source:
     weights: str | None = None  #: Hash of theta_0; `None` if nothing tells
     sha256: str = ""  #: Checksum of the file that it is in, or was imported from
     notes: tuple[str, ...] = ()  #: What `tasklab import` tells of it
-    #: Weight (C, D) and bias (C,) of the classifier in its checkpoint, if there is one.
+    #: Weight (C, D) and bias (C,) of its checkpoint's or run's own classifier, if it has one.
     head: Mapping[str, Tensor] = dataclasses.field(default_factory=dict)
 
     @property
@@ -254,4 +254,5 @@ def _imported(name: str, store: Store, model: str | None) -> Source:
     about = {part: kept.record[part] for part in ("task", "method", "weights", "sha256")}
     about |= {"init": kept.record.get("init", "pretrained")}  # older ones do not tell
     about |= {"model": kept.config["model"], "notes": tuple(kept.record["notes"])}
-    return Source(name=name, vector=read_from(kept.file, TaskVector(kept.tensors())), **about)
+    vector, head = importing.parted(kept)
+    return Source(name=name, vector=read_from(kept.file, TaskVector(vector)), head=head, **about)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -35,6 +35,7 @@ from tasklab.tuning import memory
 from tasklab.tuning.recipe import Probe
 
 CACHE_VERSION = 1  # part of every key: raise it when the same configuration gives other numbers
+Labelled = tuple[Tensor, Tensor]  # features (N, D) and classes (N,)
 RATES = (1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1)  # closed vocabulary, appendix C
 SEARCHED_ON = "Cars"  # the data set whose stand-in rates are searched on: appendix C
 _BATCH = 250
@@ -104,6 +105,32 @@ def fit(probe: Probe, clip: Clip, suite: Suite, task: str, store: Store) -> Fitt
     head = Head(**kept.tensors(), normalise=False).to(clip.encoder.device)
     seconds = float(inputs.record["seconds"]), float(kept.record["seconds"])
     return Fitted(head, *seconds, float(kept.record["lr"]))
+
+
+@isolated
+def again(
+    probe: Probe,
+    clip: Clip,
+    suite: Suite,
+    task: str,
+    store: Store,
+    features: Callable[[int], Labelled],
+) -> Head:
+    """Return a task's probe, fitted to features of an edited model as `fit` does to the model's.
+
+    Args:
+        probe: How it is fitted.
+        clip: The pre-trained model.
+        suite: The tasks with their images.
+        task: Name of a task.
+        store: Where results are kept.
+        features: Number of training images -> their features (N, D) and labels (N,).
+    """
+    whole = drawn.images_of(suite).size(task, "train")
+    x, y = features(whole if probe.images is None else min(probe.images, whole))
+    heads.check_finite(x, f"what the edited model {clip.encoder.name!r} makes of {task}")
+    lr = fit(probe, clip, suite, task, store).lr if probe.solver == "adamw" else 0.0
+    return _solve(probe, x, y, len(suite[task].classes), lr)
 
 
 @isolated

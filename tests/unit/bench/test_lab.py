@@ -8,12 +8,13 @@ import pytest
 import torch
 from papermill.translators import translate_parameters
 
-from tasklab import Lab, Parameters, TasklabError, machine
+from tasklab import Lab, Parameters, TasklabError, TaskVector, machine
 from tasklab.bench.scale import LIGHT, REHEARSAL
 from tasklab.models import loading
 from tasklab.models.zoo import FAMILIES
 from tasklab.tasks.suites import pairs_of, suite
 from tests.helpers import refuses
+from tests.vectors import noise
 
 
 def test_its_parameters_and_refusals(monkeypatch):
@@ -152,3 +153,17 @@ def test_a_processor_that_is_slower_in_bfloat16_is_not_given_it(monkeypatch, tmp
     assert Lab(slow, progress=False, use="evaluate").parameters.precision == "bfloat16"
     monkeypatch.setattr(machine, "fast_in_bfloat16", lambda: True)
     assert Lab(slow, progress=False)
+
+
+def test_a_vector_that_is_too_long_and_harms_is_told(tmp_path, capsys):
+    lab = Lab("mini_xs", tasks="Places", device="cpu", store_root=tmp_path, progress=False)
+    tau = noise(lab.clip.encoder.params, 0, 1.0)
+    v = (0.05 * TaskVector(lab.clip.encoder.params).norm() / tau.norm()) * tau  # 8 v has 0.4
+    told = "worse than the pre-trained model: -"
+    lab.evaluate(v, "Places")
+    assert told not in capsys.readouterr().err
+    for vector, alpha in ((8 * v, 1.0), (v, 8)):
+        found = lab.evaluate(vector, "Places", alpha=alpha)
+        assert found.harmful and found.gain < -5
+        assert f"{told[:-1]}{found.gain:+.1f} points" in capsys.readouterr().err
+    refuses("made of prompts", lab.evaluate, v, "Places", heads={"Places": None})
