@@ -31,6 +31,7 @@ from .masks import dare as dare
 from .masks import pcb as pcb
 from .masks import ties as ties
 from .newer import ace as ace
+from .newer import actmat as actmat
 from .newer import dc_merge as dc_merge
 from .pooled import pooled_diagonals as pooled_diagonals
 from .pooled import pooled_grams as pooled_grams

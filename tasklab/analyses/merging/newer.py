@@ -1,6 +1,8 @@
-"""Merges of 2026 that need no images: ACE-Merging and DC-Merge, as their authors' code has them.
+"""Merges of 2026 that need no images, as their authors' code has them.
 
-Both treat matrices and take the mean of everything else. No chapter records them yet.
+They are ACE-Merging, ACTMat and DC-Merge.
+
+They treat matrices and take the mean of everything else. No chapter records them yet.
 
 Letters: T tasks, O outputs, I inputs, K directions of each task.
 """
@@ -73,6 +75,34 @@ def _ace(matrices: list[Tensor], eps: float, share: float) -> Float[Tensor, "O I
     u, s, vh = leading(made + (each @ (G - full.mean(0))).sum(0), min(made.shape))
     k = int(min(made.shape) * share)
     return made + s[:k].mean() * (u[:, :k] @ vh[:k]) if k and len(s) else made
+
+
+def actmat(vectors: Vectors, *, rtol: float | None = None, alpha: float = 1.0) -> TaskVector:
+    """Merge by RegMean with tau_t' tau_t for the covariance of each task's inputs.
+
+    *Model Merging via Data-Free Covariance Estimation* (ACTMat), arXiv:2604.01329, as the authors'
+    code has it:
+
+        merged = alpha (sum_t tau_t tau_t' tau_t) (sum_t tau_t' tau_t)^+
+
+    It minimises the objective of `wudi_exact` without the division by |tau_t|^2. In float32, which
+    the code uses, the pseudo-inverse leaves out directions that the vectors hardly have.
+
+    Args:
+        vectors: Task vectors of one model, by their tasks or in the order of the tasks.
+        rtol: Share of the largest eigenvalue of the sum, at or below which a direction is left out;
+            by default I times the precision of float32, as in the code.
+        alpha: Coefficient of the merge.
+    """
+    least = None if rtol is None else real("rtol", rtol, 0, 1)
+
+    def rule(_: str, matrices: list[Tensor]) -> Float[Tensor, "O I"]:
+        each = torch.stack([x.double() for x in matrices])
+        G = each.mT @ each
+        share = G.shape[-1] * torch.finfo(torch.float32).eps if least is None else least
+        return (each @ G).sum(0) @ torch.linalg.pinv(G.sum(0), rtol=share, hermitian=True)
+
+    return decomposed(listed(vectors), rule, alpha)
 
 
 def dc_merge(

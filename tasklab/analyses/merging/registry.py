@@ -200,6 +200,11 @@ NEWER: Mapping[str, Method] = MappingProxyType(
             text="RegMean with covariances that are estimated from the vectors alone",
             paper="2603.02945", fixed={"alpha": 1.0},
         ),
+        "actmat": Method(
+            place="newer.actmat", title="ACTMat",
+            text="RegMean with each vector's own second moments in place of its images'",
+            paper="2604.01329", fixed={"alpha": 1.0},
+        ),
         "dc_merge": Method(
             place="newer.dc_merge", title="DC-Merge",
             text="the largest entries of the vectors in a basis that all tasks share",

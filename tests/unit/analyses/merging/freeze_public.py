@@ -9,6 +9,7 @@
 | Essential Subspace | kiddo127/ESM 42b30fd | `essential_subspace_decomposition.py` |
 | | | `esm_utils.py` |
 | ACE-Merging | unravel-xu/ACE-Merging 22d9dfe | `strategy.py` |
+| ACTMat | marawangamal/actmat 42292c7 | `merging.py`, of src |
 | DC-Merge | Tobeginwith/DC-Merge 3c443e4 | `DC_utils.py`, of vision_fft_merge |
 
 Vectors are in float64; numbers are rounded to 12 digits. Data
@@ -26,7 +27,7 @@ import torch
 from freeze_fusion_bench import HERE, TENSORS, rounded
 from torch import nn
 
-from conftest import Block, shown, tokens, vectors  # isort: skip
+from conftest import MATRICES, Block, shown, tokens, vectors  # isort: skip
 
 CLIP = ("get_layers", "get_regmean_weights", "layer_batches_forward", "merge_embedding_layer",
         "update_merged_params_dict")  # fmt: skip
@@ -120,6 +121,15 @@ def ace(scales):
     return found
 
 
+def actmat():
+    sys.modules["src.task_vectors"] = MagicMock()
+    from merging import merge_actmat
+
+    each = few(3)
+    stacked = {n: torch.stack([v[n] for v in each]) for n in each[0]}
+    return {n: merge_actmat(x) if n in MATRICES else x.mean(0) for n, x in stacked.items()}
+
+
 def dc_merge():
     from DC_utils import dc_merge as theirs
 
@@ -133,6 +143,7 @@ if __name__ == "__main__":
         found = {f"boosting {beta}": boosting(beta) for beta in (0.01, 0.3)}
         found |= {"essential": essential(), "regmean_plusplus": regmean_plusplus()}
         found |= {"ace": ace((1, 1, 1)), "ace apart": ace((1, 0.02, 0.3)), "dc_merge": dc_merge()}
+        found["actmat"] = actmat()
     merged = {rule: {n: rounded(x) for n, x in sorted(one.items())} for rule, one in found.items()}
     text = json.dumps({"torch": torch.__version__, "merged": merged}) + "\n"
     (HERE / "public.json").write_text(text)

@@ -90,3 +90,18 @@ def test_essential_merges_have_one_size_and_directions_that_images_show():
     torch.testing.assert_close(found[output], 0.5 * merging.tsv_m(each)[output])
     again = merging.essential(each, merging.pooled_directions(each, grams), alpha=0.5)
     assert all(torch.equal(found[name], again[name]) for name in found)
+
+
+# --- ACTMat --------------------------------------------------------------------------------------
+def test_actmat_leaves_out_directions_that_vectors_hardly_have():
+    """In its code's float32 a share of 1e-5 of the length is 1e-10 of the eigenvalue, and lost."""
+    name = FC.format(0)
+    each = [torch.diag(torch.tensor([1.0, 0.5, 1e-5]).double()) * s for s in (1, 2)]
+    vectors = [TaskVector({name: x}) for x in each]
+    found, exact = merging.actmat(vectors)[name], merging.actmat(vectors, rtol=0)[name]
+    weighed = 9 / 5  # (1 + 2^3) / (1 + 2^2)
+    torch.testing.assert_close(exact.diagonal(), weighed * each[0].diagonal())
+    kept = torch.tensor([1.0, 0.5, 0.0]).double()
+    torch.testing.assert_close(found.diagonal(), weighed * kept)
+    torch.testing.assert_close(merging.actmat(vectors, alpha=0.5)[name], found / 2)
+    refuses("rtol", merging.actmat, vectors, rtol=-1)
