@@ -34,6 +34,12 @@ _RULE = re.compile(r"([^{}]+)\{([^{}]*)\}")  # the innermost, also within `@medi
 _PICTURE = re.compile(r'<img (?![^>]*\bloading=)[^>]*\bsrc="([^"]*_images/[^"]+\.svg)"[^>]*>')
 _PART = re.compile(r'<metadata class="tl-(\w+)">([^<]*)</metadata>\n?')  # of a picture: a file
 _FIGURE = re.compile(r'<figure [^>]*?\bid="([^"]+)".*?</figcaption>', re.DOTALL)
+_STACKED = "<!-- below one another -->"  # of `tasklab.evidence.figures.narrow`
+_SIDES = {
+    "left": "above", "right": "below", "left panel": "upper panel", "right panel": "lower panel",
+    "from left to right": "from top to bottom",
+}  # fmt: skip
+_SIDE = re.compile(r"<[^>]*>|\bfrom left to right\b|\b(?:left|right)(?: panel)?\b", re.IGNORECASE)
 _SOURCE = re.compile(r'\bsrc="([^"]*_images/[^"]+)\.svg"')
 _SIZE = re.compile(r'<svg [^>]*?width="([\d.]+)pt" height="([\d.]+)pt"')
 
@@ -61,6 +67,7 @@ def _slim(app: Sphinx, error: Exception | None) -> None:
         text = re.sub(rf"<script[^>]*(?:{scripts})\.js[^>]*></script>\s*", "", text)
         text = text.replace('role="doc-biblioentry"', 'role="listitem"')  # in a `role="list"`
         text = with_records(lazy(text, page.parent), page.parent)
+        text = with_sides(text, page.parent)
         page.write_text(text, "utf-8")
     maps = (one for one in static.rglob("*.map") if one.with_suffix("").exists())  # of a script
     for unused in (*static.glob("scripts/fontawesome.js*"), *maps):
@@ -107,6 +114,35 @@ def with_records(text: str, folder: Path) -> str:
         return f"{before} {links}{end}{after}" if end else found[0]
 
     return _FIGURE.sub(linked, text)
+
+
+def with_sides(text: str, folder: Path) -> str:
+    """Return a page whose captions say above and below where a phone stacks a figure's panels.
+
+    Args:
+        text: The page.
+        folder: Where it lies.
+    """
+
+    def turned(found: re.Match[str]) -> str:
+        files = [folder / f"{unquote(one)}.narrow.svg" for one in _SOURCE.findall(found[0])]
+        if "tl-narrow" in found[0] or not any(
+            one.exists() and _STACKED in one.read_text("utf-8") for one in files
+        ):
+            return found[0]
+        picture, start, caption = found[0].partition("<figcaption")
+        return picture + start + _SIDE.sub(_both, caption)
+
+    return _FIGURE.sub(turned, text)
+
+
+def _both(found: re.Match[str]) -> str:
+    """Return a word for a side, and the one that a phone shows in its place."""
+    if found[0].startswith("<"):
+        return found[0]
+    other = _SIDES[found[0].lower()]
+    other = other.capitalize() if found[0][0].isupper() else other
+    return f'<span class="tl-wide-only">{found[0]}</span><span class="tl-narrow">{other}</span>'
 
 
 def lazy(text: str, folder: Path) -> str:

@@ -16,7 +16,14 @@ from tasklab.analyses.statistics import over_pairs
 from tasklab.errors import TasklabError
 from tasklab.evidence.figures.marks import GIVEN, against, curves, diagonal, level, log
 from tasklab.evidence.figures.rows import averaged, ends, methods_in, require_rows, where
-from tasklab.evidence.figures.style import INK, METHOD_LABEL, Looks, book_figure, method_looks
+from tasklab.evidence.figures.style import (
+    INK,
+    METHOD_LABEL,
+    Looks,
+    book_figure,
+    method_looks,
+    selected,
+)
 
 # Okabe and Ito's colours for groups that are no methods; with more of them markers change.
 GROUP_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -147,6 +154,7 @@ def foretelling(df: pd.DataFrame) -> Figure:
     labels = {"distance": "1 − cosine of merged features", "lost": "accuracy lost (points)",
               "xi_pair": "disentanglement error ξ (%)"}  # fmt: skip
     pairs = [("distance", "xi_pair"), ("distance", "lost")]
+    selected(df.melt([one for one in df if one not in labels], [*labels], var_name="metric"))
     plot = against(require_rows(df), pairs, labels, over_pairs)
     for axes, _, _ in plot:
         log(axes, "x")

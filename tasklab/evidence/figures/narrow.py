@@ -29,6 +29,7 @@ from tasklab.evidence.figures.pictures import (
 )
 
 NARROW = 3.6  # inches
+STACKED = "<!-- below one another -->"  # in a narrow layout of panels that were side by side
 _TITLE = 20  # letters of a title above a panel
 _AROUND = 0.8  # inches of a legend and of the labels of the last line of panels
 _LONG = 13  # letters of a word below a panel, which half of the width has room for
@@ -49,7 +50,10 @@ def for_site(figure: Figure, **_: Any) -> dict[str, str]:
     if records is not None:
         parts["csv"] = records.to_csv(index=False, float_format="%.6g")
     if figure.get_figwidth() > NARROW and not hasattr(figure, "links"):  # of which lines are links
-        parts["svg"] = svg(narrow(figure))
+        abreast = _shape(_panels(figure))[1]
+        drawn = svg(narrow(figure))
+        stacked = abreast > 1 and _shape(_panels(figure))[1] == 1
+        parts["svg"] = drawn.replace("</svg>", f"{STACKED}</svg>") if stacked else drawn
     return {"text/plain": told, "image/svg+xml": attached(wide, parts), "image/png": shown}
 
 
@@ -73,7 +77,7 @@ def narrow(figure: Figure) -> Figure:
     width, height = figure.get_size_inches()
     if width <= NARROW:
         return figure
-    panels = [axes for axes in figure.axes if axes.get_label() != BAR and axes.get_subplotspec()]
+    panels = _panels(figure)
     lines, columns = _shape(panels)
     abreast = 1
     if columns > 1:
@@ -86,6 +90,10 @@ def narrow(figure: Figure) -> Figure:
     more += _legends(figure) + sum(map(_upright, panels))
     figure.set_size_inches(NARROW, height + more)
     return figure
+
+
+def _panels(figure: Figure) -> list[Axes]:
+    return [axes for axes in figure.axes if axes.get_label() != BAR and axes.get_subplotspec()]
 
 
 def _shape(panels: Sequence[Axes]) -> tuple[int, int]:

@@ -112,6 +112,29 @@ def test_a_picture_carries_its_narrow_layout_and_the_records_drawn(extension, tm
     assert 'media="all"' in beside
 
 
+@pytest.mark.parametrize(("columns", "stacked"), [(1, False), (2, True), (4, False)])
+def test_captions_say_above_where_a_phone_stacks_the_panels(extension, tmp_path, columns, stacked):
+    figure, panels = drawn(1, columns)
+    for axes in panels if columns == 4 else ():
+        axes.set_aspect("equal")
+    (tmp_path / "a.svg").write_text(narrow.for_site(figure)["image/svg+xml"])
+    lean = extension("lean")
+    lean.part(tmp_path)
+    told = "Left: a bright map; the right panel has <a href='left.html'>all</a>."
+    text = f'<figure id="f"><img src="_images/a.svg"><figcaption>{told}</figcaption></figure>'
+    (tmp_path / "_images").symlink_to(tmp_path)
+    page = lean.with_sides(text, tmp_path)
+    read = {
+        side: re.sub(f'<span class="{other}">[^<]*</span>', "", page)
+        for side, other in (("wide", "tl-narrow"), ("narrow", "tl-wide-only"))
+    }
+    read = {side: re.sub("</?span[^>]*>", "", one) for side, one in read.items()}
+    assert read["wide"] == text
+    below = text.replace("Left:", "Above:").replace("right panel", "lower panel")
+    assert read["narrow"] == (below if stacked else text)
+    assert lean.with_sides(page, tmp_path) == page
+
+
 def test_a_title_above_a_small_panel_begins_above_its_labels():
     figure, (axes,) = drawn(1, 1, [""])
     axes.set_yticks([0, 1], ["a statement that takes most of the width", "another"])
