@@ -1,6 +1,8 @@
 from .budgets import budget_curves as budget_curves
 from .budgets import growth as growth
 from .budgets import learning_rate as learning_rate
+from .budgets import overtraining as overtraining
+from .budgets import overtraining_table as overtraining_table
 from .budgets import rate_effects as rate_effects
 from .budgets import rate_search as rate_search
 from .by_experiment import contact_sheet as contact_sheet

@@ -9,7 +9,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from tasklab.evidence.figures import schemes
-from tasklab.evidence.figures.marks import GIVEN, ZERO, Panels, curves, level
+from tasklab.evidence.figures.marks import GIVEN, ZERO, Panels, curves, level, points
+from tasklab.evidence.figures.merging import BASE, MERGE_LABEL
 from tasklab.evidence.figures.rows import (
     averaged,
     ends,
@@ -25,9 +26,12 @@ from tasklab.evidence.figures.style import (
     NothingToDrawError,
     book_figure,
     method_looks,
+    selected,
 )
 from tasklab.evidence.records import matched
+from tasklab.evidence.records.intervals import of_mean
 from tasklab.evidence.records.pairing import SHARE
+from tasklab.tuning.recipe import MINI_STEPS
 
 BLUE = "#0072B2"
 _BUDGET = {
@@ -37,6 +41,8 @@ _BUDGET = {
     "norm": "norm |τ| / |θ₀|",
 }
 _EDITS = {"absolute": "sum", "target": "negation"}
+_MERGES = (BASE, "ties", "tsv_m", "regmean", "wudi_exact", "best_span")  # measured over rates
+_OVER = {"lr": "learning rate", "steps": "steps"}
 _GROWTH = {
     ("single", "single"): "single-task accuracy (%)",
     ("addition", "absolute"): "accuracy of the sum (%)",
@@ -65,6 +71,68 @@ def budget_curves(df: pd.DataFrame, over: str = "lr") -> Figure:
         columns=2, height=(1.0, 2.3),
     )  # fmt: skip
     return plot.finish(x="single-task accuracy (%)", y=_BUDGET)
+
+
+def overtraining_table(df: pd.DataFrame) -> pd.DataFrame:
+    """Return changes of merged accuracy over rates and numbers of steps, in points.
+
+    Changes are from a method's own rate (the last of its grid) and from the recipe's steps.
+
+    Args:
+        df: Records of one method: `merging_rates` over rates, `budget` over steps at its own rate.
+
+    Returns:
+        Columns over (lr or steps), what (a merge, or single), factor (of the usual), value, low and
+        high: a 95 % interval over tasks of the mean over seeds.
+    """
+    test, found = where(df, split="test", metric=["single", "absolute"]), []
+    for experiment, over in (("merging_rates", "lr"), ("budget", "steps")):
+        rows = where(test, experiment=experiment)
+        rows = rows[(rows["metric"] == "single") | (rows["n_tasks"] == rows["n_tasks"].max())]
+        if rows.empty:
+            continue
+        what = rows["metric"].map({"absolute": BASE}).fillna("single")
+        if "merge" in rows:
+            what = rows["merge"].fillna(what)
+        means = rows.groupby([what.rename("what"), "task", over])["value"].mean().unstack()
+        usual = means.columns.max() if over == "lr" else MINI_STEPS
+        for other in means.columns.drop(usual):
+            for name, change in (means[other] - means[usual]).groupby(level="what"):
+                known = change.dropna().to_numpy()
+                if len(known):
+                    ends_of = of_mean(known)
+                    row = {"over": over, "what": name, "factor": other / usual}
+                    found.append(row | dict(zip(("value", "low", "high"), ends_of, strict=True)))
+    return pd.DataFrame(found, columns=["over", "what", "factor", "value", "low", "high"])
+
+
+@book_figure
+def overtraining(df: pd.DataFrame) -> Figure:
+    """Plot changes of merged accuracy over rates and steps, with 95 % intervals over tasks.
+
+    Records: `merging_rates` and `budget` of one method of fine-tuning.
+    """
+    table = require_rows(overtraining_table(df), "one rate and one number of steps were recorded")
+    named = {"single": "one model a task"} | {name: MERGE_LABEL[name] for name in _MERGES}
+    factors = [1 / 8, 1 / 4, 1 / 2, 2]
+    table = table[table["what"].isin(named) & table["factor"].isin(factors)]
+    seen = {*table["factor"]}
+    looks = {
+        one: look for one, look in zip(factors, (
+            ("an eighth", "#9CCBEA", "v"), ("a quarter", "#0072B2", "s"), ("half", "#E69F00", "D"),
+            ("twice as many", "#D55E00", "^"),
+        ), strict=True) if one in seen
+    }  # fmt: skip
+    present = [name for name in named if name in {*table["what"]}]
+    plot = points(
+        ends(table, "over", "what", "factor"), "what", height=1.4 + 0.34 * len(present),
+        hue="factor", looks=looks, order={name: named[name] for name in present},
+        facets={"col": "over", "col_order": [one for one in _OVER if one in {*table["over"]}]},
+        **GIVEN,
+    )  # fmt: skip
+    for axes, _, _ in plot:
+        level(axes, 0, along="y", **ZERO)
+    return plot.finish(title=_OVER, x="change of test accuracy in points")
 
 
 @book_figure
@@ -180,6 +248,7 @@ def growth(df: pd.DataFrame) -> Figure:
         if experiment != "single":  # where the model itself is one of the curves
             part = part[part["method"] != "pretrained"]
         part = most_tasks(part) if experiment == "addition" else part
+        selected(part)
         parts.append(averaged(part, "model", "method", "seed").assign(quantity=words))
     means = pd.concat(parts)
     if means["model"].nunique() < 2:

@@ -48,13 +48,42 @@ def test_rates_of_equal_accuracy_and_one_length():
     refuses("one length", figures.growth, tidy([row("single", "single", 1.0)]))
 
 
+def test_changes_are_from_the_usual_rate_and_steps_with_intervals_over_tasks():
+    rates = [
+        row("merging_rates", metric, value + (by if lr == 2e-4 else 0), task=task, merge=merge,
+            lr=lr, **more)
+        for task, by in (("Signs", 1.0), ("Places", 2.0), ("Scenes", 3.0))
+        for lr in (2e-4, 4e-4)
+        for metric, value, merge, more in (
+            ("single", 90.0, None, {}), ("absolute", 70.0, "ties", {"n_tasks": 8}),
+            ("absolute", 9.0, "ties", {"n_tasks": 2}),
+        )
+    ]  # fmt: skip
+    steps = [row("budget", "absolute", 70.0 - n / 480, steps=n, n_tasks=8) for n in (240, 480)]
+    table = figures.overtraining_table(tidy([*rates, *steps])).set_index(["over", "what"])
+    half = table.loc["lr", "ties"]
+    assert (half["factor"], half["value"]) == (0.5, 2.0)  # the eight tasks' change
+    assert 2.0 - half["low"] == pytest.approx(4.3027 / 3**0.5, abs=1e-3)
+    assert table.loc["lr", "single"]["value"] == 2.0
+    longer = table.loc["steps", "arithmetic"]
+    assert (longer["factor"], longer["value"]) == (2.0, -0.5)
+    figure = figures.overtraining(tidy([*rates, *steps]))
+    assert [axes.get_title() for axes in figure.axes] == ["learning rate", "steps"]
+    names = [text.get_text() for text in figure.axes[0].get_yticklabels()]
+    assert names == ["one model a task", "Task arithmetic", "TIES"]
+    assert set(figure.drawn["what"]) == {"single", "ties", "arithmetic"}
+    refuses("one rate", figures.overtraining, tidy(rates[:3]))
+
+
 def test_growth_is_over_the_samples_seen():
     rows = [
         row("single", "single", value + seed, model=model, seed=seed)
         for model, value in (("mini_3", 60.0), ("mini_30", 70.0), ("mini", 80.0), ("mini_s", 5.0))
         for seed in (0, 2)
     ]
-    (axes,) = figures.growth(tidy(rows)).axes
+    figure = figures.growth(tidy(rows))
+    assert sorted(figure.drawn["value"]) == [60, 62, 70, 72, 80, 82]  # for its file
+    (axes,) = figure.axes
     (line,) = axes.lines
     assert line.get_xydata().tolist() == [[3.0, 61.0], [30.0, 71.0], [100.0, 81.0]]
     assert axes.get_xscale() == "log" and axes.get_ylabel() == "single-task accuracy (%)"
