@@ -98,11 +98,13 @@ def of_records(shown: Any) -> Any:
     return shown
 
 
-def as_csv(rows: pd.DataFrame, name: str) -> Any:
-    """Return a link by which a long table of recorded results is saved, in place of the table.
+def as_csv(rows: pd.DataFrame, name: str, *, kind: str = "recorded") -> Any:
+    """Return a link by which a long table of results is saved, in place of the table.
 
     Args:
+        rows: The table.
         name: Of the file, without its ending.
+        kind: `live` where the page computes them.
     """
     if rows.empty:
         return words.say(f"*{NOT_YET}*")
@@ -110,7 +112,26 @@ def as_csv(rows: pd.DataFrame, name: str) -> Any:
     coded = base64.b64encode(text.encode()).decode()
     told = f"{len(rows)} rows: {', '.join(map(str, rows.columns))}"
     link = f'<a download="{name}.csv" href="data:text/csv;base64,{coded}">{name}.csv</a>'
-    return say(f"The table is a file, {link} ({html.escape(told)}).")
+    shown = words.say if kind == "live" else say
+    return shown(f"The table is a file, {link} ({html.escape(told)}).")
+
+
+def folded(shown: Any, summary: str, *, kind: str = "recorded") -> Any:
+    """Return a table in a closed fold below a summary.
+
+    Args:
+        shown: The table; what is none is returned as it is.
+        summary: The line that stays in sight.
+        kind: `live` where the page computes its results.
+    """
+    if not hasattr(shown, "to_html"):  # a sentence, while nothing is recorded
+        return shown
+    page = speaking.current()
+    of = kind != "live" and page is not None and page.live
+    lead = f"Recorded of <code>{speaking.RECORDED_OF}</code>: {summary}" if of else summary
+    return IPython.display.HTML(
+        f'<details class="tl-table"><summary>{lead}</summary>{shown.to_html()}</details>'
+    )
 
 
 def source(*functions: Callable[..., Any]) -> Any:

@@ -10,6 +10,7 @@ LINE = re.compile(
     r'(?: <a class="tl-chip tl-world"[^>]*>[^<]*</a>)?([^<]*)'
 )
 ROW = re.compile(r'<tr id="verdict-([\w-]+)".*?</tr>', re.S)
+ELSEWHERE = re.compile(r'<td data-head="([^"]*)" data-world="\d".*?</td>', re.S)
 EFFECT = re.compile(
     r"([+−][\d.]+)(?: [a-z]+)? \((−?[\d.]+) to (−?[\d.]+) over "
     r"(seeds and tasks|seeds|rounds|pre-trainings)\)"
@@ -21,7 +22,9 @@ def collected(pages):
     found = {}
     for name, text in pages.items():
         said = [(one[1], one[2]) for one in LINE.finditer(text)]
-        said += [(one[1], one[0]) for one in ROW.finditer(text)]
+        for row in ROW.finditer(text):
+            said.append((row[1], ELSEWHERE.sub("", row[0])))
+            said += [(f"{row[1]} {cell[1]}", cell[0]) for cell in ELSEWHERE.finditer(row[0])]
         for statement, part in said:
             for effect, low, high, label in EFFECT.findall(html.unescape(part)):
                 known = found.setdefault((statement, label), {})
@@ -41,6 +44,9 @@ def test_two_intervals_of_one_effect_are_found():
     assert differing(collected({**same, "two": line.format(second)}))
     general = line.format(second.replace("seeds", "seeds and tasks"))
     assert not differing(collected({**same, "two": general}))
+    there = f'<td data-head="texts" data-world="2" class="tv-outcome">{second}</td>'
+    row = f'<tr id="verdict-a"><td>{first}</td>{there}</tr>'
+    assert len(collected({"one": row})) == 2 and not differing(collected({"one": row}))
 
 
 @pytest.mark.slow
@@ -61,7 +67,7 @@ def apart(chapters, listed):
 
     In chapters they stand without intervals, which the list has.
     """
-    rows = {one[1]: html.unescape(one[0]) for one in ROW.finditer(listed)}
+    rows = {one[1]: html.unescape(ELSEWHERE.sub("", one[0])) for one in ROW.finditer(listed)}
     said = [(one[1], re.search(r": ([+−][\d.]+)", one[2])) for one in LINE.finditer(chapters)]
     said = [(name, effect[1]) for name, effect in said if effect]
     return len(said), [one for one in said if f"{one[1]} " not in rows[one[0]]]
@@ -73,6 +79,8 @@ def test_an_effect_that_the_list_does_not_have_is_found():
     listed = '<tr id="verdict-a"><td>+3.9 points (2.5 to 5.2 over seeds)</td></tr>'
     assert apart(line.format(world, "+3.9 points · texts"), listed) == (1, [])
     assert apart(line.format("", "+3.8 points"), listed) == (1, [("a", "+3.8")])
+    there = '<td data-head="texts" data-world="2">+3.8 points (2.5 to 5.2 over seeds)</td></tr>'
+    assert apart(line.format("", "+3.8 points"), listed.replace("</tr>", there))[1]
 
 
 @pytest.mark.slow

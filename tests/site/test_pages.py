@@ -264,8 +264,9 @@ def test_verdicts_can_be_filtered(browser, site):
     page = _opened(browser, site, "verdicts", DESKTOP)
     every = page.locator(".tasklab-verdicts").last  # the headlines have a list of their own
     rows = every.locator("tbody tr:visible")
-    if not rows.count():
-        pytest.skip("nothing is recorded yet")
+    groups = every.locator(".tv-group")
+    assert groups.count() == len(CHAPTERS) and not rows.count()
+    every.get_by_role("button", name="open all").click()
     told = every.locator("[role=status]")
     assert told.inner_text() == f"{rows.count()} of {rows.count()} rows"  # parts are not counted
     outcomes = every.get_by_label("Outcome")
@@ -286,8 +287,22 @@ def test_verdicts_can_be_filtered(browser, site):
         assert {*told_there} == {"open"} and rows.count() != many
         alone.uncheck()
         outcomes.select_option(last)
-    every.get_by_label("parts of statements").check()
+    every.get_by_label("parts").check()
     assert rows.count() > some
+    every.get_by_label("parts").uncheck()
+    outcomes.select_option("")
+    worlds = every.get_by_label("World")
+    assert worlds.locator("option").all_inner_texts()[1:] == ["real drawings", "texts"]
+    worlds.select_option("real drawings")
+    there = every.locator("tr:visible td[data-world]:visible")
+    assert {*there.evaluate_all("all => all.map(e => e.dataset.head)")} == {"real drawings"}
+    assert "–" not in there.all_inner_texts() and rows.count() < 100
+    outcomes.select_option("confirmed")
+    assert {*there.locator("b").all_inner_texts()} == {"confirmed"}
+    outcomes.select_option("")
+    worlds.select_option("")
+    every.get_by_label("worlds differ").check()
+    assert 0 < rows.count() == every.locator("tr:visible[data-differ]").count()
     label = CHAPTERS["merging"].label
     page.goto(page.url.partition("?")[0] + f"?paper={label}")  # where the chapter's link leads
     assert {*every.locator("tr:visible").evaluate_all("a => a.map(r => r.dataset.paper)")} <= {
@@ -309,9 +324,27 @@ def test_without_scripts_parts_of_statements_are_shown_when_asked_for(browser, s
     if not every.locator(".tv-part").count():
         pytest.skip("nothing is recorded yet")
     assert parts.count() == 0
-    every.get_by_label("parts of statements").check()
+    every.get_by_label("parts").check()
+    for group in every.locator(".tv-group > summary").all():
+        group.click()
     assert parts.count() > 0
     page.context.close()
+
+
+def test_a_link_to_a_verdict_opens_its_group(browser, site):
+    row = _soup(site / "verdicts.html").select(".tv-group tr.tv-whole[id]")[-1]["id"]
+    page = _opened(browser, site, "verdicts", DESKTOP)
+    assert not page.locator(f"#{row}").is_visible()
+    page.goto(f"{page.url}#{row}")
+    assert page.locator(f"#{row}").is_visible()
+    page.close()
+
+
+def test_the_list_of_verdicts_is_read_in_eight_screens(browser, site):
+    page = _opened(browser, site, "verdicts", 1440)
+    _all_loaded(page)
+    assert page.locator("article").bounding_box()["height"] <= 8 * 900
+    page.close()
 
 
 def test_the_index_fits_a_phone_and_breaks_no_word(browser, site):
@@ -445,9 +478,8 @@ def test_figures_link_to_the_records_that_they_draw(site, chapter):
     figures = _soup(site / f"{chapter}.html").select(
         "article figure[id]:not(.tl-opening-figure):has(img[src$='.svg'])"
     )
-    linked = [one for one in figures if one.select("a.tl-csv")]
-    assert len(figures) - len(linked) <= 1
-    for one in linked:
+    assert [one["id"] for one in figures if not one.select("a.tl-csv")] == []
+    for one in figures:
         for link in one.select("a.tl-csv"):
             head, *lines = (site / "notebooks" / link["href"]).read_text("utf-8").splitlines()
             assert "value" in head.split(",") and lines

@@ -23,11 +23,12 @@ from tasklab.evidence.figures.narrow import for_site
 from tasklab.evidence.figures.pictures import PIXELS, for_notebook, put_legend
 from tasklab.evidence.figures.rows import require_rows
 from tasklab.evidence.figures.style import book_figure
-from tasklab.evidence.records.judgement import ABOUT_VERDICTS, Verdict
+from tasklab.evidence.records.judgement import ABOUT_VERDICTS, DECIDED, Verdict
 from tasklab.evidence.records.statements import (
     at,
     effect_of,
     evidence_link,
+    how_many,
     is_open_nonetheless,
     on_site,
     plain,
@@ -226,25 +227,80 @@ def _panel(axes: Axes, rows: pd.DataFrame, *, narrow: bool) -> None:
         label.set_style("italic" if matched else "normal")
 
 
-def verdict_list(verdicts: Iterable[Verdict], here: str = "") -> Any:
-    """Return all verdicts as a list with filters; `here` is the chapter that shows it."""
+def verdict_list(
+    verdicts: Iterable[Verdict],
+    here: str = "",
+    *,
+    worlds: Mapping[str, Iterable[Verdict]] | None = None,
+    folded: bool = False,
+) -> Any:
+    """Return all verdicts as a list with filters, each world's beside one another.
+
+    Args:
+        verdicts: Of the first world.
+        here: The chapter that shows the list.
+        worlds: Verdicts on the same claims by world; the first one's are `verdicts`.
+        folded: Whether each paper's statements are a closed group. Other settings of a statement
+            are shown with its parts then, and headlines have their anchors in another list.
+    """
     from IPython.display import HTML  # of notebooks and pages alone
 
     style, script = (
         files(__package__).joinpath(f"verdict_list.{kind}").read_text("utf-8")
         for kind in ("css", "js")
     )
-    rows, name = verdict_rows(verdicts), f"verdicts-{uuid.uuid4().hex}"
-    tested = rows["outcome"] != "not tested"
+    first, *others = worlds or [""]
+    table, name = verdict_rows(verdicts), f"verdicts-{uuid.uuid4().hex}"
+    tested = table["outcome"] != "not tested"
+    rows = _beside(table[tested], [verdict_rows((worlds or {})[one]) for one in others])
+    grouped = {paper: [row for row in rows if row["paper"] == paper] for paper in PAPERS}
+    told = {
+        paper: [_outcome(row) for row in part if row["setting"] == "chosen" and not row["cell"]]
+        for paper, part in grouped.items()
+    }
     text = filled(
         "evidence/figures/verdict_list.html",
         **{"name": name, "style": style, "script": script.replace("@ID@", name)},
         **{"about": ABOUT_VERDICTS, "papers": PAPERS, "here": here},
         **{"plain": plain, "link": evidence_link, "effect": _effect, "at": at},
-        rows=rows[tested].to_dict("records"),
-        waiting=(~tested & rows["cell"].eq("")).sum(),
+        **{"first": first, "worlds": others, "decided": DECIDED, "counted": _counted},
+        rows=rows,
+        groups=[
+            (
+                PAPERS[paper],
+                f"{len(told[paper])} statements, {how_many(told[paper])} on these tasks",
+                part,
+            )
+            for paper, part in grouped.items()
+            if folded and part
+        ],
+        waiting=(~tested & table["cell"].eq("")).sum(),
     )
     return HTML(text)
+
+
+def _beside(table: pd.DataFrame, others: Sequence[pd.DataFrame]) -> list[dict[str, Any]]:
+    """Return the rows of a table, each with the rows of other worlds on the same."""
+    keys = ["id", "setting", "cell"]
+    there = [
+        {tuple(row[key] for key in keys): row for row in one.to_dict("records")} for one in others
+    ]
+    rows = table.to_dict("records")
+    for row in rows:
+        found = [one.get(tuple(row[key] for key in keys)) for one in there]
+        row["there"] = [one if one and one["outcome"] != "not tested" else None for one in found]
+        kinds = {_outcome(one) for one in (row, *filter(None, row["there"]))}
+        row["differ"] = len(kinds) > 1
+    return rows
+
+
+def _outcome(row: Mapping[str, Any]) -> str:
+    """Return the outcome for tasks in general if it is decided, else that on these tasks."""
+    return str(row["outcome"] if row["outcome"] in DECIDED else row["here"] or row["outcome"])
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s' * (number != 1)}"
 
 
 def _effect(row: Mapping[str, Any], side: str = "") -> str:

@@ -53,9 +53,10 @@ def chip(row: Mapping[str, Any], statement: str, *, beside: bool = True) -> str:
     return f'<a class="tl-chip tl-{kind}" {where}>{html.escape(word)}</a>'
 
 
-def by_world() -> str:
-    """Return the frame that says that recorded worlds differ, linked to their comparison."""
-    where = f'href="{_page("replication")}" title="The recorded worlds have different outcomes."'
+def by_world(statement: str) -> str:
+    """Return the frame that says that recorded worlds differ, linked to the statement's row."""
+    page = f"{_page('verdicts')}#verdict-{statement}"
+    where = f'href="{page}" title="The recorded worlds have different outcomes."'
     return f'<a class="tl-chip tl-world" {where}>{BY_WORLD}</a>'
 
 

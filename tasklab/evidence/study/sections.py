@@ -105,16 +105,16 @@ class Evidence:
     def marks(self, statement: str, *, worlds: bool) -> str:
         """Return the frames of a statement's outcome, and of worlds that differ."""
         frames = [chip(self.rows.loc[statement], statement)]
-        frames += [by_world()] if worlds and self.differs(statement) else []
+        frames += [by_world(statement)] if worlds and self.differs(statement) else []
         return " ".join(frames)
 
-    def elsewhere(self, statement: str) -> list[str]:
-        """Return a statement's effect and outcome in each other recorded world, in words."""
+    def elsewhere(self, statement: str, *, effects: bool = True) -> list[str]:
+        """Return a statement's outcome in each other recorded world, in words, and its effect."""
         chapter = next((one.paper for one in CLAIMS if one.entry == statement), self.chapter)
         if statement in _OF_NETWORKS:  # the same records in each world
             return []
         others = (
-            _in_world(statement, chapter, model, label)
+            _in_world(statement, chapter, model, label, effects)
             for model, label in recorded_worlds(chapter).items()
             if not (self.recorded and model == self.name)
         )
@@ -243,11 +243,31 @@ def recorded_worlds(chapter: str) -> dict[str, str]:
     return found
 
 
+def every_world() -> dict[str, list[Verdict]]:
+    """Return the verdicts of all chapters by recorded world, the first one first.
+
+    Those on small networks, which no world has of its own, are in the first alone.
+    """
+    models: dict[str, str] = {}
+    for chapter in CHAPTERS:
+        models |= recorded_worlds(chapter)
+    found = {
+        label: [one for chapter in CHAPTERS for one in judged(chapter, model=model)]
+        for model, label in models.items()
+    }
+    first = models[FIRST]
+    return {
+        label: [one for one in every if label == first or one.claim.entry not in _OF_NETWORKS]
+        for label, every in found.items()
+    }
+
+
 def line(statement: str, evidence: Evidence, *, worlds: bool = True) -> str:
     """Return the line of a statement below a section, as HTML.
 
     The statement, its outcome and effect in the evidence, then what a paper prints (beside a run)
-    and the outcome in the other recorded worlds, if they are asked for.
+    and the outcome in the other recorded worlds, if they are asked for. Of recorded worlds the
+    effects are in the row that the chip links to.
 
     Args:
         statement: Its name in `statements.csv`.
@@ -261,15 +281,17 @@ def line(statement: str, evidence: Evidence, *, worlds: bool = True) -> str:
     if not evidence.recorded:
         told.append(paper(statement, evidence.model))
     if worlds:
-        told += evidence.elsewhere(statement)
+        told += evidence.elsewhere(statement, effects=not evidence.recorded)
     return " · ".join(filter(None, told))
 
 
-def _in_world(statement: str, chapter: str, model: str, label: str) -> str:
+def _in_world(statement: str, chapter: str, model: str, label: str, effects: bool) -> str:
     rows = of_records(chapter, model).rows
     if statement not in rows.index or rows.loc[statement, "outcome"] == "not tested":
         return ""
     row = rows.loc[statement]
+    if not effects:
+        return f"{label}: {verdict_word(row)}"
     return f"{label} (<code>{model}</code>): {effect(row, interval=False)}, {verdict_word(row)}"
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from tasklab import page
 from tasklab.bench.parameters import Parameters
-from tasklab.book import captions
-from tasklab.evidence import experiments
+from tasklab.book import captions, speaking
+from tasklab.evidence import experiments, figures
 from tasklab.evidence.records import combine, tidy, verdicts
 from tasklab.evidence.records.statements import verdict_rows
 from tasklab.evidence.records.table import nothing
@@ -100,6 +100,21 @@ def test_a_long_table_is_a_file():
     back = pd.read_csv(io.BytesIO(base64.b64decode(coded)))
     assert name == "merges.csv" and back.equals(rows.round(4)) and "2 rows" in told
     assert page.as_csv(rows.iloc[:0], "merges").data == "*Not recorded yet.*"
+
+
+@pytest.mark.parametrize(("kind", "named"), [("recorded", True), ("live", False)])
+def test_on_the_page_of_a_run_files_and_folds_of_records_name_their_model(kind, named):
+    rows = pd.DataFrame({"merge": ["TIES"], "accuracy (%)": [74.5]})
+    table, at = figures.table(rows), "Recorded of"
+    assert at not in page.as_csv(rows, "merges").data + page.folded(table, "Merges").data
+    speaking.begin(Chosen("all"))
+    try:
+        shown = page.folded(table, "Merges", kind=kind).data
+        assert shown.startswith("<details") and "74.5" in shown.partition("</summary>")[2]
+        assert (at in shown, at in page.as_csv(rows, "merges", kind=kind).data) == (named, named)
+    finally:
+        speaking.close()
+    assert page.folded(None, "Merges") is None  # nothing is recorded
 
 
 def test_verdicts_that_survive_are_counted_and_linked(monkeypatch):
