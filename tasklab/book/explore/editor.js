@@ -197,7 +197,7 @@
     var middle = alphas.reduce(function (a, b) { return a + b; }, 0) / alphas.length;
     all.set(middle, shared ? "" : "each own");
     plot.move(middle, total);
-    status.textContent = "Mean accuracy " + fixed(total, 1) + " % (" + data.start + " " + fixed(mean(start), 1) + " %): " +
+    status.textContent = "Mean accuracy on " + data.images + ": " + fixed(total, 1) + " % (" + data.start + " " + fixed(mean(start), 1) + " %): " +
       better + " images turned right, " + worse + " turned wrong." + cost(values);
     Array.prototype.forEach.call(presets.children, function (button) {
       var own = data.presets[button.textContent];
