@@ -101,7 +101,7 @@ class Evaluation(Advised):
 
         return pd.DataFrame(self.rows)
 
-    def _lines(self) -> list[list[str]]:
+    def _lines(self, digits: int = 1) -> list[list[str]]:
         mean, lines = self.mean, []
         named = [(r["task"] + " (control)" * r["control"], r) for r in self.rows]
         for name, row in [*named, *([("mean of the tasks", mean)] if self._has_mean else [])]:
@@ -109,12 +109,13 @@ class Evaluation(Advised):
             if row.get("images") != row.get("distinct"):
                 images += f" ({row['distinct']} distinct)"
             if self.edited:
-                spread = f"{row['low']:+.1f} to {row['high']:+.1f}"
-                shown = [f"{row['before']:.1f}", f"{row['after']:.1f}", f"{row['gain']:+.1f}"]
+                spread = f"{row['low']:+z.{digits}f} to {row['high']:+z.{digits}f}"
+                shown = [f"{row[side]:.{digits}f}" for side in ("before", "after")]
+                shown.append(f"{row['gain']:+z.{digits}f}")
                 lines.append([name, images, *shown, spread])
             else:
-                spread = f"{row['low']:.1f} to {row['high']:.1f}"
-                lines.append([name, images, f"{row['after']:.1f}", spread])
+                spread = f"{row['low']:.{digits}f} to {row['high']:.{digits}f}"
+                lines.append([name, images, f"{row['after']:.{digits}f}", spread])
         head = ["before", "after", "gain"] if self.edited else ["accuracy"]
         return [["", self.inputs, *head, "95 % interval"], *lines]
 
@@ -128,12 +129,15 @@ class Evaluation(Advised):
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        """Return a table of at most five columns, with a bar from each accuracy to that after."""
+        """Return a table of at most five columns, with a bar from each accuracy to that after.
+
+        Of fewer than 1,000 images an accuracy is known to a point at best: its numbers are whole.
+        """
+        distinct = [row["distinct"] for row in self.rows]
         head, *lines = [
             [name, *numbers[:-1], f"{numbers[-1]} ({spread})".replace("-", "−")]
-            for name, _, *numbers, spread in self._lines()
+            for name, _, *numbers, spread in self._lines(int(min(distinct) >= _EXACT))
         ]
-        distinct = [row["distinct"] for row in self.rows]
         counts = " to ".join(map(str, dict.fromkeys((min(distinct), max(distinct)))))
         counts += " distinct" * (distinct != [row["images"] for row in self.rows])
         values = [*self.rows, *([self.mean] if self._has_mean else [])]
@@ -147,6 +151,7 @@ class Evaluation(Advised):
         return f"<table><caption>{caption}</caption><tr>{heads}</tr>{body}</table>"
 
 
+_EXACT = 1000  # images of a task from which on its accuracy is shown with a decimal
 _APART = 'style="padding: .1em .6em; white-space: nowrap"'  # of cells
 
 

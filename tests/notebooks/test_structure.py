@@ -172,6 +172,13 @@ def test_every_figure_has_a_caption_and_a_name(path):
     assert {*itertools.chain(*told)} <= {*inspect.signature(captions.caption).parameters}
 
 
+def test_a_folded_figure_says_its_message(path):
+    for cell in _code(path):
+        if "hide-output" in cell.metadata.get("tags", []) and "tasklab" in cell.metadata:
+            first = re.split(r"(?<=[.:])\s+(?=[A-Z*$λ])", cell.metadata["tasklab"]["caption"])[0]
+            assert cell.metadata["mystnb"] == {"code_prompt_show": f"Figure: {first}"}
+
+
 def _draws(source):
     *before, last = ast.parse(source).body
     if not isinstance(last, ast.Expr) or not isinstance(last.value, ast.Call):

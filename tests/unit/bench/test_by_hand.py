@@ -118,6 +118,10 @@ def test_an_evaluation_is_a_table_with_paired_intervals():
     text, page = repr(found), found._repr_html_()
     assert "b (control)" in text and "+50.0" in text and page.count("<svg") == 2
     assert list(found.table()["task"]) == ["a", "b"] and found["a"] == found.rows[0]
+    cells = re.findall(r"<td[^>]*>([^<]*)</td>", page)
+    assert cells[:3] == ["a", "25", "75"] and not any("." in cell for cell in cells)
+    large = [{task: np.repeat(x, 500) for task, x in side.items()} for side in (before, after)]
+    assert ">25.0</td>" in Evaluation(title="m", before=large[0], after=large[1])._repr_html_()
     many = {"a": np.ones(100, bool)}, {"a": np.zeros(100, bool)}
     assert Evaluation(title="m", before=many[0], after=many[1]).harmful
     assert not Evaluation(title="m", before=many[1], after=many[0]).harmful

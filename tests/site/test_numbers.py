@@ -1,0 +1,83 @@
+"""How many numbers chapters print, and one number for one thing."""
+
+import re
+from pathlib import Path
+
+import pytest
+from bs4 import BeautifulSoup
+
+from tasklab.evidence.chapters import CHAPTERS
+
+MOST = 600  # decimals in the five chapters
+UNREAD = "script, style, svg, pre, .math, .cell_input, .tasklab-editor"
+LEVEL = re.compile(
+    r"(?:Mean accuracy(?: on ([^:]*images[^:]*):)? [\d.]+ % \(pre-trained|pre-trained model scores)"
+    r" ([\d.]+) %"
+)
+
+
+def decimals(page):
+    """Return how many decimals an article prints: text, verdicts, tables, captions, folds."""
+    article = BeautifulSoup(page, "html.parser").find("article")
+    for part in article.select(UNREAD):
+        part.decompose()
+    return len(re.findall(r"\d\.\d", article.get_text(" ")))
+
+
+def levels(texts):
+    """Return the mean accuracies of the pre-trained model by the images that they are of."""
+    found = {}
+    for text in texts:
+        for images, value in LEVEL.findall(" ".join(text.split())):
+            found.setdefault(images or "test images", set()).add(value)
+    return found
+
+
+def test_decimals_are_counted_where_they_are_read():
+    page = (
+        "<p>0.1</p><article><p>It is 1.5, not <b>2.25</b> %.</p><table><td>3.1</td></table>"
+        "<figcaption>4.5</figcaption><details><p>5.5</p></details><pre>6.5</pre>"
+        "<div class='cell_input'>7.5</div><span class='math'>8.5</span></article>"
+    )
+    assert decimals(page) == 5
+
+
+def test_a_level_of_other_images_needs_their_name():
+    said = "The pre-trained model scores 55.8 %."
+    of_others = "Mean accuracy on 80 validation images of each task: 76.4 % (pre-trained 54.7 %): 1"
+    found = levels([said, of_others])
+    assert found == {"test images": {"55.8"}, "80 validation images of each task": {"54.7"}}
+    unnamed = levels([said, "Mean accuracy 76.4 % (pre-trained 54.7 %): 1 image"])
+    assert unnamed == {"test images": {"55.8", "54.7"}}
+
+
+@pytest.mark.slow
+def test_chapters_print_few_decimals(site):
+    pages = {name: (site / "notebooks" / f"{name}.html").read_text("utf-8") for name in CHAPTERS}
+    counts = {name: decimals(page) for name, page in pages.items()}
+    assert min(counts.values()) > 20
+    assert sum(counts.values()) <= MOST, counts
+
+
+@pytest.mark.slow
+def test_the_pre_trained_model_has_one_accuracy_on_the_same_images(browser, site):
+    shown = [*site.glob("*.html"), *Path(site, "notebooks").glob("*.html")]
+    texts = [BeautifulSoup(one.read_text("utf-8"), "html.parser").get_text() for one in shown]
+    for name in ("index", "notebooks/tangent"):
+        page = browser.new_page()
+        page.goto((site / f"{name}.html").as_uri())
+        texts.append(page.locator(".tasklab-editor [role=status]").first.inner_text())
+        page.close()
+    found = levels(texts)
+    assert len(found) == 2 and all(len(values) == 1 for values in found.values()), found
+
+
+@pytest.mark.slow
+def test_worlds_that_differ_are_one_click_away(site):
+    for name in CHAPTERS:
+        page = BeautifulSoup(
+            (site / "notebooks" / f"{name}.html").read_text("utf-8"), "html.parser"
+        )
+        for frame in page.select("article a.tl-world"):
+            row = frame.find_previous_sibling("a", class_="tl-chip")
+            assert frame["href"] == row["href"] and "#verdict-" in frame["href"]
