@@ -132,7 +132,7 @@ def overtraining(df: pd.DataFrame) -> Figure:
     )  # fmt: skip
     for axes, _, _ in plot:
         level(axes, 0, along="y", **ZERO)
-    return plot.finish(title=_OVER, x="change of test accuracy in points")
+    return plot.finish(title=_OVER, x="change in points")
 
 
 @book_figure
