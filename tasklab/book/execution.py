@@ -15,7 +15,7 @@ from tasklab import book, progress
 from tasklab.bench.parameters import Parameters
 from tasklab.book import summary
 from tasklab.book.captions import KEY
-from tasklab.book.sources import checksum, fingerprint, measured, read
+from tasklab.book.sources import checksum, fingerprint, measured, read_notebook
 from tasklab.errors import TasklabError, first_line
 from tasklab.evidence.records.statements import SITE
 from tasklab.evidence.records.table import provenance
@@ -39,7 +39,7 @@ def quiet_kernels() -> None:
 def asked(source: Path, parameters: Mapping[str, Any]) -> dict[str, Any]:
     """Return all that determines the outputs of a chapter or page: their key in the store."""
     pages = {"benchmarks": checksum(measured())} if source.suffix == ".md" else {}
-    cells = read(source).cells
+    cells = read_notebook(source).cells
     return {
         **pages,
         "cells": [cell.source for cell in cells],
@@ -115,7 +115,7 @@ def execute(
     os.environ.update(quiet)
     try:
         notebook = papermill.execute_notebook(
-            read(source),
+            read_notebook(source),
             target,
             parameters=dict(parameters),
             cwd=source.parent,

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tasklab.book.sources import checksum, fingerprint, measured, read
+from tasklab.book.sources import checksum, fingerprint, measured, read_notebook
 from tasklab.errors import TasklabError
 from tasklab.evidence.records.claims import CLAIMS
 from tasklab.evidence.records.statements import evidence_link
@@ -82,7 +82,7 @@ def remember(executed: NotebookNode, source: Path, cache: Path, seconds: float) 
     from jupyter_cache import get_cache
     from jupyter_cache.base import CacheBundleIn
 
-    notebook = read(source)
+    notebook = read_notebook(source)
     language = executed.metadata.get("language_info")  # a page of text does not tell its own
     if language:
         notebook.metadata["language_info"] = language

@@ -19,7 +19,7 @@ from tasklab import machine
 from tasklab.bench.parameters import Parameters
 from tasklab.book import execution
 from tasklab.book.outputs import drop_stale, remember
-from tasklab.book.sources import chapters, checksum, computed, find_root, fingerprint, read
+from tasklab.book.sources import chapters, checksum, computed, find_root, fingerprint, read_notebook
 from tasklab.errors import TasklabError
 from tasklab.evidence.study.workers import share
 from tasklab.models.zoo import small
@@ -119,7 +119,7 @@ def longest_first(sources: Sequence[Path]) -> list[Path]:
     """Return notebooks by their number of code cells, so that the last one to end is short."""
 
     def cells(source: Path) -> int:
-        return sum(cell.cell_type == "code" for cell in read(source).cells)
+        return sum(cell.cell_type == "code" for cell in read_notebook(source).cells)
 
     return sorted(sources, key=cells, reverse=True)
 

@@ -68,7 +68,7 @@ def computed(root: Path) -> tuple[Path, ...]:
     return tuple(one for one in there if is_myst_markdown_notebook(one.read_text("utf-8")))
 
 
-def read(source: Path) -> NotebookNode:
+def read_notebook(source: Path) -> NotebookNode:
     """Return a chapter, or a page of text with its code, as Jupyter Book reads it."""
     import nbformat
     from myst_nb.core.read import myst_nb_reader_plugin

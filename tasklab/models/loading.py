@@ -25,7 +25,7 @@ from tasklab.mini import vit
 from tasklab.mini.clip import MEAN, STD
 from tasklab.models.clip import Clip, encoder_of
 from tasklab.models.encoder import Encoder, TextEncoder, math_attention
-from tasklab.models.weights import compare, find, fit, read, remember
+from tasklab.models.weights import compare, find, fit, read_weights, remember
 from tasklab.models.zoo import INITS, REGISTRY, Spec, spec
 from tasklab.storage import folders
 
@@ -253,7 +253,7 @@ def _shortened(model: nn.Module, count: int) -> nn.Module:
 
 
 def _tensors(entry: Spec, path: Path) -> dict[str, Tensor]:
-    tensors = read(path)
+    tensors = read_weights(path)
     if not entry.text:
         visual = "visual."
         return {k.removeprefix(visual): x for k, x in tensors.items() if k.startswith(visual)}

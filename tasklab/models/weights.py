@@ -133,7 +133,7 @@ def remember(path: Path, repository: str) -> None:
         )
 
 
-def read(path: Path) -> dict[str, Tensor]:
+def read_weights(path: Path) -> dict[str, Tensor]:
     """Return the tensors of a checkpoint by name.
 
     A checkpoint of a training run, as open_clip writes it, has them under `state_dict` and with

@@ -15,7 +15,7 @@ from tasklab.errors import TasklabError, abridged, shown
 from tasklab.tasks.images import finding, trees
 from tasklab.tasks.images.formats import Split
 from tasklab.tasks.suites import Source, Task, check_differ, check_name
-from tasklab.tasks.wording import Templates, Words, by_order, read, templates_for, words_for
+from tasklab.tasks.wording import Templates, Words, as_words, by_order, templates_for, words_for
 
 TEMPLATES = ("a photo of a {}.", "a photo of the {}.")
 
@@ -128,7 +128,7 @@ def _task(
     if own_names is None and classes is None:
         raise TasklabError(f"the files in {folder} do not name their classes: give classes=.")
     if classes is None:
-        words = tuple(map(read, own_names or ()))
+        words = tuple(map(as_words, own_names or ()))
         if all(re.match(r"-?n?\d", word) for word in words):
             trees.tell(
                 f"{folder}: prompts call the classes {abridged(words, 4)}: classes= names them."

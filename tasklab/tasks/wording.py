@@ -140,7 +140,7 @@ def _by_class(
     )
 
 
-def read(name: str) -> str:
+def as_words(name: str) -> str:
     """Return a folder's name as a prompt has it: with spaces instead of `_`."""
     return " ".join(name.replace("_", " ").split())
 
@@ -183,7 +183,7 @@ def _mapped(names: Sequence[str], classes: Mapping[Any, Any], where: str) -> lis
     if are(keys):
         by_name = {name_of(key): word for key, word in pairs}
         if not numbers and _labels(by_name.values(), names):  # torchvision's `class_to_idx`
-            return [*map(read, names)]
+            return [*map(as_words, names)]
         return [by_name[name] for name in names]
     if not numbers and (labels := _labels(keys, names)):
         listed = [word for _, word in sorted(zip(labels, (w for _, w in pairs), strict=True))]

@@ -148,7 +148,7 @@ class Trainer:
 
         artifact = store.get("finetune", self.identity(config), make)
         base = Base(config.model, config.init, encoder.weights_hash, config.method)
-        return runs.read(artifact, self.clip, base, probe)
+        return runs.read_run(artifact, self.clip, base, probe)
 
     @isolated
     def rate(self, config: FineTune, store: Store | None = None) -> float:

@@ -28,7 +28,7 @@ from tasklab.taskvector import Base
 from tasklab.tuning import finetune, probes
 from tasklab.tuning.methods import trainable
 from tasklab.tuning.recipe import FineTune
-from tasklab.tuning.runs import Run, read
+from tasklab.tuning.runs import Run, read_run
 from tasklab.tuning.session import Session
 from tasklab.tuning.steps import Problem, Step
 
@@ -82,7 +82,7 @@ def multitask(
         return _train(runs, clip, store, tasks, workdir / "checkpoint.safetensors", progress)
 
     artifact = store.get(KIND, identity(runs, clip, tasks), make)
-    return read(artifact, clip, Base(first.model, first.init, clip.encoder.weights_hash))
+    return read_run(artifact, clip, Base(first.model, first.init, clip.encoder.weights_hash))
 
 
 def _train(

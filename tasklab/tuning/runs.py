@@ -59,7 +59,7 @@ def of_head(head: Head) -> dict[str, Tensor]:
     return {_WEIGHT: head.weight} | ({} if head.bias is None else {_BIAS: head.bias})
 
 
-def read(artifact: Artifact, clip: Clip, base: Base, probe: Head | None = None) -> Run:
+def read_run(artifact: Artifact, clip: Clip, base: Base, probe: Head | None = None) -> Run:
     """Return the run of an artifact.
 
     Args:

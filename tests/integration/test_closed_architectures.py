@@ -112,7 +112,7 @@ def test_names_of_transformers_and_of_others(tmp_path):
     tensors = {"vit.encoder.layer.0.attention.attention.query.weight": torch.zeros(2, 2)}
     save_file(tensors, tmp_path / "odd.safetensors")
     (tmp_path / "odd.pt").write_bytes(b"no checkpoint")
-    refuses("not a checkpoint of tensors", weights.read, tmp_path / "odd.pt")
+    refuses("not a checkpoint of tensors", weights.read_weights, tmp_path / "odd.pt")
     with pytest.raises(TasklabError, match=r"1 unexpected: blocks\.0\.attn\.q\.weight"):
         loading.load("dino_b16", weights=tmp_path / "odd.safetensors")
 
@@ -139,7 +139,7 @@ def test_the_masked_autoencoder_of_transformers(tmp_path):
         tmp_path, state_dict=apart(model)
     )  # under the names that files on the hub have
     stored = tmp_path / "model.safetensors"
-    whole = {f"vit.{k}": x for k, x in weights.read(stored).items()}
+    whole = {f"vit.{k}": x for k, x in weights.read_weights(stored).items()}
     whole["decoder.mask_token"] = torch.zeros(1, 1, 512)  # files have the decoder, too
     assert "vit.encoder.layer.0.attention.attention.query.weight" in whole
     save_file(whole, stored)
@@ -152,7 +152,7 @@ def test_dino_of_transformers_from_pytorchs_own_format(tmp_path):
     model = filled(lambda: ViTModel(ViTConfig(), add_pooling_layer=False))
     model.save_pretrained(tmp_path, state_dict=apart(model))
     stored = tmp_path / "pytorch_model.bin"
-    torch.save(weights.read(tmp_path / "model.safetensors"), stored)
+    torch.save(weights.read_weights(tmp_path / "model.safetensors"), stored)
     check(loading.load("dino_b16", weights=stored).encoder, lambda x: class_token(model, x))
 
 
@@ -161,7 +161,7 @@ def test_the_large_vision_transformer_of_transformers(monkeypatch):
     """Without files of a gigabyte; the pooler that the checkpoint has is not used."""
     shape = {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16}
     model = filled(lambda: ViTModel(ViTConfig(**shape, intermediate_size=4096)))
-    monkeypatch.setattr(loading, "read", lambda path: model.state_dict())
+    monkeypatch.setattr(loading, "read_weights", lambda path: model.state_dict())
     encoder = loading.load("vitl16_in21k", weights=Path(__file__)).encoder
     check(encoder, lambda x: class_token(model, x))
 
@@ -185,7 +185,7 @@ def test_open_clips_training_checkpoints_without_their_text_tower(name, tmp_path
 def test_the_large_clip_without_its_text_tower(monkeypatch):
     entry = loading.spec("clip_l14_laion2b")
     model = filled(lambda: open_clip.model.CLIP(**open_clip.get_model_config(entry.arch)))
-    monkeypatch.setattr(loading, "read", lambda path: model.state_dict())
+    monkeypatch.setattr(loading, "read_weights", lambda path: model.state_dict())
     encoder = loading.load(entry.name, weights=Path(__file__)).encoder
     check(encoder, model.encode_image)
     activation = encoder.module.transformer.resblocks[0].mlp.gelu
@@ -200,7 +200,7 @@ def test_both_generations_of_transformers_names_are_known(generation, tmp_path):
     tensors = small.state_dict()
     if generation == "hub":
         small.save_pretrained(tmp_path)
-        tensors = weights.read(tmp_path / "model.safetensors")
+        tensors = weights.read_weights(tmp_path / "model.safetensors")
     from timm.models.vision_transformer import VisionTransformer
 
     settings = {"img_size": 32, "patch_size": 8, "embed_dim": 32, "depth": 2, "num_heads": 2}

@@ -320,7 +320,7 @@ PARTS = {  # of a computation, or without any: they only arrange what doors comp
     },
     "tasklab.tuning": {
         "compiles", "records", "passes", "train", "plans", "given_back", "identity",
-        "tangent_change", "measure", "read", "gradient", "tangent_gradient", "distance",
+        "tangent_change", "measure", "read_run", "gradient", "tangent_gradient", "distance",
     },
     "tasklab.analyses": {"gradients", "features", "loss", "of_model", "error_cells"},
 }  # fmt: skip

@@ -16,7 +16,7 @@ from tasklab.storage import shipped
 from tasklab.tuning.methods import TABLE
 
 
-def read() -> pd.DataFrame:
+def read_recipes() -> pd.DataFrame:
     """Return the table of settings, all columns as text."""
     data = shipped.content(Path(__file__).with_suffix(".csv"))
     return pd.read_csv(io.BytesIO(data), dtype=str, keep_default_na=False)
@@ -25,7 +25,7 @@ def read() -> pd.DataFrame:
 def lines() -> dict[str, str]:
     """Return by method how its recipe here differs from the published one, as one sentence."""
     found = {}
-    for name, rows in read().groupby("method", sort=False):
+    for name, rows in read_recipes().groupby("method", sort=False):
         apart = rows[
             [not _same(*pair) for pair in zip(rows["published"], rows["ours"], strict=True)]
         ]

@@ -47,7 +47,8 @@ def test_pages_with_code_are_executed_with_the_chapters(tmp_path):
     coded = tmp_path / "book" / "coded.md"
     coded.write_text("---\nfile_format: mystnb\n---\n# Code\n\n```{code-cell}\n1 + 1\n```\n")
     assert sources.computed(tmp_path) == (coded,)
-    assert [c.source for c in sources.read(coded).cells if c.cell_type == "code"] == ["1 + 1"]
+    cells = sources.read_notebook(coded).cells
+    assert [cell.source for cell in cells if cell.cell_type == "code"] == ["1 + 1"]
     assert execution.asked(coded, {})["cells"] == ["# Code", "1 + 1"]
     assert "benchmarks" in execution.asked(coded, {})  # a page shows what they measured
 

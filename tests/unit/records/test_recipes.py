@@ -10,7 +10,7 @@ from tasklab.evidence.records import recipes
 from tasklab.tuning import methods, penalties
 from tasklab.tuning.recipe import recipe
 
-ROWS = list(recipes.read().itertuples(index=False))
+ROWS = list(recipes.read_recipes().itertuples(index=False))
 HELD = [row for row in ROWS if row.where]
 
 
