@@ -136,7 +136,7 @@ def _listing(
 class _Batch:
     """One batch and how it is treated; each method returns a step and the bytes held between steps.
 
-    Those are the weights, what is trained and the optimiser's state.
+    Those are the weights, the trained tensors and the optimiser's state.
     """
 
     encoder: Encoder
@@ -242,7 +242,7 @@ def measure(
 
         - `seconds`, `cpu_seconds` (of the process, all its threads): medians over rounds;
         - `time_ratio`, `cpu_ratio`: median over rounds of the ratio to `standard` in that round;
-        - `peak_memory`, MiB: weights, what is trained, the optimiser's state, and `step_memory`;
+        - `peak_memory`, MiB: weights, trained tensors, the optimiser's state, and `step_memory`;
         - `flops`: as `flops` counts them;
         - `trainable` parameters, `vector_bytes` of a task vector in float32 and `stored_bytes` of
           the file that the store writes, for training alone.

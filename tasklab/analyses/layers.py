@@ -12,7 +12,7 @@ the second moments of the input x of each projection,
     C_t = E[x x'],      E|tau x|^2 = tr(tau C_t tau') = <C_t, tau' tau>,
 
 which one pass over the images of a task gives. They then answer for any vector, method and seed.
-x is what the layer reads in the *pre-trained* model, and biases are left out, as in the
+x is the layer's input in the *pre-trained* model, and biases are left out, as in the
 proposition. In a deep network the sum is a prediction only; `interference` sets it against the
 change of the features.
 
@@ -116,8 +116,8 @@ def alignment(
 
     | metric | divided by |
     |---|---|
-    | `relative` | |W x|: what the layer gives before fine-tuning |
-    | `random` | |tau|_F |x| / sqrt(I): what a random matrix of the same norm would give |
+    | `relative` | |W x|: the layer's output before fine-tuning |
+    | `random` | |tau|_F |x| / sqrt(I): the output of a random matrix of the same norm |
 
     T - 1 times `each` bounds `others`; for directions at right angles, `others` is sqrt(T - 1)
     times `each`. `random` knows no size, only direction: it is the root mean square cosine of
@@ -196,7 +196,7 @@ def interference(
     For the images x of task t, |.| the Euclidean norm, E the mean over images, and the features
     f_0 = f(x; theta_0), f_t = f(x; theta_0 + alpha tau_t), f_all = f(x; theta_0 + alpha sum tau_s):
 
-    | metric | what it is | unit |
+    | metric | meaning | unit |
     |---|---|---|
     | `predicted` | alpha times `relative` of `others`, mean over projections | |
     | `predicted_ratio` | the same over that of `own` | |

@@ -254,7 +254,7 @@ class Lab(Runs):
         """Return a figure of records, an evaluation, or a vector along its coefficient.
 
         Args:
-            what: What an experiment or `evaluate` returned, or a vector, whose accuracies on
+            what: Table of an experiment or of `evaluate`, or a vector, whose accuracies on
                 validation images are drawn for coefficients from 0.
             **options: Of the figure.
         """

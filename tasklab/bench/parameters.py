@@ -55,13 +55,13 @@ class Parameters:
         model: Short name (`tasklab list models`), or one of a library's:
             timm/resnet50.a1_in1k, st/all-MiniLM-L12-v2.
         suite: The tasks: the drawn world, its texts, the papers' data sets, real drawings
-            (`icons`), or real texts (`wordnet`). By default what fits the model.
+            (`icons`), or real texts (`wordnet`). By default by the model.
         init: Whether to start from pre-trained or from random weights.
-        head: The classifier: made of prompts, trained along, or probed first. By default what fits
-            the model.
+        head: The classifier: made of prompts, trained along, or probed first. By default by the
+            model.
         preset: Minutes on a laptop, or the paper's protocol.
-        live: What a chapter computes: its example, beside recorded results, or all. By default all
-            where nothing is recorded of the model.
+        live: Computations of a chapter: its example, beside recorded results, or all. By default
+            all for a model without records.
         seeds: How many, or which, e.g. 0,1,2. By default one (quick) or three (full).
         steps: Of fine-tuning. By default the recipe's; below 10 it is a rehearsal of the code path,
             in which each tower of a full-size model has two blocks.

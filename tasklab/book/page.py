@@ -160,7 +160,7 @@ def results(
 ) -> pd.DataFrame:
     """Return recorded results, or those of the same experiment that runs here.
 
-    It runs with `live="all"`, the default of models of which nothing is recorded.
+    It runs with `live="all"`, the default of models without records.
 
     Args:
         lab: The lab of the page.
@@ -262,7 +262,7 @@ def weaknesses() -> Any:
 def glance(name: str) -> Any:
     """Return a chapter's scale in a sentence, all scales folded, and differences at full size.
 
-    Nothing where the page computes its results: the scale is that of the recorded ones.
+    Empty where the page computes its results: the scale is that of the recorded ones.
     """
     page = speaking.current()
     if page is not None and page.live:
@@ -303,7 +303,7 @@ def glance(name: str) -> Any:
 class opened:  # noqa: N801 (called as a function)
     """A chapter's first output: its `lab`, and the style of figures in JupyterLab.
 
-    Its metadata have the provenance of what the notebook computes, which the site lists.
+    Its metadata have the provenance of the notebook's results, which the site lists.
     """
 
     lab: Any

@@ -1,7 +1,7 @@
 """Read task vectors from any source; write merged vectors to files.
 
-The file of a merged vector tells what an exported one tells, so that `checkpoints.load` and
-`tasklab import` read it as well, and beside that of what it was made, and how.
+The header of a merged vector has the entries of an exported one, so that `checkpoints.load` and
+`tasklab import` read it as well, and further ones: its sources and its rule.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ def find(
         model: Short name of the model that the vector must fit; `None` for any.
         base: The checkpoint that a published one starts from; by default the pre-trained one.
         init: Weights that a vector without a record starts from: a file of `TaskVector.save`.
-        room: A folder for what published checkpoints changed, to be read from there as long as the
-            vector is used; `None` holds it in memory.
+        room: A folder for the vectors of published checkpoints, which are read from there;
+            `None` holds them in memory.
     """
     if places.names_import(text):
         return _imported(text, store, model)
@@ -225,7 +225,7 @@ def write(
         path: The file.
         vector: The merged vector.
         sources: The vectors that were merged.
-        made: How it was made of the sources, for whoever reads the file.
+        made: The rule and its options, for readers of the file.
         model: Writes the edited model, as `publishing.written` does: both are there, or neither.
     """
     tasks = ", ".join(dict.fromkeys(one.task for one in sources))

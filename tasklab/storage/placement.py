@@ -12,7 +12,7 @@ A model computes where its parameters are: `Encoder.device`. From there:
 | results | on the CPU, as numbers or NumPy arrays | who measures |
 
 So a function that computes with an encoder takes vectors and heads from any device, and moves them
-with `placed`. Nothing else needs to know where they were. To add a vector to parameters by hand,
+with `placed`. No other code depends on where they were. To add a vector to parameters by hand,
 write `vector.apply(params, 0.5)`, which does it, or `params[k] + 0.5 * vector.to(device)[k]`.
 """
 
@@ -95,8 +95,8 @@ def resident(
 ) -> Placed:
     """Return tensors that were loaded once, on a device while they fit, or else as they are loaded.
 
-    What was used longest ago makes room. `release` makes all of it. On a CPU nothing is kept here.
-    What somebody wrote to meanwhile is loaded again.
+    The least recently used tensors are dropped first, `release` drops all. A CPU caches none.
+    Tensors that were written to are loaded again.
 
     Args:
         key: Name of the tensors.

@@ -1,6 +1,6 @@
 """Notice tensors that somebody changed in place.
 
-PyTorch has no read-only tensors. What is kept and handed out, or known by a hash, is therefore
+PyTorch has no read-only tensors. Tensors that are cached, or known by a hash, are therefore
 sealed: `stamp` differs as soon as a tensor is written to. It has PyTorch's count of in-place
 operations, the place in memory and a checksum of the numbers, because `tensor.data` and
 `tensor.numpy()` are not counted. Of a large tensor the checksum covers some pieces.
@@ -107,7 +107,7 @@ def _sums(values: np.ndarray) -> tuple[int, ...]:
 class Kept(Generic[Value]):
     """Values by key, each made once, and again if somebody changed its tensors in place.
 
-    A value is looked at once in each isolated call.
+    A value is checked once in each isolated call.
 
     >>> kept = Kept[Tensor]()
     >>> kept.get("ones", lambda: torch.ones(2)).zero_(), kept.get("ones", lambda: torch.ones(2))

@@ -5,15 +5,15 @@ takes nothing from the other images of a batch. For parts b of a batch B therefo
 
     L(B) = sum_b |b| / |B| L(b),
 
-and so for its gradient: in parts both are what the whole batch gives, up to rounding. Features are
-those of each image alone, in parts of any size.
+and so for its gradient: parts and the whole batch agree up to rounding. Features depend on
+each image alone, in parts of any size.
 
 Where an attempt runs out of memory, the next plan is tried: half as many images at a time, down to
 one; then all of them again, with the insides of blocks computed a second time in the backward pass
 (activation checkpointing: a third more products), and so on down to one.
 
-Forward-mode derivatives under `torch.compile` have been wrong without a word: what is compiled has
-its tangents written out instead (`tasklab.tuning.dual`).
+Forward-mode derivatives under `torch.compile` have been silently wrong: compiled code has its
+tangents written out instead (`tasklab.tuning.dual`).
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def accumulated(
 class Parts:
     """Goes through sets of images in parts, as large as asked for or as fit into memory.
 
-    What did not fit once is not tried again, in other sets of images either.
+    A size that did not fit is not tried again, nor for other images.
     """
 
     def __init__(self, size: int) -> None:
@@ -158,8 +158,8 @@ class Parts:
 class Recomputed:
     """An encoder that stores the inputs of its blocks for the backward pass, and not their insides.
 
-    They are computed again when the backward pass comes to a block. Not for forward-mode
-    derivatives, which keep nothing.
+    The backward pass computes them again, block by block. Forward-mode derivatives store none and
+    do not need it.
     """
 
     def __init__(self, encoder: Encoder) -> None:
@@ -232,7 +232,7 @@ def advised(what: str) -> Iterator[None]:
 def given_back(encoder: Encoder) -> Iterator[None]:
     """Return freed memory to the system after a block of work, for a large model.
 
-    What glibc keeps for the next tensor is as much as five copies of the model after a run.
+    After a run glibc holds freed memory of up to five copies of the model.
     """
     try:
         yield

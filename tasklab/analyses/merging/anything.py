@@ -3,7 +3,7 @@
     merged = tasklab.merge(base, [a, b, c], "ties", keep=0.2, alpha=1.0)        # tensors by name
     tasklab.merge("base/", ["a/", "b/"], "tsv_m", out="merged.safetensors")     # a tensor at a time
 
-What a rule does to a parameter depends on its name and shape:
+A rule treats a parameter by its name and shape:
 
 - *matrix* (two axes, of a linear layer): rules of matrices apply (TSV-M, Iso-C, WUDI, ...).
 - *table* (two axes, of embeddings, positions, biases of attention): those rules take the mean.
@@ -11,10 +11,10 @@ What a rule does to a parameter depends on its name and shape:
 - *state* (whole numbers, masks, running statistics): the base's stay, whatever the rule.
 
 All other rules (sums, TIES, DARE, ...) treat matrices, tables and others alike. `matrices` and
-`tables` change what a name is taken for.
+`tables` override this by name.
 
-Parameters that share memory in the base are merged once, and tied again. Of files nothing is held
-but what one parameter needs, and what a rule sums up over all of them.
+Parameters that share memory in the base are merged once, and tied again. Files are
+read one parameter at a time; a rule's sums over all parameters stay in memory.
 """
 
 from __future__ import annotations
@@ -59,18 +59,18 @@ def merge(
     """Merge networks of one architecture into one.
 
     Args:
-        base: What they were fine-tuned from: a state dict, a module, or a file or folder of
+        base: Network before fine-tuning: a state dict, a module, or a file or folder of
             safetensors. `None` for `average`, which needs none.
         models: The fine-tuned networks, each in any of these forms, or a folder of an adapter of
-            peft (LoRA). Of adapters alone only what one of them changes is merged.
+            peft (LoRA). Of adapters only the changed matrices are merged.
         method: A rule of `tasklab list merges` that needs no images.
         alpha: Coefficient of the merged change; for `average` 1. It must be given where more than
             one network is not averaged: nothing measured supports a value for an unknown network.
         out: File of safetensors to write, a parameter at a time; by default tensors are returned.
         matrices: Pattern of names that are matrices, although they look like tables of embeddings.
         tables: Pattern of names that are no matrices, although they have two axes.
-        rank: Write the merged change to the folder `out` as an adapter of this rank; what that
-            loses is logged.
+        rank: Write the merged change to the folder `out` as an adapter of this rank; its error is
+            logged.
         space: `knots` or `core`: where sums, TIES, DARE, TSV-M and Iso-C work (`spaces`).
         unrelated: Also merge networks that do not look fine-tuned from the base.
         **options: Of the rule, e.g. keep=0.3 for `ties`.

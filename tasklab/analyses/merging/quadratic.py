@@ -6,11 +6,11 @@
 |---|---|
 | average | the identity |
 | Fisher | the diagonal of task t's Fisher information |
-| RegMean | of each matrix W: the Gram matrix X_t' X_t of what it reads on task t's images |
-| RegMean++ | the same, of what it reads in the merged model |
+| RegMean | for each matrix W the Gram matrix X_t' X_t of its inputs on task t's images |
+| RegMean++ | the same, of its inputs in the merged model |
 | WUDI | of each matrix: tau_t' tau_t / |tau_t|, in the place of images |
 
-What all of them approximate is the minimum for G_t = E_x J(x)' J(x), which
+All of them approximate the minimum for G_t = E_x J(x)' J(x), which
 `tasklab.analyses.merging.best` computes.
 
 Letters: T tasks, O outputs, I inputs.
@@ -93,8 +93,8 @@ def regmean(
 
         W = (sum_t W_t G_t) (sum_t G_t)^-1,      G_t = X_t' X_t
 
-    For task vectors it is the same formula. What has no Gram matrix is averaged, and so are the
-    columns of inputs that are 0 on all images.
+    The formula is the same for task vectors. Parameters without a Gram matrix are averaged, and so
+    are the columns of inputs that are 0 on all images.
 
     Args:
         vectors: Task vectors of one model.
@@ -144,9 +144,9 @@ def regmean_plusplus(
     """Merge block by block by RegMean, on images that the merged blocks before have passed.
 
     *RegMean++*, arXiv:2508.03121, as FusionBench implements it: Gram matrices of block l are those
-    of task t's own block behind the merged blocks 0 ... l - 1. What is in no block is averaged;
-    that code leaves what follows the blocks at theta_0. Of tangent vectors, whose images are read
-    at theta_0, this is `regmean`.
+    of task t's own block behind the merged blocks 0 ... l - 1. Parameters outside of blocks are
+    averaged; that code leaves those behind the blocks at theta_0. Of tangent vectors, whose images
+    are read at theta_0, this is `regmean`.
 
     Args:
         vectors: Task vectors of one model.

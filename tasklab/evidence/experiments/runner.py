@@ -1,7 +1,7 @@
 """Execution of every experiment: its grid, the keys of its results, and the table of records.
 
-An experiment says what is measured of one `Trial`. `run` does the rest: it goes through all methods
-and seeds (and groups of tasks), looks each trial up in the store, and makes one table of them.
+An experiment measures one `Trial`. `run` iterates over all methods and seeds (and groups of tasks),
+reads each trial from the store or measures it, and concatenates the records.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Trial(Vectors):
     def group(self) -> dict[str, Any]:
         """How records name the group of tasks: all of the lab's have no `subset`.
 
-        Labs of other tasks share what is kept, so that it is set on records from the store too.
+        Labs of other tasks share stored records, so that it is set on these, too.
         """
         names = self.lab.suite.names
         tasks = self.tasks or names
@@ -259,8 +259,6 @@ def records(
 ) -> list[dict]:
     """Return the records of all trials of an experiment, one a group of tasks in `over`.
 
-    `key` is what determines the records, besides what a trial is (`kept`).
-
     Args:
         lab: Model, tasks, seeds, scale and store.
         experiment: Its name.
@@ -284,8 +282,6 @@ def in_any_order(
     grouped: bool = False,
 ) -> list[dict]:
     """Measure trials, those locked by other processes last; return records in order.
-
-    `key` returns what determines a trial's records, besides what a trial is (`kept`).
 
     Args:
         trials: The trials.

@@ -3,7 +3,7 @@
 All seeds and both sides of a claim see the same images, so their sampling is not in the spread
 over seeds: it is a source of error of its own.
 
-Where records tell of every image whether it was answered (`hits`), its variance is that of the
+Where records hold per-image correctness (`hits`), this variance is that of the
 bootstrap over images, every draw serving both sides and all seeds. Of a mean this variance is
 known without drawing (B. Efron and R. Tibshirani, An Introduction to the Bootstrap, 1993): the
 covariance of the images' contributions to two seeds' effects, over the number of images. Two
@@ -12,8 +12,8 @@ already (N. Obuchowski and H. Rockette, Communications in Statistics B 24, 1995,
 and patients; here seeds and images).
 
 Where records hold counts alone, it is bounded by the binomial variances of both sides, as if they
-saw different images. Two models of one origin answer most images alike, so this is wide: by what
-factor, the page "How a claim is judged" tells.
+saw different images. Two models of one origin answer most images alike, so this is wide; the page
+"How a claim is judged" has the factor.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ _QUARTILES = 1.349  # distance of a normal distribution's quartiles in standard 
 def averaged(texts: Sequence[str], n: int) -> str:
     """Return each image's mean disagreement over models, packed as text.
 
-    Two tasks' shares of changed predictions are added up, so that each of the 2 n images gives
-    twice what it differs from its task's share by, beside the sum that all images have.
+    Two tasks' shares of changed predictions are added up, so that each of the 2 n images
+    contributes twice its difference from its task's share, beside the common sum.
 
     Args:
         texts: Of each model which predictions changed, `packed`: on n images of one task, then on n

@@ -1,7 +1,7 @@
 """The sources of error of a mean difference, by the target of a sentence about it.
 
 A difference is measured at each seed of fine-tuning and on each task, and a sum or a merge also in
-one set of tasks or in many. What a sentence speaks of decides what counts as drawn:
+one set of tasks or in many. The target of a sentence decides which of them count as drawn:
 
 - `THESE`: these tasks. Seeds are drawn; where answers are known, so are the images.
 - `SETS`: other sets of these tasks. Seeds and sets are drawn.
@@ -14,9 +14,9 @@ one set of tasks or in many. What a sentence speaks of decides what counts as dr
   drawn; their variances are estimated by restricted maximum likelihood, and the degrees of freedom
   of the mean's variance by Satterthwaite's rule (`components`).
 
-The spread over seeds of a mean over tasks or sets has two parts: what is common to all of them, and
-what averages out and is in their own spread already. The second part is taken off, so that nothing
-counts twice. Simulated draws test that each interval covers its target (`benchmarks.simulation`).
+The spread over seeds of a mean over tasks or sets has two parts: a common one, and one that
+averages out and is in the spread over tasks or sets already. The second is subtracted, so that it
+counts once. Simulated draws test that each interval covers its target (`benchmarks.simulation`).
 
 Sources: H. D. Patterson and R. Thompson, Biometrika 58 (1971), 545-554; F. E. Satterthwaite,
 Biometrics Bulletin 2 (1946), 110-114.
@@ -57,7 +57,7 @@ def sources(table: pd.DataFrame, target: str) -> list[Source]:
         target: One of `THESE`, `SETS` and `TASKS`.
 
     Returns:
-        Seeds, and what else is drawn; a variance is infinite where too few were drawn to tell it.
+        Seeds, and further drawn units; a variance is infinite where too few were drawn.
     """
     of_set = table.fillna({"subset": ""})
     if target == THESE or table["seed"].nunique() < 2:
