@@ -349,6 +349,8 @@ def path(name: str, value: object, kind: Literal["file", "folder"] | None = None
         place.stat()
         if kind == "file" and place.is_dir():
             raise TasklabError(f"{wanted} is a folder, and should be a file.")
+        if kind == "file" and not place.is_file():  # which would be waited for
+            raise TasklabError(f"{wanted} is a device or a pipe, and should be a file.")
         if kind == "folder" and not place.is_dir():
             raise TasklabError(f"{wanted} is not a folder.")
         if kind and not os.access(place, os.R_OK):

@@ -322,8 +322,8 @@ def _merged_networks(
     cut = None if rank is None else whole("--rank", rank, 1)
     if cut is None:
         places.check_free(target, [base, *words])
-    elif target.exists() and not merging.adapters.is_adapter(target):
-        raise TasklabError(f"{target} holds something else: choose another folder with --out.")
+    else:
+        atomic.check_new_folder("--out", target)
     merging.anything.merge(base, words, method, out=target, rank=cut, space=space, **options)
     if json:
         about = {

@@ -263,6 +263,12 @@ def check_ordinary(path: Path) -> None:
         raise TasklabError(f"{path} is a device or a pipe, and no file: choose another name.")
 
 
+def check_new_folder(option: str, path: Path) -> None:
+    """Raise a `TasklabError` if a file or a folder with files has this path."""
+    if os.path.lexists(path) and not (path.is_dir() and not any(path.iterdir())):
+        raise TasklabError(f"{path} is there already: choose another folder with {option}.")
+
+
 def check_suffix(option: str, path: Path, suffix: str) -> None:
     """Check that a path does not have the suffix of another format.
 

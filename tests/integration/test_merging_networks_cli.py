@@ -69,8 +69,12 @@ def test_an_adapter_is_written_and_read(files, tmp_path, capsys):
     expected = tasklab.merge(base[1], each, alpha=0.5)
     found = tasklab.merge(base[1], [out])
     torch.testing.assert_close(found["up.weight"], expected["up.weight"])
-    twice = ["merge", each[0], each[0], *base, *given]  # what a wrong base looks like
-    assert "one direction" in mistaken(twice, capsys)
+    before = [(file, file.read_bytes()) for file in out.iterdir()]
+    assert "adapter is there already" in mistaken(["merge", *each, *base, *given], capsys)
+    assert [(file, file.read_bytes()) for file in out.iterdir()] == before
+    given[-1] += "-new"
+    twice = ["merge", each[0], each[0], *base, *given]
+    assert "networks 1 and 2 are equal" in mistaken(twice, capsys)
 
 
 @pytest.mark.parametrize(

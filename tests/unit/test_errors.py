@@ -8,8 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
-from tasklab import errors
+import tasklab
+from tasklab import TaskVector, errors
 from tasklab.errors import TasklabError
 from tests.helpers import refuses
 
@@ -111,6 +113,17 @@ def test_paths(tmp_path, monkeypatch):
     ):
         refused(errors.path, tmp_path / name, kind, words=words)
     assert errors.path("option", tmp_path / "file" / "x")  # whoever writes there says more
+
+
+def test_a_pipe_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe.safetensors")
+    for read in (
+        lambda place: errors.path("it", place, "file"),
+        TaskVector.load,
+        lambda place: tasklab.merge(place, [place], alpha=1.0),
+        lambda place: tasklab.merge({"w": torch.ones(1)}, [place], alpha=1.0),
+    ):
+        refuses("is a device or a pipe", read, tmp_path / "pipe.safetensors")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs to give up rights")

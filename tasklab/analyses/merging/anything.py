@@ -101,6 +101,8 @@ def merge(
         raise TasklabError("an adapter of a rank is written to a folder: give out.")
     if target is not None and rank is None:
         atomic.check_suffix("merged networks", target, ".safetensors")
+    elif target is not None:
+        atomic.check_new_folder("out", target)
     if isinstance(models, str | Path | Mapping | nn.Module):
         raise TasklabError("give the networks as a list: merge(base, [a, b]).")
     if base is None and (method != "average" or rank is not None):
@@ -109,7 +111,7 @@ def merge(
     theta0 = None if base is None else _read(base)
     each = [_read(model, theta0) for model in models]
     if target is not None:
-        _check_apart(target, [base, *models], rank is None)
+        _check_apart(target, [base, *models])
     alpha = _coefficient(method, alpha, len(each))
     first = theta0 if theta0 is not None else each[0]
     each = [aligned(first, one) for one in each]
@@ -205,6 +207,8 @@ def _read(network: Network, base: Mapping[str, Tensor] | None = None) -> Mapping
     place = path("a network", network)
     if not place.exists():
         raise TasklabError(f"there is no file or folder {str(place)!r}.")
+    if not place.is_dir():
+        path("a network", network, "file")
     if place.is_file() and place.suffix != ".safetensors":
         raise TasklabError(
             f"{str(place)!r} is no file of safetensors; of another one, give the state dict: "
@@ -274,12 +278,12 @@ def _parameters(
     return names, twins
 
 
-def _check_apart(target: Path, inputs: Sequence[object], file: bool) -> None:
+def _check_apart(target: Path, inputs: Sequence[object]) -> None:
     """Raise if a result would replace an input, or lie among an input's files."""
     for one in inputs:
         if isinstance(one, str | Path):
             place = Path(one)
-            among = file and place.is_dir() and not adapters.is_adapter(place)
+            among = place.is_dir() and not adapters.is_adapter(place)
             for mine in (target, target.parent)[: 1 + among]:
                 if mine.exists() and mine.samefile(place):
                     where = "is" if mine is target else "lies in"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,6 +17,7 @@ from tasklab.errors import TasklabError, abridged
 from tasklab.progress import LATER, bar
 from tasklab.storage.lazy import Lazy
 
+_log = logging.getLogger(__name__)
 _STATE = re.compile(r"(?:^|\.)(?:running_(?:mean|var)|num_batches_tracked)$")
 _FAR = 0.8  # length of a change over the base's: independent networks are about sqrt(2) apart
 _ALIKE = 0.9  # cosine of changes that come from a start of their own
@@ -144,9 +146,15 @@ def related(
         if length > _FAR * math.sqrt(start):
             raise TasklabError(
                 f"network {number} is no change of the base: it is {length / math.sqrt(start):.2f} "
-                "times the base's length away. Give the network that it was fine-tuned from, or "
-                "unrelated=True."
+                "times the base's length away. Give the network that it was fine-tuned from, or in "
+                "Python unrelated=True."
             )
+    for number, length in enumerate(lengths.tolist(), 1):
+        if not length:
+            _log.warning("network %d has the base's parameters: its change is 0", number)
+    for i, j in itertools.combinations(range(many), 2):
+        if lengths[i] and gram[j, i] == gram[i, i] == gram[j, j]:
+            raise TasklabError(f"networks {i + 1} and {j + 1} are equal: give each network once.")
     cosines = [
         float(gram[i, j] / (lengths[i] * lengths[j]))
         for i in range(many)
@@ -156,7 +164,8 @@ def related(
     if cosines and min(cosines) > _ALIKE:
         raise TasklabError(
             f"all networks have changed in one direction (cosines of {min(cosines):.3f} and more): "
-            "they were probably fine-tuned from another base. Give that one, or unrelated=True."
+            "they were probably fine-tuned from another base. Give that one, or in Python "
+            "unrelated=True."
         )
     return left
 

@@ -235,8 +235,12 @@ def test_an_adapter_whose_base_was_changed_or_is_not_added_to_is_refused(base, t
 
 def test_an_adapter_is_neither_written_over_nor_lost_on_whole_numbers(base, tmp_path):
     place = written(tmp_path / "a", factors("q", 8, 6))
-    refuses("is an input", tasklab.merge, base, [place], rank=2, out=place)
+    refuses("is there already", tasklab.merge, base, [place], rank=2, out=place)
     assert len([*place.iterdir()]) == 2
+    (tmp_path / "file").touch()
+    refuses("is there already", tasklab.merge, base, [place], rank=2, out=tmp_path / "file")
+    (tmp_path / "empty").mkdir()
+    assert tasklab.merge(base, [place], rank=2, out=tmp_path / "empty") == tmp_path / "empty"
     whole = base | {"q.weight": base["q.weight"].to(torch.int8)}
     refuses("changes q.weight, of whole", tasklab.merge, whole, [place])
 

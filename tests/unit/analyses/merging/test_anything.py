@@ -290,3 +290,11 @@ def test_no_input_is_written_over(base, models, tmp_path):
         out = tmp_path / f"{name}.safetensors"
         refuses("an input", tasklab.merge, start, [other], alpha=1.0, out=out)
     assert other.read_bytes() == before and len([*start.iterdir()]) == 2
+
+
+def test_equal_networks_and_the_base_itself_are_told(base, models, caplog):
+    same = [models[0], models[1], {n: x.clone() for n, x in models[0].state_dict().items()}]
+    refuses("networks 1 and 3 are equal", tasklab.merge, base, same, alpha=0.4)
+    assert tasklab.merge(base, same, alpha=0.4, unrelated=True) and not caplog.text
+    assert tasklab.merge(base, [models[0], base], alpha=0.4)
+    assert "network 2 has the base's parameters: its change is 0" in caplog.text
