@@ -47,7 +47,7 @@ class Base(NamedTuple):
 class TaskVector(Advised, Mapping[str, Tensor]):
     """The vector tau = theta - theta_0, one tensor per parameter that differs.
 
-    It is made of tensors, arrays or lists. Tensors are not copied: whoever writes to one changes
+    It is made of tensors, arrays or lists. Tensors are not copied: writing to one changes
     the vector. A parameter that it does not name has the value 0 in it. Vectors add, subtract and
     scale to new ones, by numbers of Python, numpy and torch; the built-in `sum` works.
 

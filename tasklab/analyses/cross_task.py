@@ -11,15 +11,15 @@ Cross-Task Linearity* compares, at every layer l and for every image x,
 | `coef` | |u| cos(u, v) / |v| | coef_alpha, coef_avg, coef_arith |
 | `base` | 1 - cos(f_l(theta_i), f_l(theta_j)), mean over pairs | 1 - cosine_ij |
 | `base_merged` | 1 - cos(u, f_l(theta_i)), mean over i | 1 - cosine_base of section 4.2 |
-| `endpoint` | 1 - cos(v, f_l(theta_i)), mean over i | none: what one model says without merging |
-| `first` | 1 - cos(u, f_l(theta_1)) | none: what the first model alone says, theta_0 of a sum |
+| `endpoint` | 1 - cos(v, f_l(theta_i)), mean over i | none: one model without merging |
+| `first` | 1 - cos(u, f_l(theta_1)) | none: the first model alone, theta_0 of a sum |
 
 All of its equations are merges of this kind: the segment between two models (section 4.1), the mean
 of several (equation 1), addition as the middle of theta_0 + 2 lambda tau_i and theta_0 + 2 lambda
 tau_j (equation 2), negation as that of theta_0 + lambda tau and theta_0 - lambda tau (equation 3),
 and the (k + 1) form of disentanglement (theorem 4.3).
 
-Features are computed once a batch and never kept: products of features, summed up in float64, are
+Features are computed once a batch and not stored: products of features, summed up in float64, are
 all that the metrics need, u'v = sum_k w_k u'f_k and v'v = sum_kl w_k w_l f_k'f_l. Of the numbers
 themselves the mean and a histogram are kept.
 

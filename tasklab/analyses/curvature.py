@@ -11,8 +11,8 @@ them apart: with d = theta_i - theta_j, the second order is a (1 - a) / 2 |d' H 
 which the norm replaces by the worst direction's (*bound*).
 
 Appendix C.2 regresses delta on the bound (R^2 0.903), on lambda_max alone (0.782) and on the
-distance alone (0.839). With one checkpoint and one loss lambda_max is one number and explains
-nothing, so several must have been pooled there; the text does not say which. `explained_variance`
+distance alone (0.839). With one checkpoint and one loss lambda_max is constant and explains no
+variance, so several must have been pooled there; the text does not name them. `explained_variance`
 takes any number of such groups.
 """
 

@@ -278,8 +278,8 @@ def _inputs(
 ) -> tuple[Encoder, Tensor, Callable[[Tensor, Sequence[float]], Tensor]]:
     """Return the encoder, both tasks' inputs (2 N, ...) and a function that mixes their outputs.
 
-    Where the encoder can begin with embedded patches (`inference.from_patches`), these are kept in
-    place of the images: those of theta_0 and of either vector's weight, (2 N, 3, D, h, w).
+    Where the encoder can begin with embedded patches (`inference.from_patches`), these replace the
+    images: those of theta_0 and of either vector's weight, (2 N, 3, D, h, w).
     """
     encoder, theta0 = evaluator.passes, evaluator.clip.encoder.params
     images = (evaluator.preprocessed(task, split, n) for task in vectors)

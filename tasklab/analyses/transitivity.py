@@ -37,11 +37,11 @@ def transitivity(
     The prediction is the worse of the two, max(value_ij, value_jk). CTL is symmetric, so (k, j, i)
     is the triple (i, j, k) and is listed once. How to read the numbers:
 
-    - The conjecture is about small values: two bad pairs say nothing of the third. So violations at
-      a threshold test it, and a rank correlation, which takes large values too, only illustrates.
+    - The conjecture is about small values: two bad pairs do not constrain the third. So violations
+      at a threshold test it; a rank correlation, which takes large values too, only illustrates.
     - A model that is bad in all its pairs makes premises and conclusion bad together without any
       chain. The columns named `unlinked` are the same measures for (i, j) and (l, k) with another
-      l in place of j: only what is better than these comes from the model in the middle.
+      l in place of j: only an advantage over these comes from the model in the middle.
 
     Args:
         table: One row per pair: one, other, value (1 - cos_alpha, mean over images) and, for the
@@ -57,8 +57,8 @@ def transitivity(
         jackknife interval: one model left out at a time), rank_unlinked, excess_95 (95 % quantile),
         n_models, n_triples; and with a threshold held (triples both whose premises hold),
         violations (share of these whose conclusion does not), violations_unlinked, and unsatisfied
-        (share of all triples whose conclusion does not hold: what violations would be if premises
-        told nothing).
+        (share of all triples whose conclusion does not hold: the violations for uninformative
+        premises).
     """
     alone = isinstance(threshold, numbers.Number)
     several = [threshold] if alone else threshold

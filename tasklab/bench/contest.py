@@ -4,8 +4,8 @@ Every merge gets the same budget: its option and coefficient are chosen on valid
 (`analyses.merging.search`), and its accuracy is measured on test images. The merge to take is the
 one with the highest mean accuracy on validation images, so that its test accuracy is no maximum
 over merges. Without labels, all three are those of least E(tau) / E(0) on the same images
-(`merge_loss`). Each evaluation is kept in the store, or without labels each merge; an interrupted
-comparison goes on from there.
+(`merge_loss`). The store keeps each evaluation, or without labels each merge, from which an
+interrupted comparison resumes.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ wanted, the same features come from less work:
   axes it is one for each image;
 - the fused attention kernel reads them where they lie (it has no forward-mode derivative, which is
   why encoders of few tokens otherwise take another one);
-- products are made by the library that is faster at them (`products`), what attention and MLP give
-  is summed up in place, and so is the activation computed; QuickGELU(x) = x sigmoid(1.702 x) is
+- products are made by the library that is faster at them (`products`), outputs of attention and MLP
+  are added in place, and so is the activation computed; QuickGELU(x) = x sigmoid(1.702 x) is
   SiLU(1.702 x) / 1.702, the last factor carried by the product behind it;
 - of the last block only the class token is computed, if nothing else of it is read. Its query q
   meets the tokens x through (W_K^T q) x and W_V sum_l p_l x_l: no key and no value is made;
@@ -16,7 +16,7 @@ wanted, the same features come from less work:
   it is made once for each vector (`from_patches`).
 
 Sums are taken in another order, so that features differ by float32 rounding (up to 1e-6 of the
-largest). What is not known (`passes`) runs as its library wrote it, but for products with weights.
+largest). Other modules (`passes`) run as their library wrote them, but for products with weights.
 
 Letters: B images, L tokens, D width.
 """
@@ -79,7 +79,7 @@ def passes(encoder: Encoder, *, tokens: bool = False) -> Encoder:
 
     Known are open_clip's and timm's vision transformers (`towers.tower`) whose blocks have all
     biases and no scales; of any other the linear layers alone are changed, on a CPU (`products`).
-    Where what blocks give is read, the last one has to give all `tokens`.
+    If outputs of blocks are read, the last one must compute all `tokens`.
     """
     shape = tower(encoder.module) if type(encoder) is Encoder else None
     if shape is None or not all(map(_plain, shape.blocks)):

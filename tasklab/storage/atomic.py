@@ -6,7 +6,7 @@
     with folder(path) as draft: ...     a folder
     with room(parent, ".merge") as place: ...   a folder that is there only meanwhile
 
-What is written is called `.NAME.MARK.partial` until it is on the disk; then it is renamed. The mark
+A draft is called `.NAME.MARK.partial` until it is on the disk; then it is renamed. The mark
 has the machine and the number of the process, so that the next writer of the file removes what a
 killed one left. Names without a full mark belong to others and are never removed.
 """
@@ -48,7 +48,7 @@ def replacing(path: Path | str) -> Iterator[Path]:
 
     If the block raises, the draft is removed and the file stays as it was.
 
-    Of a link, what it leads to is replaced. Drafts that killed processes of this machine left are
+    Of a link, its target is replaced. Drafts that killed processes of this machine left are
     removed first.
     """
     with _draft(path) as (draft, place):
@@ -221,8 +221,8 @@ def is_marked(path: Path) -> bool:
 def is_left(path: Path, *, rest: float = math.inf) -> bool:
     """Return whether a draft or room is of a process of this machine that is no more.
 
-    One of another machine, whose processes nobody sees here, counts after `rest` seconds in which
-    nothing was written.
+    A draft of another machine, whose processes are not visible here, counts after `rest` seconds
+    without a write.
     """
     found = _mark_of(path)
     if found is None:

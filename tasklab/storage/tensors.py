@@ -43,7 +43,7 @@ def save_checkpoint(
 ) -> None:
     """Write tensors and a JSON-able `meta` to one safetensors file, replacing it atomically.
 
-    What cannot be written is one error, as `explained` words it; an earlier file is still there.
+    Failures of writing are one error, as of `explained`; an earlier file stays.
 
     Args:
         path: Of the file.

@@ -123,7 +123,7 @@ def again(
         clip: The pre-trained model.
         suite: The tasks with their images.
         task: Name of a task.
-        store: Where results are kept.
+        store: The store of results.
         features: Number of training images -> their features (N, D) and labels (N,).
     """
     whole = drawn.images_of(suite).size(task, "train")

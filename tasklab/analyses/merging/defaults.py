@@ -1,15 +1,16 @@
 """Coefficients to begin with, predicted from the number of vectors and their length.
 
-What validation images chose in the recorded runs of both drawn worlds follows, for each method,
+Coefficients that validation images chose in the recorded runs of both drawn worlds follow, by
+method,
 
     ln alpha = level + number ln(n / 8) + beyond max(0, ln(n / 8))² + length ln(r / 0.08)
                + size ln(P / 2,734,848) + way w,
 
 where n is the number of vectors, r the mean of |tau_t| / |theta_0|, P the number of parameters, and
 w is 1 for vectors that were fine-tuned linearized or in attention only, else 0. `defaults.csv` has
-the terms and their spread, fitted by `benchmarks/coefficients.py`. What is recommended is 0.75
-spreads below: too long a vector costs about twice what too short a one does.
-In other networks nothing has been measured: a coefficient is then where to begin.
+the terms and their spread, fitted by `benchmarks/coefficients.py`. The recommendation is 0.75
+spreads below: too long a vector costs about twice as much as too short a one.
+Other networks were not measured: there a coefficient is only a start.
 """
 
 from __future__ import annotations

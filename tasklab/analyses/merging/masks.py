@@ -102,8 +102,8 @@ def breadcrumbs(
         merged = alpha sum_t m_t tau_t
 
     where m_t leaves out the int(n large) largest of |tau_t|, keeps the int(n (1 - small)) next ones
-    and leaves out the rest. A tensor of one axis is one row, and a number alone stays. In short
-    rows nothing is large: 0.007 of fewer than 143 is none.
+    and leaves out the rest. A tensor of one axis is one row, and a number alone stays. Short
+    rows have no large entry: 0.007 of fewer than 143 is none.
 
     Args:
         vectors: Task vectors of one model.

@@ -1,7 +1,7 @@
 """Merge adapters, or whole networks, in the spaces that their changes span.
 
-A rule works on coordinates of the tasks' matrices in a basis that all of them share, and what it
-returns is taken back. Sums are the same in any basis; rules that trim, elect signs or drop entries,
+A rule is applied to coordinates of the tasks' matrices in a common basis, and its result is mapped
+back. Sums are the same in any basis; rules that trim, elect signs or drop entries,
 and rules of singular values, are not.
 
 - *KnOTS*, arXiv:2410.19735: [tau_1 ... tau_T] = U S [V_1' ... V_T']. The rule works on S V_t', as
@@ -10,9 +10,9 @@ and rules of singular values, are not.
   [B_1 ... B_T], V those of [A_1' ... A_T']. The rule works on M_t = U' B_t A_t V, which has as
   many rows and columns as all ranks together, and merged = U rule(M_1, ..., M_T) V'.
 
-Both lose nothing: U U' tau_t = tau_t, and U M_t V' = tau_t. In Core Space TSV-M takes r directions
-of each adapter; of whole matrices it also takes directions that only rounding errors have. What is
-no matrix of a linear layer is merged by the same rule as it is.
+Both are exact: U U' tau_t = tau_t, and U M_t V' = tau_t. In Core Space TSV-M takes r directions
+of each adapter; of whole matrices it also takes directions that only rounding errors have. Other
+parameters are merged by the same rule in their own space.
 
 Letters: T tasks, O outputs, I inputs, r rank of an adapter, R of all together.
 """

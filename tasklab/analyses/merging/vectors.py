@@ -1,9 +1,9 @@
 """Task vectors of one model side by side, and rules that go through them tensor by tensor.
 
-What counts as a matrix is decided here, for all rules: a parameter of two axes that a layer
-multiplies with, as it is stored. The q, k and v of open_clip are one matrix. A projection `proj`,
-which is stored inputs x outputs, is turned for rules that tell inputs from outputs. No matrices are
-embeddings, tables of attention biases, kernels of convolutions and what has one axis: as in the
+This module decides for all rules which parameters are matrices: those of two axes that a layer
+multiplies with, as stored. The q, k and v of open_clip are one matrix. A projection `proj`,
+stored as inputs x outputs, is transposed for rules that distinguish both. Embeddings, tables of
+attention biases, kernels of convolutions and parameters of one axis are no matrices: as in the
 code published with the singular vector methods, which decomposes the embedding of positions too.
 
 Letters: T tasks, O outputs, I inputs.

@@ -176,14 +176,14 @@ def verdict(
     - *does not hold*: it lies on the other side (outside the margin); *outside the band*, where
       this book set how much is near;
     - *no gain*: both sides are the same model at every seed, as where validation chooses the
-      coefficient 0. What compares a number with a multiple of itself is not tested;
+      coefficient 0. A comparison of a number with a multiple of itself is not tested;
     - *undecided*: it contains no effect, or there is only one seed, or the claim is about tasks in
       general and fewer than three pairs were measured.
 
     The interval's target (`targets`) is other tasks where the claim is about tasks in general, else
-    these tasks: the spread over seeds of fine-tuning and, where what is compared was counted on
-    images, their sampling. It speaks of this pre-trained model; what other seeds of pre-training
-    say is given apart. Costs have no seeds: their interval is over rounds of timing.
+    these tasks: the spread over seeds of fine-tuning and, for metrics that are counted on images,
+    their sampling. It is about this pre-trained model; other seeds of pre-training are reported
+    apart. Costs have no seeds: their interval is over rounds of timing.
 
     Args:
         claim: A row of `claims.csv`.

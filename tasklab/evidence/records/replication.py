@@ -1,6 +1,6 @@
 """Replication: the verdicts on the same statements in two worlds, side by side.
 
-Nothing is pooled: a statement is confirmed in both worlds only if each of them confirms it alone,
+Records are not pooled: a statement is confirmed in both worlds only if each confirms it alone,
 so that no correction for two tests is needed (the intersection-union test).
 """
 
@@ -40,7 +40,7 @@ def replication(
     Args:
         first: Verdicts of one world.
         second: Verdicts of the other world.
-        here: Whether to compare what holds on the tried tasks alone, where a statement is about
+        here: Whether to compare outcomes on the tried tasks alone, where a statement is about
             tasks in general.
 
     Returns:
@@ -185,8 +185,8 @@ def of_models(df: pd.DataFrame, n_tasks: int = 8) -> pd.DataFrame:
     Returns:
         A row per model, means over test images, tasks and seeds: zero_shot, single, sum (%); ties,
         tsv_m and regmean over the sum, attention and posthoc (normalised) over non-linear in the
-        sum (points); xi, the error of non-linear vectors over the search box (%). What is not
-        recorded is NaN.
+        sum (points); xi, the error of non-linear vectors over the search box (%). Missing
+        records are NaN.
     """
     df = df[(df["split"] == "test") & (df["init"] == "pretrained")]
 
@@ -222,7 +222,7 @@ def of_pairs(df: pd.DataFrame, classes: Mapping[str, int]) -> pd.DataFrame:
     Properties of one task, or of its vector, count by their mean over both.
 
     Args:
-        df: Records `crossing` of one model; non-linear vectors are looked at.
+        df: Records `crossing` of one model; non-linear vectors are used.
         classes: Number of classes by task.
 
     Returns:
@@ -237,7 +237,7 @@ def properties(df: pd.DataFrame, classes: Mapping[str, int]) -> pd.DataFrame:
 
     Returns:
         Columns metric, mean, and value, low, high, p_holm as of `foretelling.foretelling`; in the
-        order of `PROPERTIES`, without what was not measured.
+        order of `PROPERTIES`, without unmeasured ones.
     """
     ranks = foretelling(_with_properties(df, classes), "xi_pair", by=()).set_index("metric")
     table = ranks[["value", "low", "high", "p_holm"]].reindex(
