@@ -7,15 +7,19 @@ import json as writer
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
 from tasklab import analyses, exchange
-from tasklab.analyses.inspection import Change, Inspection
-from tasklab.analyses.merging import adapters, anything, files
+from tasklab.analyses import merging
 from tasklab.errors import TasklabError, abridged, shown
+from tasklab.isolation import isolated
 from tasklab.progress import columns, shared
+
+if TYPE_CHECKING:
+    from tasklab.analyses.inspection import Change, Inspection
+    from tasklab.analyses.merging.anything import Network
 
 _NONE = "–"
 _KINDS = {
@@ -26,6 +30,7 @@ _FAR = 0.8  # |tau| / |theta_0| from which on a network is hardly a change of it
 _ALIKE = 0.9  # cosine from which on changes are probably from another base
 
 
+@isolated
 def inspect(
     network: tyro.conf.Positional[tuple[str, ...]],
     *,
@@ -49,15 +54,15 @@ def inspect(
     for one in (network, base):
         if twice := [word for word in dict.fromkeys(one) if one.count(word) > 1]:
             raise TasklabError(f"{shown(twice[0])} is given twice.")
-    opened = {word: _opened(word) for word in dict.fromkeys(words)}
-    if wrong := [word for word in base if _is_change(opened[word])]:
+    files = {word: opened(word) for word in dict.fromkeys(words)}
+    if wrong := [word for word in base if _is_change(files[word])]:
         raise TasklabError(f"{shown(wrong[0])} holds a change, no weights: give another --base.")
     found = analyses.inspection.inspect(
-        {word: _weights(opened[word]) for word in network},
-        {word: _weights(opened[word]) for word in base},
-        vectors=[word for word in network if getattr(opened[word], "is_vector", False)],
+        {word: weights(files[word]) for word in network},
+        {word: weights(files[word]) for word in base},
+        vectors=[word for word in network if getattr(files[word], "is_vector", False)],
     )
-    notes = {word: [*getattr(one, "notes", ())] for word, one in opened.items()}
+    notes = {word: [*getattr(one, "notes", ())] for word, one in files.items()}
     for change in found.changes:
         notes[change.network] += _notes(change, found)
     if json:
@@ -78,22 +83,25 @@ def inspect(
     print(*([""] if told else []), *told, sep="\n")
 
 
-def _opened(word: str) -> Path | exchange.opening.Opened:
+def opened(word: str) -> Path | exchange.opening.Opened:
     """Return an adapter's folder, or the tensors of any other file."""
     place = Path(word).expanduser()
-    if place.name == adapters.WEIGHTS and place.is_file():
+    if place.name == merging.adapters.WEIGHTS and place.is_file():
         place = place.parent
-    if place.is_dir() and adapters.is_adapter(place):
+    if place.is_dir() and merging.adapters.is_adapter(place):
         return place
-    return exchange.opening.opened(word, files.Files)
+    from tasklab.analyses.merging.files import Files  # start-up
+
+    return exchange.opening.opened(word, Files)
 
 
-def _weights(opened: Path | exchange.opening.Opened) -> anything.Network:
-    return opened if isinstance(opened, Path) else opened.tensors
+def weights(found: Path | exchange.opening.Opened) -> Network:
+    """Return the tensors of an opened checkpoint, or an adapter's folder."""
+    return found if isinstance(found, Path) else found.tensors
 
 
-def _is_change(opened: Path | exchange.opening.Opened) -> bool:
-    return isinstance(opened, Path) or opened.is_vector
+def _is_change(found: Path | exchange.opening.Opened) -> bool:
+    return isinstance(found, Path) or found.is_vector
 
 
 def _table(changes: Sequence[Change]) -> list[str]:

@@ -13,6 +13,7 @@ import tyro
 from tasklab import analyses, bench, exchange, models, tasks
 from tasklab.analyses import merging
 from tasklab.analyses.merging import registry
+from tasklab.cli import networks
 from tasklab.cli import vectors as by_words
 from tasklab.cli.parsing import Given, settings
 from tasklab.cli.runs import checked
@@ -55,12 +56,13 @@ def merge(
     model_out: Path | str | None = None,
     rank: int | str | None = None,
     space: str | None = None,
+    unrelated: bool = False,
     json: bool = False,
 ) -> None:
     """Merge task vectors, and write the result to a file.
 
-    Networks of any other architecture, as safetensors, and adapters of peft are merged without
-    --model, from their --base, into a whole network.
+    Networks of any other architecture and adapters of peft are merged without --model, from their
+    --base, into a whole network.
 
     Args:
         vector: Files or folders of task vectors or published checkpoints, names of imported ones,
@@ -82,6 +84,7 @@ def merge(
         rank: Write what was merged of such networks to the folder --out as an adapter of this rank.
         space: Of such networks or adapters, merge coordinates in a shared basis: knots (KnOTS), or
             for adapters core (Core Space). For arithmetic, ties, dare, tsv_m, iso_c, iso_cts.
+        unrelated: Merge such networks also if they look like no change of their --base.
         json: Print JSON: out, model_out, model, weights (the hash of theta_0), method, options
             and their origin, norm and tensors of the result, and of each of vectors its
             vector, task, method, sha256, notes, norm and cosine.
@@ -97,16 +100,17 @@ def merge(
         if "alpha" in options:
             raise TasklabError("give --alpha or --option alpha=..., not both.")
         options["alpha"] = real("--alpha", alpha, -math.inf)
-    if model_name is None and base is not None and _are_plain([base, *vector]):
+    if model_name is None and base is not None and all(map(networks.is_one, [base, *vector])):
         if search or model_out is not None or data:
             raise TasklabError(
                 "--search, --data and --model-out are for models of `tasklab list models`: give "
                 "--model, or --alpha alone."
             )
-        _merged_networks(base, vector, method, options, target, rank, space, json)
+        terms = (method, options, target, rank, space)
+        networks.merge(base, vector, *terms, unrelated=unrelated, json=json)
         return
-    if rank is not None or space is not None:
-        word = "--space" if rank is None else "--rank"
+    only = {"--rank": rank is not None, "--space": space is not None, "--unrelated": unrelated}
+    if word := next((name for name, asked in only.items() if asked), ""):
         raise TasklabError(f"{word} is for networks that are merged without --model.")
     if search and options:
         raise TasklabError(f"--search chooses {', '.join(options)}: leave one of the two out.")
@@ -302,42 +306,6 @@ def _training(lab: Lab, count: int) -> Callable[[str], Tensor]:
             data.load(task, "train", n=min(count, data.size(task, "train")), device=device).x
         )
     )
-
-
-def _are_plain(words: Sequence[str]) -> bool:
-    return all(merging.anything.is_plain(Path(word)) for word in words)
-
-
-def _merged_networks(
-    base: str,
-    words: Sequence[str],
-    method: str,
-    options: dict[str, Any],
-    target: Path,
-    rank: int | str | None,
-    space: str | None,
-    json: bool,
-) -> None:
-    """Merge networks without an entry in the table of models, and print the output."""
-    cut = None if rank is None else whole("--rank", rank, 1)
-    if cut is None:
-        places.check_free(target, [base, *words])
-    else:
-        atomic.check_new_folder("--out", target)
-    merging.anything.merge(base, words, method, out=target, rank=cut, space=space, **options)
-    if json:
-        about = {
-            "out": str(target),
-            "method": method,
-            "options": options,
-            "rank": cut,
-            "space": space,
-        }
-        print(writer.dumps(about | {"base": base, "networks": list(words)}, indent=1))
-        return
-    what = "a network" if cut is None else f"an adapter of rank {cut}"
-    print(f"{registry.method(method).title} of {len(words)} networks that start from {base}")
-    print(f"written to {target}: {what}")
 
 
 def _options(words: Sequence[str]) -> dict[str, Any]:

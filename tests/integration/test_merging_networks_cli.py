@@ -45,6 +45,43 @@ def test_networks_are_merged_as_in_python(files, tmp_path, capsys):
         assert torch.equal(found[name], tensor)
 
 
+def test_files_of_torch_are_merged_as_those_of_safetensors(files, tmp_path, capsys):
+    """Also below a key and wrapped, as training scripts save them; notes tell of wrappers."""
+    _, (*words, _, base) = files
+    expected = tasklab.merge(base, words, "ties", keep=0.5, alpha=0.7)
+    networks = [load_file(f"{word}/model.safetensors") for word in words]
+    torch.save(load_file(base), tmp_path / "base.pt")
+    torch.save({"model": networks[0], "epoch": 3}, tmp_path / "a.pt")
+    wrapped = {f"module.{name}": x for name, x in networks[1].items()}
+    torch.save({"state_dict": wrapped}, tmp_path / "b.ckpt")
+    options = ["--method", "ties", "--option", "keep=0.5", "--alpha", "0.7"]
+    for other in (str(tmp_path / "b.ckpt"), words[1]):
+        out = tmp_path / f"{len(other)}.safetensors"
+        given = [str(tmp_path / "a.pt"), other, "--base", str(tmp_path / "base.pt")]
+        assert main(["merge", *given, *options, "--out", str(out)]) == 0
+        found = load_file(out)
+        assert found.keys() == expected.keys()
+        assert all(torch.equal(found[name], x) for name, x in expected.items())
+        assert ("names have words of wrappers" in capsys.readouterr().out) == (other != words[1])
+    given = [str(tmp_path / "a.pt"), str(tmp_path / "none.pt"), "--base", str(tmp_path / "base.pt")]
+    assert "none.pt" in mistaken(["merge", *given, *options], capsys)
+
+
+def test_networks_of_another_base_are_merged_if_asked(files, tmp_path, capsys):
+    _, (one, *_) = files
+    torch.manual_seed(9)
+    other = {n: torch.randn(x.shape) if x.is_floating_point() else x for n, x in files[0].items()}
+    save_file(other, tmp_path / "other.safetensors")
+    words = ["merge", one, str(tmp_path / "other.safetensors"), *files[1][2:], "--alpha", "1"]
+    words += ["--out", str(tmp_path / "out.safetensors")]
+    told = mistaken(words, capsys)
+    assert "network 2 is no change of the base" in told and "or --unrelated." in told
+    assert main([*words, "--unrelated"]) == 0
+    capsys.readouterr()
+    pair = ["merge", "Signs@nonlinear", "Places@nonlinear", "--unrelated"]
+    assert "--unrelated is for networks" in mistaken(pair, capsys)
+
+
 def adapter(place, seed):
     draw = torch.Generator().manual_seed(seed)
     place.mkdir()
@@ -80,7 +117,7 @@ def test_an_adapter_is_written_and_read(files, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("more", "told"),
     [
-        ([], "give alpha: no recorded setting"),
+        ([], "give --alpha: no recorded setting"),
         (["--method", "regmean", "--alpha", "1"], "reads images"),
         (["--alpha", "1", "--search"], "give --model, or --alpha alone"),
         (["--alpha", "1", "--rank", "0"], "--rank"),

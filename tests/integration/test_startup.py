@@ -43,7 +43,7 @@ def test_nothing_waits_for_networks_tables_or_torch():
     }
     assert not there & {*TABLES, "torch"}
     told = [
-        "import sys\nfrom tasklab.cli import compare, evaluating, merging, parsing",
+        "import sys\nfrom tasklab.cli import compare, evaluating, inspecting, merging, parsing",
         "seen = []\nparsing.begin = lambda _: seen.append('torch' in sys.modules)",
         "from tasklab.__main__ import main\nwords = ['compare', 'a.st', 'b.st', '--model', 'mini']",
         "assert main(words) == 2 and main(words) == 2 and seen == [False], seen",
