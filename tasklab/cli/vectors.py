@@ -323,7 +323,7 @@ def sources_of(
 
 def _check_near(sources: Sequence[Source]) -> None:
     """Point out vectors too long, or too parallel, to come from theta_0; raise for both."""
-    far = exchange.importing.AWAY
+    far = exchange.findings.AWAY
     away = [one for one in sources if any(far in note for note in one.notes)]
     for one, other in itertools.combinations(away, 2):
         if (cosine := one.vector.cosine(other.vector)) > _ALIKE:

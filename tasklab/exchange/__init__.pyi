@@ -2,6 +2,7 @@ from . import bases as bases
 from . import catalogue as catalogue
 from . import checkpoints as checkpoints
 from . import exporting as exporting
+from . import findings as findings
 from . import importing as importing
 from . import merged as merged
 from . import opening as opening

@@ -22,6 +22,8 @@ _SAME = 1e-3  # relative distance of statistics: half precision rounds by up to 
 _SAMPLED = 4096  # numbers of a tensor that are compared
 _STATISTICS = "running statistics of batch normalisation"
 _ROUNDED = "its numbers are rounded"
+_FAR = 0.5  # from here on the norm of a task vector, relative to theta_0's, is worth a word
+AWAY = "norms of theta_0 away"  # in the note of a vector that is too long
 USUAL = ("names the activation", "tensors of other parts are left out")  # in notes
 _NUMBERED = re.compile(r"(model|pytorch_model)_\d+\.(safetensors|bin)")
 _COUNTER = "num_batches_tracked"  # of batch normalisation; evaluation does not read it
@@ -213,3 +215,10 @@ def check_weights(file: Path, theta: Mapping[str, Tensor], start: Mapping[str, T
             "theta_0's, and its direction another one. Save it by TaskVector.save, or as "
             "torch.save({'vector': ...})."
         )
+
+
+def far(distance: float | None) -> list[str]:
+    """Describe a vector that is too long to come from fine-tuning."""
+    if distance is None or distance <= _FAR:
+        return []
+    return [f"it is {distance:.2g} {AWAY}: was it trained from there?"]

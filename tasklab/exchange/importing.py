@@ -39,9 +39,7 @@ _BASES = weakref.WeakValueDictionary[tuple[str, Path, int], Checkpoint]()
 _CLOSE = 1e-3  # relative distance of two theta_0: half precision rounds by up to 5e-4
 KIND = places.IMPORTED
 HEAD = "classifier."  # begins the names of a head's tensors, as in a run
-AWAY = "norms of theta_0 away"  # in the note of a vector that is too long
 _PARTIAL = tuple(name for name, one in TABLE.items() if one.parts and not one.vectors)
-_FAR = 0.5  # from here on the norm of a task vector, relative to theta_0's, is worth a word
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -84,7 +82,7 @@ def vector_of(path: Path | str, model: str, *, base: Path | str | None = None) -
         base: The checkpoint that it starts from; by default the published weights.
     """
     made = compare(path, model, base=base)
-    tell(path, (*made.checkpoint.notes, *far(made.distance)))
+    tell(path, (*made.checkpoint.notes, *findings.far(made.distance)))
     return made.vector
 
 
@@ -210,7 +208,7 @@ def add(
     method = called or told
     vector = _by_method(made.vector, method, model, checkpoint)
     name = name or f"{task}_{method}"
-    notes += far(made.distance)
+    notes += findings.far(made.distance)
     about = {part: getattr(checkpoint, part) for part in ("init", "sha256", "layout")}
     about |= {part: getattr(made, part) for part in ("weights", "base", "distance")}
     about |= {"task": task, "method": method, "source": source or str(path), "notes": notes}
@@ -266,13 +264,6 @@ def _others(vector: TaskVector, trained: set[str], checkpoint: Checkpoint) -> li
         and x.any()
         and not (name in kinds and precision.within_a_step(x, theta[name], kinds[name]))
     ]
-
-
-def far(distance: float | None) -> list[str]:
-    """Describe a vector that is too long to come from fine-tuning."""
-    if distance is None or distance <= _FAR:
-        return []
-    return [f"it is {distance:.2g} {AWAY}: was it trained from there?"]
 
 
 def imported(store: Store, model: str, name: str) -> TaskVector:

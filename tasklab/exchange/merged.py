@@ -100,7 +100,7 @@ def find(
             name=text, vector=read_from(file, vector), model=model, task=file.stem,
             method=found.method or "nonlinear", init=start, sha256=found.sha256,
             weights=theirs if base is not None else found.weights,
-            notes=tuple(importing.far(vector.norm() / size if size else None)),
+            notes=tuple(findings.far(vector.norm() / size if size else None)),
         )  # fmt: skip
     made = importing.compare(text, model, base=base)
     one = made.checkpoint
@@ -114,7 +114,7 @@ def find(
         vector=made.vector if kept is None else read_from(kept, made.vector),
         task=one.task or (file if Path(text).is_file() else Path(text)).stem,
         weights=made.weights, sha256=one.sha256, head=one.head,
-        notes=(*one.notes, *importing.far(made.distance)),
+        notes=(*one.notes, *findings.far(made.distance)),
     )  # fmt: skip
 
 
