@@ -131,8 +131,7 @@ def unknown(kind: str, name: object, choices: Iterable[str]) -> TasklabError:
 
     Args:
         kind: What the name stands for, in the message.
-        name: The wrong name; other objects are printed, too.
-        choices: All valid names.
+        name, choices: The wrong name (any object is printed), and all valid names.
 
     >>> print(unknown("model", "ViT-B-32", ["mini", "vitb32"]))
     unknown model 'ViT-B-32': did you mean 'vitb32'? Choices: mini, vitb32.
@@ -164,8 +163,7 @@ def choose(kind: str, name: object, choices: Collection[str]) -> None:
 
     Args:
         kind: What the name stands for, in the message.
-        name: The name.
-        choices: All valid names.
+        name, choices: The name, and all valid names.
 
     Raises:
         TasklabError: If it is none of them; it suggests the nearest one.
