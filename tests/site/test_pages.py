@@ -130,7 +130,11 @@ LOADED = """async image => {
 }"""
 
 
+UNFOLD = "open => document.querySelectorAll('article details').forEach(one => one.open = open)"
+
+
 def test_figures_are_drawn_and_captioned(page):
+    page.evaluate(UNFOLD, True)
     for image in page.locator("article img").all():
         width, height = image.evaluate(LOADED)
         assert min(width, height) > 0, image.get_attribute("src")
@@ -140,6 +144,7 @@ def test_figures_are_drawn_and_captioned(page):
         caption = image.locator("xpath=ancestor::figure[1]//figcaption")
         assert caption.count() == 1, f"no caption: {image.get_attribute('src')}"
         assert caption.inner_text().strip() and alt not in caption.inner_text()
+    page.evaluate(UNFOLD, False)
 
 
 def test_no_figure_is_cut_at_an_edge(browser, site):
