@@ -262,7 +262,9 @@ def test_only_the_files_of_a_network_are_read(base, models, tmp_path):
     start = written(base, tmp_path / "base", shards=2)
     each = [written(m, tmp_path / str(n), shards=2) for n, m in enumerate(models)]
     expected = tasklab.merge(start, each, alpha=0.4)
-    (start / "._model-00001-of-00002.safetensors").write_bytes(b"of macOS")
+    for name in ("._model-00001-of-00002.safetensors", "._model.safetensors.index.json"):
+        (start / name).write_bytes(b"of macOS")
+    assert tasklab.merge(start, each, alpha=0.4).keys() == expected.keys()
     parts = {n: name.name for name in sorted(start.glob("model*")) for n in load_file(name)}
     index = start / "model.safetensors.index.json"
     index.write_text(json.dumps({"weight_map": parts}))
@@ -272,6 +274,12 @@ def test_only_the_files_of_a_network_are_read(base, models, tmp_path):
     (start / "other.safetensors.index.json").write_text("{}")
     refuses("has 2 indexes", tasklab.merge, start, each, alpha=0.4)
     (start / "other.safetensors.index.json").unlink()
+    (start / "model-00001-of-00002.safetensors").rename(tmp_path / "part")
+    refuses("names 2 files, of which 1 are not", tasklab.merge, start, each, alpha=0.4)
+    index.rename(tmp_path / "index")
+    refuses("parts .* without model-00001-of", tasklab.merge, start, each, alpha=0.4)
+    (tmp_path / "part").rename(start / "model-00001-of-00002.safetensors")
+    (tmp_path / "index").rename(index)
     for folder in (start, *each):  # so that all have the same names
         (folder / "model-00002-of-00002.safetensors").unlink()
     refuses("names 2 files, of which 1 are not beside", tasklab.merge, start, each, alpha=0.4)
