@@ -159,6 +159,7 @@ def contest(
     """
     trial = Given.of(lab, vectors, method, heads)
     bench, tasks, keeper = Bench(trial), tuple(vectors), _Keeper(trial, labels=labels)
+    bench.tell_memory(merges)
     also = {"others": list(others)} if others else {}
     measured, evaluator = keeper.measured, trial.evaluator
 
@@ -251,7 +252,9 @@ def searched(
         heads: As for `contest`.
     """
     trial = Given.of(lab, vectors, method, heads)
-    about, vector = _Keeper(trial).choice(Bench(trial), name)
+    bench = Bench(trial)
+    bench.tell_memory([name])
+    about, vector = _Keeper(trial).choice(bench, name)
     return about["alpha"] * vector, about
 
 

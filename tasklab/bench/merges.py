@@ -17,6 +17,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import numpy as np
 from torch import Tensor
 
+from tasklab import machine
 from tasklab.analyses import editing
 from tasklab.analyses.merging import METHODS, best, merge, of_images, search
 from tasklab.analyses.merging.best import span_of_loss
@@ -24,6 +25,7 @@ from tasklab.analyses.merging.own import FEATURES, features_of
 from tasklab.analyses.merging.registry import Method, method
 from tasklab.bench.minima import CACHE_VERSION, MINIMA, effort, memory, solved
 from tasklab.bench.trial import Given, Trial
+from tasklab.progress import tell
 from tasklab.storage.placement import device_of, placed
 from tasklab.tasks import drawn
 from tasklab.taskvector import TaskVector
@@ -192,9 +194,15 @@ class Bench(Generic[AnyTrial]):
     def _unlabelled(self) -> Callable[[str], Tensor]:
         return functools.cache(lambda task: self.images(task, self.read("grams")))
 
-    def memory(self, names: Iterable[str]) -> int:
-        """Return the bytes that merges take which are solved for; raise if they do not fit."""
-        return max((memory(self, name) for name in names if name in MINIMA), default=0)
+    def tell_memory(self, names: Iterable[str]) -> None:
+        """Print the memory that merges take which are solved for; raise if they do not fit.
+
+        Args:
+            names: Of merges; others take little.
+        """
+        needed = max((memory(self, name) for name in names if name in MINIMA), default=0)
+        if needed > machine.GIB:
+            tell(f"solving for a merge takes about {machine.gib(needed)} of memory.")
 
     def read(self, needs: str) -> int:
         """Return the number of training images of each task that a method reads."""

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
 import json as writer
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-import tasklab
-from tasklab import analyses, bench, book, exchange
+from tasklab import analyses, bench, book
 from tasklab.analyses.merging import order, registry
-from tasklab.cli import spreadsheet
-from tasklab.cli import vectors as by_words
+from tasklab.cli import request, spreadsheet
 from tasklab.cli.parsing import Given, settings
-from tasklab.errors import TasklabError, path, texts
+from tasklab.cli.runs import checked, suite_of
+from tasklab.errors import TasklabError, texts
 from tasklab.exchange import places
 from tasklab.isolation import isolated
 from tasklab.machine import gib
 from tasklab.progress import columns, shared, tell
-from tasklab.storage import atomic
 from tasklab.tasks import icons
 from tasklab.tasks.suites import inputs
 
@@ -30,14 +27,13 @@ if TYPE_CHECKING:
     from tasklab.analyses.shares import Estimate
     from tasklab.bench import Lab
     from tasklab.bench.contest import Contest
-    from tasklab.exchange.merged import Source
-    from tasklab.exchange.places import Target
+    from tasklab.cli.request import Request
+    from tasklab.cli.vectors import Vectors
     from tasklab.models.heads import Head
-    from tasklab.tasks.suites import Task
 
 _SHIPPED = ("mini", icons.NAME)  # suites of pictures; `tasks.drawn` takes seconds to import
-_SUFFIXES = {"--out": ".html", "--csv": ".csv"}
-_BEGIN = {"--out": b"task vectors</title>", "--csv": b"model,task,accuracy,"}  # of its own files
+_PAGE = places.Format(".html", b"task vectors</title>")
+_CSV = places.Format(".csv", b"model,task,accuracy,")
 
 
 @isolated
@@ -94,67 +90,51 @@ def compare(
             written; with --fast also fast (untried: names; recorded: how good the first three
             were). Names in _low and _high are the ends of 95 % intervals.
     """
-    by_words.check_several("compare", vector)
-    named = (("--out", out), ("--merged", merged), ("--csv", csv))
-    targets = {name: path(name, one) for name, one in named if one is not None}
-    atomic.sweep(targets["--out"].parent, by_words.ROOM)
-    for name, target in targets.items():
-        if name == "--merged":
-            places.check_free(target, [by_words.named(word)[1] for word in vector], name)
-        else:
-            places.check_target(name, target, _SUFFIXES[name])
-            places.check_own(name, target, _BEGIN[name])
-    model = given.get("model")
-    into = None if model_out is None else places.target(path("--model-out", model_out), model)
-    places.check_apart(targets, into)
+    asked = request.read(
+        "compare", vector, given, base=base, data=data, template=template, model_out=model_out,
+        files={"--out": (out, _PAGE), "--merged": (merged, places.VECTOR), "--csv": (csv, _CSV)},
+    )  # fmt: skip
     every = registry.several(methods.split(","))
     chosen = _first(every, methods.split(",")) if fast else every
-    own = by_words.own_tasks(data, template)
-    by_words.check_named(vector, own, given)
-    others = _others(forget, own, given)
+    asked.check_tasks()
+    others = _others(forget, asked)
     count = f"{len(chosen)} merge{'s'[: len(chosen) != 1]} of {len(vector)} task vectors"
-    of = f" of {model}" if model else ""
-    by_words.check_words(f"comparing {count}{of}", vector, given, base)
+    asked.check(f"comparing {count}" + (f" of {asked.model}" if asked.model else ""))
     if fast:
         tell(order.told(len(chosen), len(every)))
-    if into is not None and model:  # before vectors are read
-        exchange.publishing.check_model(into, model, given.get("init") or "pretrained", base)
-    drafts = [*targets.values(), *([into.place, *into.beside.values()] if into else [])]
-    with atomic.room(targets["--out"].parent, by_words.ROOM, drafts) as room:
-        sources = by_words.sources_of(vector, given, base, room, heads=True)
-        method = sources[0].method
-        of_task = _by_task(sources, own, given, others)
+    with asked.vectors() as vectors:
+        vectors.check_tasks()
+        of_task = vectors.of_task()
         if wrong := [task for task in forget if task in of_task]:
             raise TasklabError(f"--forget {wrong[0]}: it has a vector, so it is measured anyway.")
-        by_words.check_into(into, sources[0], given, base)
-        lab = by_words.lab_of(given, [*of_task, *others], own, base, sources)
-        vectors = {task: one.vector for task, one in of_task.items()}
+        if idle := [task for task in asked.own if task not in (*of_task, *others)]:
+            raise TasklabError(f"--data {idle[0]}=... has no vector: TASK=VECTOR gives it one.")
+        vectors.check_model_out()
+        lab = vectors.lab([*of_task, *others])
         depths = analyses.merging.sums.depths
-        if "all" in methods.split(",") and not any(depths(next(iter(vectors.values()))).values()):
+        if "all" in methods.split(",") and not any(depths(next(iter(of_task.values()))).values()):
             chosen = tuple(name for name in chosen if name != "lines")
             tell("LiNeS is left out: it needs the parameters of at least two blocks.")
-        by_words.tell_memory(lab, vectors, method, chosen)
-        heads = by_words.heads_of(list(of_task.values()), lab)
-        asked: dict[str, Any] = {"labels": not without_labels, "others": others, "heads": heads}
-        found = bench.contest.contest(lab, vectors, method, chosen, **asked)
-        written = _write(targets, into, found, lab, of_task, method, heads)
+        about: dict[str, Any] = {"labels": not without_labels, "others": others}
+        about["heads"] = vectors.heads(lab)
+        found = bench.contest.contest(lab, of_task, vectors.method, chosen, **about)
+        _write(vectors, found, lab, about["heads"])
+    written = asked.outputs.written
     if json:
-        answer = _answer(found, lab, targets, into)
+        answer = _answer(found, lab, written)
         if fast:
             left = [name for name in every if name not in chosen]
             answer["fast"] = {"untried": left, "recorded": order.odds()._asdict()}
         print(writer.dumps(answer, indent=1))
         return
-    for line in _told(found, lab, of_task, others):
+    for line in _told(found, lab, vectors, others):
         print(line)
-    print(f"Written: {', '.join(written)}.")
+    print(f"Written: {', '.join(written.values())}.")
     if not found.gains:
         print("No merge is better than the pre-trained model there: keep the single models.")
 
 
-def _told(
-    found: Contest, lab: Lab, of_task: Mapping[str, Source], others: Sequence[str]
-) -> Iterator[str]:
+def _told(found: Contest, lab: Lab, vectors: Vectors, others: Sequence[str]) -> Iterator[str]:
     """Yield the table of merges, notes on vectors and images, and the merge to take."""
     rows = [["merge", "test accuracy, %", "95 % interval", "gain", "coefficient"]]
     for one in (*found.merges, found.start):
@@ -162,7 +142,7 @@ def _told(
         more = [f"{gain:+.1f}", f"{one.alpha:.3g}"] if one is not found.start else ["", ""]
         rows.append([one.title, f"{mean.value:.1f}", f"{mean.low:.1f} to {mean.high:.1f}", *more])
     yield from columns(rows, right=True)
-    yield from (f"  {note}" for note in shared({x.name: x.notes for x in of_task.values()}))
+    yield from (f"  {note}" for note in shared({x.name: x.notes for x in vectors.sources}))
     read = inputs(lab.suite.name)
     if useless := found.useless():
         idle = (f"{task} ({found.distinct(task)} test {read})" for task in useless)
@@ -204,12 +184,10 @@ def _images(lab: Lab, found: Contest) -> dict[str, dict[str, int]]:
     return {s: {t: evaluator.count(t, s) for t in found.tasks} for s in ("val", "test")}
 
 
-def _others(
-    forget: Sequence[str], own: Mapping[str, Task], given: dict[str, Any]
-) -> tuple[str, ...]:
+def _others(forget: Sequence[str], asked: Request) -> tuple[str, ...]:
     """Return the tasks without a vector that are measured."""
-    parameters = by_words.checked(given)
-    suite = by_words.suite_of(parameters)
+    parameters, own = checked(asked.given), asked.own
+    suite = suite_of(parameters)
     if parameters.vocabulary == "closed":
         if forget:
             raise TasklabError("--forget needs heads made of prompts: take a model with text.")
@@ -220,9 +198,7 @@ def _others(
     return tuple(dict.fromkeys(texts("--forget", forget, there)))
 
 
-def _answer(
-    found: Contest, lab: Lab, targets: Mapping[str, Path], into: Target | None
-) -> dict[str, Any]:
+def _answer(found: Contest, lab: Lab, written: Mapping[str, str]) -> dict[str, Any]:
     plain = ("alpha", "option", "validation", "loss", "seconds")
     merges = [
         {"merge": one.name, **one.mean.named("mean"), "half_interval": one.mean.half}
@@ -241,74 +217,30 @@ def _answer(
         "single": single,
         **{"model": lab.parameters.model, "tasks": list(found.tasks)},
         **{"gains": found.gains, "merges": merges, "useless": found.useless()},
-        "written": {name: str(target) for name, target in targets.items()}
-        | ({} if into is None else {"--model-out": str(into.place)}),
+        "written": written,
     }
 
 
-def _by_task(
-    sources: Sequence[Source],
-    own: Mapping[str, Task],
-    given: dict[str, Any],
-    others: Sequence[str],
-) -> dict[str, Source]:
-    found: dict[str, Source] = {}
-    asked = {**given, "model": sources[0].model}
-    by_words.check_tasks({one.task: one.name for one in sources}, own, asked)
-    for one in sources:
-        if one.task in found:
-            raise TasklabError(
-                f"{found[one.task].name} and {one.name} are both of the task {one.task}: give one "
-                "vector for a task, or TASK=VECTOR."
-            )
-        found[one.task] = one
-    if idle := [task for task in own if task not in (*found, *others)]:
-        raise TasklabError(f"--data {idle[0]}=... has no vector: TASK=VECTOR gives it one.")
-    return found
-
-
-def _write(
-    targets: dict[str, Path],
-    into: Target | None,
-    found: Contest,
-    lab: Lab,
-    of_task: dict[str, Source],
-    method: str,
-    heads: Mapping[str, Head],
-) -> list[str]:
-    """Write the report and further files, each atomically."""
-    sources, best, p = list(of_task.values()), found.best, lab.parameters
-    rule, rows = registry.method(best.name), [by_words.row_of(one) for one in sources]
-    asked = into is not None or "--merged" in targets
-    vectors = {task: one.vector for task, one in of_task.items()}
-    result = tasklab.TaskVector({})
-    if asked:
-        result = bench.contest.merged(lab, vectors, method, best, heads)
+def _write(vectors: Vectors, found: Contest, lab: Lab, heads: Mapping[str, Head]) -> None:
+    """Write the report and what else is asked for."""
+    best, p, written = found.best, lab.parameters, vectors.outputs.written
+    rule, result = registry.method(best.name), None
+    if "--merged" in written or places.OPTION in written:
+        given = vectors.of_task()
+        result = bench.contest.merged(lab, given, vectors.method, best, heads)
     options = {"alpha": best.alpha} | ({} if best.option is None else {rule.searched: best.option})
-    with contextlib.ExitStack() as stack:
-        if into is not None:  # it is the last to be there: a command that is killed can be repeated
-            encoder, base = lab.clip.encoder, str(lab.base or f"{p.model} ({p.init})")
-            told: dict[str, Any] = {"method": best.name, "title": best.title, "paper": rule.paper}
-            told |= {"base": base, "options": options, "vectors": rows}
-            told |= {"weights": encoder.weights_hash}
-            theta = result.apply(encoder.params)
-            written = exchange.publishing.written(into, theta, encoder, told, lab.base)
-            stack.enter_context(written)
-        if target := targets.get("--merged"):
-            made = {"method": best.name, "options": options}
-            exchange.merged.write(target, result, sources, made)
-        if target := targets.get("--csv"):
-            import pandas as pd
+    texts: dict[str, str] = {}
+    if "--csv" in written:
+        import pandas as pd
 
-            atomic.write(target, spreadsheet.csv(pd.DataFrame(book.contest.rows(found))))
-        counts = _images(lab, found)
-        images = {task: {s: of[task] for s, of in counts.items()} for task in found.tasks}
-        about: dict[str, Any] = {"model": p.model, "suite": p.suite, "vectors": rows}
-        about["written"] = [*map(str, targets.values()), *([str(into.place)] if into else [])]
-        about |= {"provenance": lab.provenance(), "memory": gib(_peak(lab.device))}
-        page = book.contest.page(found, about | {"images": images})
-        atomic.write(targets["--out"], page)
-    return about["written"]
+        texts["--csv"] = spreadsheet.csv(pd.DataFrame(book.contest.rows(found)))
+    about: dict[str, Any] = {"model": p.model, "suite": p.suite, "vectors": vectors.rows()}
+    counts = _images(lab, found)
+    about["images"] = {task: {s: of[task] for s, of in counts.items()} for task in found.tasks}
+    about |= {"written": [*written.values()], "provenance": lab.provenance()}
+    about["memory"] = gib(_peak(lab.device))
+    texts["--out"] = book.contest.page(found, about)
+    vectors.write(result, best.name, options, vector="--merged", lab=lab, texts=texts)
 
 
 def _peak(device: Any) -> int:

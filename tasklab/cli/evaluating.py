@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import tyro
 
 import tasklab
-from tasklab.cli import vectors as by_words
+from tasklab.cli import request
 from tasklab.cli.parsing import Given, settings
 from tasklab.cli.runs import checked, suite_of
 from tasklab.errors import TasklabError, choose, real, shown
@@ -55,22 +55,22 @@ def evaluate(
     """
     choose("split", split, SPLITS)
     given |= {"model": model}
-    own, terms = by_words.own_tasks(data, template), [*map(_term, add)]
-    terms += [(name, -c) for name, c in map(_term, subtract)]
-    there, names = suite_of(checked(given)), [name for name, _ in terms]
-    every = tuple(own) or (*there.names, there.control.name)
+    terms = [*map(_term, add), *((name, -c) for name, c in map(_term, subtract))]
+    names = [name for name, _ in terms]
+    asked = request.read("evaluate", names, given, base=base, data=data, template=template)
+    there = suite_of(checked(given))
+    every = tuple(asked.own) or (*there.names, there.control.name)
     chosen = tuple(dict.fromkeys(task)) or every  # each counts once
     for one in chosen:
         choose("task", one, every)
     with_them = f" with {len(names)} task vector{'s'[: len(names) != 1]}" if names else ""
-    by_words.check_words(f"evaluating {model}{with_them}", names, given, base)
-    sources = by_words.sources_of(names, given, base, heads=True)
-    lab = by_words.lab_of(given, chosen, own, base, sources)
-    linear = linear or any(one.linear for one in sources)
-    pairs = [(one, c) for one, (_, c) in zip(sources, terms, strict=True)]
-    vector = tasklab.TaskVector.sum(one.vector * c for one, c in pairs)
-    heads = by_words.heads_of(sources, lab) if names else None
-    found = lab.evaluate(vector, chosen, split, linear=linear, heads=heads)
+    asked.check(f"evaluating {model}{with_them}")
+    with asked.vectors() as vectors:
+        lab = vectors.lab(chosen)
+        linear = linear or any(one.linear for one in vectors.sources)
+        pairs = [(one, c) for one, (_, c) in zip(vectors.sources, terms, strict=True)]
+        vector = tasklab.TaskVector.sum(one.vector * c for one, c in pairs)
+        found = lab.evaluate(vector, chosen, split, linear=linear)
     edits: list[dict[str, Any]] = [
         {"vector": name, "coefficient": c, "notes": [*one.notes]}
         for name, (one, c) in zip(names, pairs, strict=True)

@@ -12,7 +12,6 @@ import tyro
 from tasklab import book
 from tasklab.analyses.merging import registry
 from tasklab.cli import spreadsheet
-from tasklab.errors import path
 from tasklab.evidence import study
 from tasklab.exchange import places
 from tasklab.isolation import isolated
@@ -22,7 +21,8 @@ from tasklab.storage import atomic
 if TYPE_CHECKING:
     from tasklab.evidence.study.judging import Judgement
 
-_BEGIN = {"--out": b"judged on recorded worlds</title>", "--csv": b"world,merge,seed,"}
+_PAGE = places.Format(".html", b"judged on recorded worlds</title>")
+_CSV = places.Format(".csv", b"world,merge,seed,")
 
 
 @isolated
@@ -52,12 +52,7 @@ def judge(
             high and target of the interval, null for one seed; places: the mean of every
             merge), written.
     """
-    named = (("--out", out, ".html"), ("--csv", csv, ".csv"))
-    targets = {name: path(name, one) for name, one, _ in named if one is not None}
-    for name, _, suffix in named:
-        if name in targets:
-            places.check_target(name, targets[name], suffix)
-            places.check_own(name, targets[name], _BEGIN[name])
+    outputs = places.Outputs.of({"--out": (out, _PAGE), "--csv": (csv, _CSV)})
     begin(f"judging {rule}.")
     rule = registry.named(rule)
     judging = study.judging
@@ -69,14 +64,14 @@ def judge(
             "once: about ten seconds of a core each; what is finished is kept."
         )
     found = judging.judge(rule, there)
-    if "--csv" in targets:
+    if "--csv" in outputs.files:
         import pandas as pd
 
         rows = pd.concat([one.rows.assign(world=one.world) for one in found])
         first = ["world", "merge", "seed", "subset", "task", "accuracy"]
-        atomic.write(targets["--csv"], spreadsheet.csv(rows[first]))
-    atomic.write(targets["--out"], book.judging.page(found, registry.method(rule)))
-    written = {name: str(target) for name, target in targets.items()}
+        atomic.write(outputs.files["--csv"], spreadsheet.csv(rows[first]))
+    atomic.write(outputs.files["--out"], book.judging.page(found, registry.method(rule)))
+    written = outputs.written
     if json:
         about = {"rule": rule, "worlds": [_answer(one) for one in found], "written": written}
         print(writer.dumps(about, indent=1))

@@ -10,19 +10,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from tasklab import analyses, bench, exchange, models, tasks
+from tasklab import analyses, bench, tasks
 from tasklab.analyses import merging
 from tasklab.analyses.merging import registry
-from tasklab.cli import networks
-from tasklab.cli import vectors as by_words
+from tasklab.cli import request
 from tasklab.cli.parsing import Given, settings
-from tasklab.cli.runs import checked
 from tasklab.errors import TasklabError, choose, path, real, shown, whole
 from tasklab.exchange import places
 from tasklab.isolation import isolated
 from tasklab.models.zoo import closed, small, text_suite
 from tasklab.progress import columns, shared, tell, track
-from tasklab.storage import atomic
 from tasklab.tasks.suites import inputs
 
 if TYPE_CHECKING:
@@ -33,8 +30,7 @@ if TYPE_CHECKING:
     from tasklab.analyses.merging.defaults import Known
     from tasklab.analyses.merging.registry import Method
     from tasklab.bench import Lab
-    from tasklab.exchange.merged import Source
-    from tasklab.models.encoder import Encoder
+    from tasklab.cli.vectors import Vectors
     from tasklab.taskvector import TaskVector
 
 _OR = ", or choose a --method that needs none"
@@ -89,10 +85,8 @@ def merge(
             and their origin, norm and tensors of the result, and of each of vectors its
             vector, task, method, sha256, notes, norm and cosine.
     """
-    by_words.check_several("merge", vector)
-    # also a parameter that this command has no use for
-    checked({name: x for name, x in given.items() if name != "suite" or "model" in given})
-    target, own, model_name = path("--out", out), by_words.own_tasks(data), given.get("model")
+    request.check_several("merge", vector)
+    target, model_name = path("--out", out), given.get("model")
     method = registry.named(method)
     chosen, count = registry.method(method), whole("--images", images, 1)
     options = _options(option)
@@ -114,50 +108,34 @@ def merge(
         raise TasklabError(f"{word} is for networks that are merged without --model.")
     if search and options:
         raise TasklabError(f"--search chooses {', '.join(options)}: leave one of the two out.")
-    atomic.sweep(target.parent, by_words.ROOM)  # also where what was killed is whole and refused
-    places.check_free(target, [by_words.named(word)[1] for word in vector])
-    into = None if model_out is None else places.target(path("--model-out", model_out), model_name)
-    places.check_apart({"--out": target}, into)
+    files = {"--out": (target, places.VECTOR)}
+    about_files: dict[str, Any] = {"files": files, "model_out": model_out}
+    asked = request.read("merge", vector, given, base=base, data=data, **about_files)
     for name in options:  # which imports torch
         choose(f"option of {method}", name, [one for one in chosen.options if one != chosen.needs])
-    if search or chosen.needs:
-        by_words.check_named(vector, own, given, _OR)
+    looks = search or bool(chosen.needs)
+    if looks:
+        asked.check_tasks(_OR)
     of = f" of {model_name}" if model_name else ""
-    doing = f"merging {len(vector)} task vectors{of} by {chosen.title}"
-    by_words.check_words(doing, vector, given, base)
-    init = given.get("init") or "pretrained"
-    if model_name:  # before vectors are read, which may take minutes
-        if into is not None:
-            exchange.publishing.check_model(into, model_name, init, base)
-        if base is None and (chosen.needs or search):
-            models.loading.locate(model_name, init, fetch=False)
-    written = [target] if into is None else [target, into.place, *into.beside.values()]
-    with atomic.room(target.parent, by_words.ROOM, written) as room:
-        sources = by_words.sources_of(vector, given, base, room, heads=search)
-        weights, first = exchange.merged.together(sources), sources[0]
-        by_words.check_into(into, first, given, base)
+    asked.check(f"merging {len(vector)} task vectors{of} by {chosen.title}", images=looks)
+    with asked.vectors(images=search) as vectors:
+        sources, weights = vectors.sources, vectors.weights
+        vectors.check_model_out()
         lab = None
-        if chosen.needs or search:
-            of_task = {one.task: one.name for one in sources}
-            by_words.check_tasks(of_task, own, {**given, "model": first.model}, _OR)
-            lab = by_words.lab_of(given, [*of_task], own, base, sources)
+        if looks:
+            vectors.check_tasks(_OR)
+            lab = vectors.lab()
         if search:
-            result, plain, origin = _searched(chosen, method, sources, lab)
+            result, plain, origin = _searched(chosen, method, vectors, lab)
         else:
-            known = len(sources) if "alpha" in options else _known(lab, sources, base)
-            result, plain, origin = _merged(chosen, method, sources, options, lab, count, known)
-        rows = [by_words.row_of(one, cosine=one.vector.cosine(result)) for one in sources]
-        about: dict[str, Any] = {"method": method, "weights": weights, "vectors": rows}
-        model = None
-        if into is not None:
-            start = f"{first.model} ({first.init})" if base is None else base
-            full = {x: y for x, y in {**chosen.options, **plain}.items() if x != chosen.needs}
-            more = {"title": chosen.title, "paper": chosen.paper, "base": start, "options": full}
-            encoder = _encoder(lab, first, base)
-            exchange.merged.check_start(encoder, weights, base)
-            theta = result.apply(encoder.params)
-            model = exchange.publishing.written(into, theta, encoder, about | more, base)
-        exchange.merged.write(target, result, sources, {"method": method, "options": plain}, model)
+            known = len(sources) if "alpha" in options else _known(lab, vectors)
+            result, plain, origin = _merged(chosen, method, vectors, options, lab, count, known)
+        rows = vectors.rows(result)
+        full = {x: y for x, y in {**chosen.options, **plain}.items() if x != chosen.needs}
+        more = {"options": full, "vectors": rows}
+        vectors.write(result, method, plain, vector="--out", lab=lab, more=more)
+    first, into = sources[0], asked.outputs.model
+    about: dict[str, Any] = {"method": method, "weights": weights, "vectors": rows}
     about |= {"out": str(target), "model_out": None if into is None else str(into.place)}
     about |= {"model": first.model, "options": plain, "origin": origin}
     about |= {"norm": result.norm(), "tensors": len(result)}
@@ -191,20 +169,17 @@ def _told(about: dict[str, Any], chosen: Method, *, linear: bool) -> Iterator[st
 
 
 def _searched(
-    chosen: Method, method: str, sources: Sequence[Source], lab: Lab | None
+    chosen: Method, method: str, vectors: Vectors, lab: Lab | None
 ) -> tuple[TaskVector, dict[str, Any], str]:
     """Return the best merge on validation images, its options, and where they come from."""
     assert lab is not None, "a search looks at images"
-    vectors, trained = _by_task(sources, "--search"), sources[0].method
-    by_words.tell_memory(lab, vectors, trained, [method])
-    vector, choice = bench.contest.searched(
-        lab, vectors, trained, method, by_words.heads_of(sources, lab)
-    )
+    of_task, trained = vectors.of_task(), vectors.method
+    vector, choice = bench.contest.searched(lab, of_task, trained, method, vectors.heads(lab))
     found = {"alpha": choice["alpha"]}
     if choice["option"] is not None:
         found[chosen.searched] = choice["option"]
-    counts = bench.contest.evaluator_of(lab, tuple(vectors))
-    images = min(counts.count(task, "val") for task in vectors)
+    counts = bench.contest.evaluator_of(lab, tuple(of_task))
+    images = min(counts.count(task, "val") for task in of_task)
     origin = (
         f"the best on a smooth curve through {choice['looks']} evaluations on {images} validation "
         f"{inputs(lab.suite.name)} of each task"
@@ -215,13 +190,13 @@ def _searched(
 def _merged(
     chosen: Method,
     method: str,
-    sources: Sequence[Source],
+    vectors: Vectors,
     options: dict[str, Any],
     lab: Lab | None,
     count: int,
     known: Known | int,
 ) -> tuple[TaskVector, dict[str, Any], str]:
-    usual = chosen.usual(known, options)
+    sources, usual = vectors.sources, chosen.usual(known, options)
     plain = {**usual, **options}
     own = ", ".join(options)
     of = "" if isinstance(known, int) else f" of {known.relative:.3g} times the model's length"
@@ -239,17 +214,17 @@ def _merged(
     full = dict(plain)
     if method in registry.SOLVED:
         assert lab is not None, "it looks at images"
-        trained = sources[0].method
-        vectors = _by_task(sources, method)
-        by_words.tell_memory(lab, vectors, trained, [method])
-        full |= bench.Bench(bench.Given.of(lab, vectors, trained)).statistics(method)
-        return analyses.merging.merge(method, vectors, **full), plain, origin
+        of_task = vectors.of_task()
+        merges = bench.Bench(bench.Given.of(lab, of_task, vectors.method))
+        merges.tell_memory([method])
+        full |= merges.statistics(method)
+        return analyses.merging.merge(method, of_task, **full), plain, origin
     if chosen.needs:
         assert lab is not None, "it looks at images"
         if chosen.needs == merging.own.FEATURES:
             full[chosen.needs] = merging.own.features_of(lab.clip.encoder, _training(lab, count))
         else:
-            full[chosen.needs] = _of_images(chosen.needs, sources, lab, count)
+            full[chosen.needs] = _of_images(chosen.needs, vectors, lab, count)
     # a rule of one's own takes tasks; other names are for messages
     named = {one.task if chosen.digest else one.name: one.vector for one in sources}
     each = named if len(named) == len(sources) else [one.vector for one in sources]
@@ -261,36 +236,20 @@ def _recorded(model: str) -> bool:
     return small(model) and not closed(model) and not text_suite(model)
 
 
-def _known(lab: Lab | None, sources: Sequence[Source], base: str | None) -> Known | int:
+def _known(lab: Lab | None, vectors: Vectors) -> Known | int:
     """Return the vectors' lengths and number, or the number alone where no run was recorded."""
-    first = sources[0]
-    if not _recorded(first.model):
+    sources = vectors.sources
+    if not _recorded(sources[0].model):
         return len(sources)
-    theta0 = _encoder(lab, first, base).params
-    return merging.defaults.Known.of([one.vector for one in sources], theta0, first.method)
+    theta0 = vectors.encoder(lab).params
+    return merging.defaults.Known.of([one.vector for one in sources], theta0, vectors.method)
 
 
-def _by_task(sources: Sequence[Source], asks: str) -> dict[str, TaskVector]:
-    vectors = {one.task: one.vector for one in sources}
-    if len(vectors) < len(sources):
-        raise TasklabError(f"{asks} takes one vector for each task.")
-    return vectors
-
-
-def _encoder(lab: Lab | None, first: Source, base: str | None) -> Encoder:
-    if lab is not None:
-        return lab.clip.encoder
-    if base is not None:
-        return exchange.bases.clip_of(base, first.model, texts=False).encoder
-    return models.load(first.model, init=first.init).encoder
-
-
-def _of_images(needs: str, sources: Sequence[Source], lab: Lab, count: int) -> Iterator[Any]:
-    """Yield statistics of each task's training images at its own model."""
+def _of_images(needs: str, vectors: Vectors, lab: Lab, count: int) -> Iterator[Any]:
+    """Yield what training images of each task tell, at the task's own model."""
     encoder, data = lab.clip.encoder, tasks.drawn.images_of(lab.suite)
-    evaluator = bench.Given.of(
-        lab, {}, sources[0].method, by_words.heads_of(sources, lab)
-    ).evaluator
+    evaluator = bench.Given.of(lab, {}, vectors.method, vectors.heads(lab)).evaluator
+    sources = vectors.sources
     for one in track(sources, len(sources), "looking at images", unit="task"):
         many = min(count, data.size(one.task, "train"))
         x = data.load(one.task, "train", n=many, device=encoder.device).x

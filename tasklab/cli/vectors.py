@@ -1,146 +1,224 @@
-"""Shared by `compare`, `merge` and `evaluate`: vectors named by words, and images of tasks."""
+"""Task vectors that a command has read, their model with images, and files of the result."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import functools
 import itertools
-import zipfile
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import tasklab
-from tasklab import bench, exchange, machine, models
+from tasklab import bench, exchange, models
+from tasklab.analyses.merging import registry
 from tasklab.bench.parameters import Parameters
-from tasklab.cli import runs
 from tasklab.cli.parsing import Given
 from tasklab.cli.runs import checked, suite_of
-from tasklab.errors import TasklabError, path, shown
-from tasklab.exchange import places
-from tasklab.exchange import sources as located
-from tasklab.models.zoo import closed, spec
-from tasklab.progress import LATER, bar, begin, tell
-from tasklab.storage.store import Store
+from tasklab.errors import TasklabError, shown
+from tasklab.exchange.places import Outputs
+from tasklab.models.zoo import closed
+from tasklab.progress import tell
+from tasklab.storage import atomic
 from tasklab.tasks.suites import Task
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from tasklab.bench import Lab
     from tasklab.exchange.merged import Source
-    from tasklab.exchange.places import Target
+    from tasklab.models.encoder import Encoder
     from tasklab.models.heads import Head
     from tasklab.taskvector import TaskVector
 
-ROOM = ".merge"  # begins the names of working folders beside what is written
 _ALIKE = 0.8  # cosine of two vectors that mostly lead to a common start
 
 
-def check_several(command: str, words: Sequence[str]) -> None:
-    """Check that a command has two vectors or more."""
-    if len(words) < 2:
-        raise TasklabError(
-            f"{command} takes two VECTORs or more: tasklab {command} A.safetensors B.safetensors "
-            "--model M."
-        )
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Vectors:
+    """Task vectors that were read, in the order of their words."""
 
+    sources: Sequence[Source]
+    given: Given  #: Notebook parameters, those that are given
+    base: str | None  #: The checkpoint that published ones start from
+    own: Mapping[str, Task]  #: Tasks of one's own, which stand in for the suite's
+    outputs: Outputs  #: What `write` writes
 
-def check_words(doing: str, words: Sequence[str], given: Given, base: str | None) -> None:
-    """Check vectors, base and memory before any reading; print the first line.
+    @property
+    def method(self) -> str:
+        """How the first was fine-tuned."""
+        return self.sources[0].method
 
-    Args:
-        doing: What the command does, as the first line.
-        words: Vectors, as on the command line.
-        given: Parameters on the command line.
-        base: Checkpoint that the vectors start from; `None` for the model's.
+    @functools.cached_property
+    def weights(self) -> str:
+        """Hash of their common theta_0; raises if they have none."""
+        return exchange.merged.together(self.sources)
 
-    Raises:
-        TasklabError: If a vector or the base is missing, or memory too small.
-    """
-    store, model = Store(given.get("store_root")), given.get("model")
-    sizes: list[int] = []
-    for _, name in map(named, words):
-        if runs.is_named(name):
-            runs.of_name(name, given)
+    @property
+    def start(self) -> str:
+        """Where theta_0 comes from, in words."""
+        first = self.sources[0]
+        return self.base or f"{first.model} ({first.init})"
+
+    def of_task(self) -> dict[str, TaskVector]:
+        """Return the vectors by their tasks; raise if two have one."""
+        found: dict[str, Source] = {}
+        for one in self.sources:
+            if one.task in found:
+                raise TasklabError(
+                    f"{found[one.task].name} and {one.name} are both of the task {one.task}: give "
+                    "one vector for each task, or TASK=VECTOR."
+                )
+            found[one.task] = one
+        return {task: one.vector for task, one in found.items()}
+
+    def check_tasks(self, instead: str = "") -> None:
+        """Raise unless there are images of each vector's task.
+
+        Args:
+            instead: What else can be done, for the message.
+        """
+        given = {**self.given, "model": self.sources[0].model}
+        check_tasks({one.task: one.name for one in self.sources}, self.own, given, instead)
+
+    def check_model_out(self) -> None:
+        """Raise unless the model that the vectors belong to can be written, if that is asked."""
+        into, first = self.outputs.model, self.sources[0]
+        if into is not None and first.linear:
+            raise TasklabError(
+                f"{first.name} belongs in the linearized model, which no checkpoint of open_clip "
+                "or transformers is: leave --model-out out."
+            )
+        if into is not None and not self.given.get("model"):  # else it was checked before
+            exchange.publishing.check_model(into, first.model, first.init, self.base)
+
+    def lab(self, tasks: Sequence[str] = ()) -> Lab:
+        """Return their model with the images of their tasks, and heads that classify them.
+
+        Heads are zero-shot, made of class names; where the model has no text tower, linear probes.
+
+        Args:
+            tasks: Those to load images of; by default all that have a vector.
+        """
+        own, given = self.own, dict(self.given)
+        tasks = tasks or list(dict.fromkeys(one.task for one in self.sources))
+        if self.sources:
+            given |= {"model": self.sources[0].model, "init": self.sources[0].init}
+        if closed(given.get("model") or "mini") and not given.get("head"):
+            given["head"] = "probe"
+        parameters = Parameters(**given)
+        about: dict[str, Any] = {"use": "evaluate", "images_of": tasks, "base": self.base}
+        if own:
+            lab = bench.Lab(parameters, own=[own[task] for task in tasks], **about)
         else:
-            places.check_there(name, store, model)
-            if Path(name).exists():
-                if base is not None and Path(base).exists() and Path(name).samefile(base):
-                    raise TasklabError(f"{name} is the --base: leave it out of the vectors.")
-                file, _ = located.locate(name)
-                located.check_weights(file)
-                sizes.append(sum(x.stat().st_size for x in located.parts(file)))
-    if base is not None and (path("--base", base).exists() or "/" not in base):
-        located.locate(path("--base", base, None if path("--base", base).is_dir() else "file"))
-    tower = spec(model).tower if model else None
-    largest, room = max(sizes, default=0), machine.memory().available
-    least = largest + 2 * (4 * tower.parameters if tower else largest)
-    if room is not None and least > room:
-        takes, free = machine.too_large(least, room)
-        raise TasklabError(
-            f"this takes {takes} of memory, for a checkpoint, its base and the vector, and {free} "
-            "are free: end other programs, or take a smaller model."
-        )
-    begin(f"{doing}.")
+            control = suite_of(parameters).control.name
+            lab = bench.Lab(parameters, tasks=[t for t in tasks if t != control] or None, **about)
+        if self.sources:
+            exchange.merged.check_start(lab.clip.encoder, self.weights, self.base)
+        return lab
 
+    def heads(self, lab: Lab) -> dict[str, Head]:
+        """Return the classifiers of checkpoints by task, for a model without a text tower.
 
-def tell_memory(
-    lab: Lab, vectors: Mapping[str, TaskVector], method: str, merges: Sequence[str]
-) -> None:
-    """Print the memory of merges that are solved for on images.
+        A head must have a row for each class of its task, in the order of the classes' names. Where
+        none fits, a linear probe is fitted to features of the pre-trained model.
+        """
+        if lab.parameters.vocabulary != "closed":
+            return {}
+        found: dict[str, Head] = {}
+        for one in self.sources:
+            if not one.head:
+                continue
+            weight, classes = one.head["weight"], len(lab.suite[one.task].classes)
+            if len(weight) != classes:
+                tell(
+                    f"{one.name} has a head of {len(weight)} classes, and {one.task} has "
+                    f"{classes}: a linear probe is fitted in its place."
+                )
+                continue
+            head = models.heads.Head(weight, one.head.get("bias"), normalise=False)
+            found[one.task] = head.to(lab.clip.encoder.device)
+            tell(
+                f"{one.name} has a head of its own, for the {classes} classes of {one.task} in "
+                "order."
+            )
+        return found
 
-    Args:
-        lab: Model and images.
-        vectors: By task.
-        method: How the vectors were fine-tuned.
-        merges: Names of merge rules.
+    def rows(self, result: TaskVector | None = None) -> list[dict[str, Any]]:
+        """Return a row of each vector for JSON, cards and reports.
 
-    Raises:
-        TasklabError: If memory does not suffice.
-    """
-    needed = bench.Bench(bench.Given.of(lab, vectors, method)).memory(merges)
-    if needed > machine.GIB:
-        tell(f"solving for a merge takes about {machine.gib(needed)} of memory.")
+        Args:
+            result: What was made of them; the rows then have each one's cosine with it.
+        """
+        return [
+            {"vector": one.name, "task": one.task, "method": one.method, "sha256": one.sha256}
+            | {"notes": [*one.notes], "norm": one.vector.norm()}
+            | ({} if result is None else {"cosine": one.vector.cosine(result)})
+            for one in self.sources
+        ]
 
+    def encoder(self, lab: Lab | None = None) -> Encoder:
+        """Return their model's encoder, that of a lab if there is one."""
+        first, base = self.sources[0], self.base
+        if lab is not None:
+            return lab.clip.encoder
+        if base is not None:
+            return exchange.bases.clip_of(base, first.model, texts=False).encoder
+        return models.load(first.model, init=first.init).encoder
 
-def row_of(one: Source, **more: Any) -> dict[str, Any]:
-    """Return a vector's row in JSON, cards and reports."""
-    return {
-        **{"vector": one.name, "task": one.task, "method": one.method, "sha256": one.sha256},
-        **{"notes": [*one.notes], "norm": one.vector.norm(), **more},
-    }
+    def write(
+        self,
+        merged: TaskVector | None,
+        method: str,
+        options: Mapping[str, Any],
+        *,
+        vector: str,
+        lab: Lab | None = None,
+        more: Mapping[str, Any] | None = None,
+        texts: Mapping[str, str] | None = None,
+    ) -> None:
+        """Write all outputs: each file is there whole, or not at all.
 
+        The model is the last to be there, so that a command that was killed can be repeated.
 
-def own_tasks(data: Sequence[str], templates: Sequence[str] = ()) -> dict[str, Task]:
-    """Return tasks of one's own by name, from words such as Cars=images/cars."""
-    folders: dict[str, Path] = {}
-    for word in data:
-        task, equals, folder = word.partition("=")
-        if not (equals and task and folder):
-            raise TasklabError(f"--data is TASK=FOLDER, e.g. Cars=images/cars, not {shown(word)}.")
-        if task in folders:
-            raise TasklabError(f"--data {task}=... is given twice.")
-        folders[task] = path("--data", folder, "folder")
-    if not folders:
-        if templates:
-            raise TasklabError("--template is for --data: the suite's tasks have prompts.")
-        return {}
-    words = {"templates": tuple(templates)} if templates else {}
-    return {task: tasklab.own.from_folder(one, name=task, **words) for task, one in folders.items()}
+        Args:
+            merged: The merged vector, its coefficient multiplied in; `None` if no file has it.
+            method: The rule that merged it.
+            options: Its options, for the vector's file and the model's card.
+            vector: The option that names the vector's file, e.g. `"--out"`.
+            lab: Whose encoder is edited; by default it is loaded.
+            more: What the model's card names beside: `options` in place of those above, `vectors`.
+            texts: Content of the other files, by option.
+        """
+        outputs, base, by = self.outputs, self.base, registry.method(method)
+        made = {"method": method, "options": options}
+        with contextlib.ExitStack() as stack:
+            if outputs.model is not None and merged is not None:
+                encoder = self.encoder(lab)
+                exchange.merged.check_start(encoder, self.weights, base)
+                about: dict[str, Any] = {
+                    **made,
+                    "title": by.title,
+                    "paper": by.paper,
+                    "base": self.start,
+                }
+                about |= {"weights": self.weights, "vectors": self.rows(), **(more or {})}
+                theta = merged.apply(encoder.params)
+                written = exchange.publishing.written(outputs.model, theta, encoder, about, base)
+                stack.enter_context(written)
+            if vector in outputs.files and merged is not None:
+                exchange.merged.write(outputs.files[vector], merged, self.sources, made)
+            for option, text in (texts or {}).items():
+                atomic.write(outputs.files[option], text)
 
 
 def check_tasks(
     vectors: Mapping[str, str], own: Mapping[str, Task], given: Given, instead: str = ""
 ) -> None:
-    """Check that each vector's task has images.
+    """Raise unless there are images of each vector's task.
 
     Args:
         vectors: Names of vectors by task.
-        own: Tasks of `--data`, in place of the suite's.
-        given: Parameters on the command line.
-        instead: What else can be done, as the end of the message.
-
-    Raises:
-        TasklabError: If a task has no images.
+        own: Tasks of one's own, in place of the suite's.
+        given: Notebook parameters, those that are given.
+        instead: What else can be done, for the message.
     """
     parameters = checked(given)
     there = tuple(own) or suite_of(parameters).names
@@ -153,175 +231,7 @@ def check_tasks(
             )
 
 
-def check_named(
-    words: Sequence[str], own: Mapping[str, Task], given: Given, instead: str = ""
-) -> None:
-    """Check that tasks named with vectors have images.
-
-    Args:
-        words: `TASK=VECTOR`, as on the command line; others are not checked.
-        own: Tasks of `--data`, in place of the suite's.
-        given: Parameters on the command line.
-        instead: What else can be done, as the end of the message.
-    """
-    check_tasks({task: task for task, _ in map(named, words) if task}, own, given, instead)
-
-
-def check_into(into: Target | None, one: Source, given: Given, base: str | None) -> None:
-    """Check that the model that a vector belongs to can be written.
-
-    Args:
-        into: Where `--model-out` writes; `None` without it.
-        one: The vector.
-        given: Parameters on the command line.
-        base: Checkpoint that the vector starts from.
-
-    Raises:
-        TasklabError: If the vector is of a linearized model, or the format cannot hold the model.
-    """
-    if into is not None and one.linear:
-        raise TasklabError(
-            f"{one.name} belongs in the linearized model, which no checkpoint of open_clip or "
-            "transformers is: leave --model-out out."
-        )
-    if into is not None and not given.get("model"):  # else it was checked before
-        exchange.publishing.check_model(into, one.model, one.init, base)
-
-
-def lab_of(
-    given: Given,
-    tasks: Sequence[str] | None,
-    own: Mapping[str, Task],
-    base: str | None = None,
-    sources: Sequence[Source] = (),
-) -> Lab:
-    """Return a lab with the images of some tasks, and heads that classify them.
-
-    Heads are zero-shot, made of class names; where the model has no text tower, linear probes.
-
-    Args:
-        given: Parameters on the command line.
-        tasks: Names; `None` for all.
-        own: Tasks of `--data`, in place of the suite's.
-        base: Checkpoint in place of the pre-trained weights.
-        sources: Vectors, which must start from these weights.
-
-    Raises:
-        TasklabError: If a vector starts from other weights, or images are missing.
-    """
-    if sources:
-        given = {**given, "model": sources[0].model, "init": sources[0].init}
-    if closed(given.get("model") or "mini") and not given.get("head"):
-        given = {**given, "head": "probe"}
-    parameters = Parameters(**given)
-    about: dict[str, Any] = {"use": "evaluate", "images_of": tasks, "base": base}
-    if own:
-        lab = bench.Lab(parameters, own=[own[task] for task in tasks or own], **about)
-    else:
-        control = suite_of(parameters).control.name
-        chosen = [task for task in tasks or () if task != control] or None
-        lab = bench.Lab(parameters, tasks=chosen, **about)
-    if sources:
-        merged = exchange.merged
-        merged.check_start(lab.clip.encoder, merged.together(sources), base)
-    return lab
-
-
-def heads_of(sources: Sequence[Source], lab: Lab) -> dict[str, Head]:
-    """Return the classifiers of checkpoints by task, for a model without a text tower.
-
-    A head must have a row for each class of its task, in the order of the classes' names. Where
-    none fits, linear probes are fitted to features of the model that is evaluated.
-    """
-    if lab.parameters.vocabulary != "closed":
-        return {}
-    found: dict[str, Head] = {}
-    for one in sources:
-        if not one.head:
-            continue
-        if one.task not in lab.suite.names:
-            tell(
-                f"{one.name} has a head of its own, and {one.task} is none of the tasks here "
-                f"({', '.join(lab.suite.names)}): TASK={one.name} uses it."
-            )
-            continue
-        weight, classes = one.head["weight"], len(lab.suite[one.task].classes)
-        if len(weight) != classes:
-            tell(
-                f"{one.name} has a head of {len(weight)} classes, and {one.task} has {classes}: "
-                "linear probes are fitted in its place."
-            )
-            continue
-        head = models.heads.Head(weight, one.head.get("bias"), normalise=False)
-        found[one.task] = head.to(lab.clip.encoder.device)
-        tell(f"{one.name} has a head of its own, for the {classes} classes of {one.task} in order.")
-    return found
-
-
-def named(word: str) -> tuple[str, str]:
-    """Return the task that a word gives to a vector, empty if it gives none, and the vector.
-
-    >>> named("Cars=cars.pt"), named("cars.pt")
-    (('Cars', 'cars.pt'), ('', 'cars.pt'))
-    """
-    task, equals, rest = word.partition("=")
-    return (task, rest) if equals and rest and not Path(word).exists() else ("", word)
-
-
-def sources_of(
-    words: Sequence[str],
-    given: Given,
-    base: str | None,
-    room: Path | None = None,
-    *,
-    heads: bool = False,
-) -> list[Source]:
-    """Read the task vectors that some words name.
-
-    Args:
-        words: As on the command line: `VECTOR` or `TASK=VECTOR`.
-        given: Parameters on the command line.
-        base: Checkpoint that the vectors start from; `None` for the model's.
-        room: Folder for working files (`merged.find`).
-        heads: Whether images will be classified, by zero-shot heads unless others are asked for.
-
-    Raises:
-        TasklabError: If a vector cannot be read, or two start from different weights.
-    """
-    tasks, names = [*zip(*map(named, words), strict=True)] or ((), ())
-    model, held = given.get("model"), None  # or every vector reads the base again
-    if base is not None:  # a path, or owner/name on the hub
-        if model:
-            held = exchange.importing.base_of(base, model)
-            if heads:  # what they lack is said before minutes of reading
-                texts = Parameters(**given).vocabulary == "open"
-                exchange.bases.completed(base, model, texts=texts)
-    elif model:
-        _check_start(names, model, given.get("init") or "pretrained")
-    store = Store(given.get("store_root"))
-    found: list[Source] = []
-
-    def read(name: str) -> Source:
-        if runs.is_named(name):
-            return runs.source(name, given)
-        about = {"base": base, "init": given.get("init")}
-        return exchange.merged.find(name, store, given.get("model"), room=room, **about)
-
-    if model and names:
-        exchange.reading.shapes(model)  # imports open_clip or timm, before the bar
-    with bar(len(names), "reading", unit="vector", soon=LATER) as shown:
-        for task, name in zip(tasks, names, strict=True):
-            one = read(name)
-            twin = next((x.name for x in found if x.sha256 == one.sha256), "")
-            notes = (*one.notes, f"it is the same vector as {twin}") if twin else ()
-            found.append(dataclasses.replace(one, task=task or one.task, notes=notes or one.notes))
-            shown.update()
-    del held
-    _check_near(found)
-    return found
-
-
-def _check_near(sources: Sequence[Source]) -> None:
+def check_near(sources: Sequence[Source]) -> None:
     """Point out vectors too long, or too parallel, to come from theta_0; raise for both."""
     far = exchange.findings.AWAY
     away = [one for one in sources if any(far in note for note in one.notes)]
@@ -342,27 +252,3 @@ def _check_near(sources: Sequence[Source]) -> None:
             f"{', '.join(one.name for one in away)}: more than half of theta_0's norm away from "
             "it. Vectors of several bases do not add up: check which --base they start from."
         )
-
-
-def _check_start(names: Sequence[str], model: str, init: str) -> None:
-    """Raise if a checkpoint starts from missing weights: reading it takes minutes."""
-    for name in names:
-        if Path(name).is_file():
-            about = located.header(Path(name))
-            if not ("tasklab" in about or located.is_saved(about) or _has_start(Path(name))):
-                try:
-                    models.loading.locate(model, init)
-                except TasklabError as error:
-                    raise TasklabError(
-                        f"{error} Or give the checkpoint that {name} starts from as --base."
-                    ) from error
-                return
-
-
-def _has_start(file: Path) -> bool:
-    """Return whether a file of torch.save names the theta_0 of a linearized encoder."""
-    if not zipfile.is_zipfile(file):
-        return False
-    with zipfile.ZipFile(file) as parts:
-        listed = [one for one in parts.namelist() if one.endswith("data.pkl")]
-        return any(b"params0" in parts.read(one) for one in listed)

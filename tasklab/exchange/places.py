@@ -11,15 +11,15 @@ import itertools
 import json
 import os
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tasklab.errors import TasklabError, abridged, shown
 from tasklab.errors import path as checked_path
 from tasklab.exchange import sources
 from tasklab.models.zoo import spec
-from tasklab.storage.atomic import check_ordinary, check_suffix
+from tasklab.storage import atomic
 from tasklab.storage.store import Artifact, Store
 from tasklab.storage.tensors import explained
 
@@ -27,7 +27,18 @@ IMPORTED = "imported"  # kind of artifact in the store
 OPTION = "--model-out"
 ADVICE = f"leave {OPTION} out, and give the vector to whoever has the model"
 CARD = "README.md"  # of a folder
+ROOM = ".merge"  # begins the names of working folders beside what is written
 _FILES = (".safetensors", ".pt")
+
+
+class Format(NamedTuple):
+    """What a file's name ends in, and what the first kilobyte of such files has in it."""
+
+    suffix: str
+    begin: bytes = b""
+
+
+VECTOR = Format(".safetensors")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -165,22 +176,12 @@ def imported(name: str, store: Store, model: str | None) -> Artifact:
     return kept
 
 
-def check_target(option: str, path: Path, suffix: str) -> None:
-    """Check that a file of a format can be written.
-
-    Args:
-        option: Which gives the path, for messages.
-        path: The file.
-        suffix: Of the format, `".safetensors"`.
-
-    Raises:
-        TasklabError: If the path is a folder, has another suffix, or its folder cannot be written
-            to.
-    """
+def _check_target(option: str, path: Path, suffix: str) -> None:
+    """Raise unless a file of a format can be written to the place that an option gives."""
     if path.is_dir():
         raise TasklabError(f"{path} is a folder: give {option} a file in it.")
-    check_ordinary(path)
-    check_suffix(option, path, suffix)
+    atomic.check_ordinary(path)
+    atomic.check_suffix(option, path, suffix)
     _check_parent(path, option)
 
 
@@ -191,17 +192,8 @@ def _check_parent(path: Path, option: str) -> None:
         tempfile.TemporaryFile(dir=path.parent).close()
 
 
-def check_own(option: str, path: Path, begin: bytes) -> None:
-    """Check that an existing file is of our format, so that it may be replaced.
-
-    Args:
-        option: Which gives the path, for messages.
-        path: The file, which need not exist.
-        begin: Bytes that its first kilobyte has.
-
-    Raises:
-        TasklabError: If it holds something else.
-    """
+def _check_own(option: str, path: Path, begin: bytes) -> None:
+    """Raise if a file is there whose first kilobyte lacks what such files begin with."""
     if not path.exists() or path.stat().st_size == 0:
         return
     with explained(path, "read", option), path.open("rb") as file:
@@ -210,14 +202,8 @@ def check_own(option: str, path: Path, begin: bytes) -> None:
 
 
 def check_free(path: Path, vectors: Iterable[str] = (), option: str = "--out") -> None:
-    """Raise if the output exists and is an input or no vector.
-
-    Args:
-        path: The output.
-        vectors: Paths of the inputs.
-        option: Which gives the output, for messages.
-    """
-    check_target(option, path, ".safetensors")
+    """Raise unless a vector can be written: nothing is there, or a vector that is none of these."""
+    _check_target(option, path, VECTOR.suffix)
     if path.exists():
         about = sources.header(path)
         if "tasklab" not in about and not sources.is_saved(about):
@@ -226,6 +212,63 @@ def check_free(path: Path, vectors: Iterable[str] = (), option: str = "--out") -
             raise TasklabError(f"{path} is one of the vectors: choose another file with {option}.")
         if path.name == sources.VECTOR_FILE and (path.parent / "config.json").exists():
             raise TasklabError(f"{path} is of an export: choose another file with {option}.")
+
+
+@dataclasses.dataclass(frozen=True)
+class Outputs:
+    """Files that a command writes, by its options: each is checked before anything is computed."""
+
+    files: Mapping[str, Path] = dataclasses.field(default_factory=dict)
+    model: Target | None = None  #: Where a merged model is written
+
+    @classmethod
+    def of(
+        cls,
+        asked: Mapping[str, tuple[Path | str | None, Format]],
+        *,
+        vectors: Iterable[str] = (),
+        model_out: Path | str | None = None,
+        model: str | None = None,
+    ) -> Outputs:
+        """Return the outputs that options name; raise unless all of them can be written.
+
+        Args:
+            asked: By option a place and the format of what is written there; places that are `None`
+                are left out. The first option has a place.
+            vectors: Names of the vectors that are read, which no output may replace.
+            model_out: Where a merged model is written.
+            model: Short name of its model; `None` if that is not known yet.
+        """
+        files = {n: checked_path(n, place) for n, (place, _) in asked.items() if place is not None}
+        # also where what was killed is whole and refused
+        atomic.sweep(next(iter(files.values())).parent, ROOM)
+        for option, place in files.items():
+            kind = asked[option][1]
+            if kind == VECTOR:
+                check_free(place, vectors, option)
+            else:
+                _check_target(option, place, kind.suffix)
+                _check_own(option, place, kind.begin)
+        into = None if model_out is None else target(checked_path(OPTION, model_out), model)
+        check_apart(files, into)
+        return cls(files, into)
+
+    @property
+    def written(self) -> dict[str, str]:
+        """Places by option."""
+        model = {} if self.model is None else {OPTION: str(self.model.place)}
+        return {option: str(place) for option, place in self.files.items()} | model
+
+    @contextlib.contextmanager
+    def room(self) -> Iterator[Path | None]:
+        """Yield a working folder beside the first file, as long as the block runs; or `None`."""
+        if not self.files:
+            yield None
+            return
+        model = [] if self.model is None else [self.model.place, *self.model.beside.values()]
+        first = next(iter(self.files.values())).parent
+        with atomic.room(first, ROOM, [*self.files.values(), *model]) as place:
+            yield place
 
 
 def listed(store: Store, model: str | None = None) -> list[dict[str, Any]]:

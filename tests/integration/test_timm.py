@@ -14,7 +14,7 @@ from tasklab import Lab, Parameters
 from tasklab.__main__ import main
 from tasklab.bench import contest as contests
 from tasklab.bench.trial import Given
-from tasklab.cli import vectors
+from tasklab.cli import request
 from tasklab.evidence import experiments
 from tasklab.models import loading
 from tasklab.tuning import probes
@@ -183,11 +183,12 @@ def test_a_checkpoint_keeps_its_own_head(networks, capsys):
     """Its accuracy alone is that of timm's network with its head; one that does not fit is told."""
     name, nets = networks
     given = {"model": name}
-    found = vectors.sources_of(["Reds=Reds.pt", "Blues=Blues.pt"], given, "base.pt")
-    own = vectors.own_tasks(["Reds=Reds", "Blues=Blues"])
-    lab = vectors.lab_of(given, ["Reds", "Blues"], own, "base.pt", found)
-    capsys.readouterr()
-    heads = vectors.heads_of(found, lab)
+    words, data = ["Reds=Reds.pt", "Blues=Blues.pt"], ["Reds=Reds", "Blues=Blues"]
+    asked = request.read("compare", words, given, base="base.pt", data=data)
+    with asked.vectors() as vectors:
+        found, lab = vectors.sources, vectors.lab()
+        capsys.readouterr()
+        heads = vectors.heads(lab)
     assert [*heads] == ["Reds"]
     assert "Blues.pt has a head of 5 classes, and Blues has 3" in capsys.readouterr().err
     trial = Given.of(lab, {one.task: one.vector for one in found}, "nonlinear", heads)
