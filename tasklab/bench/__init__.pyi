@@ -1,4 +1,5 @@
 from . import contest as contest
+from . import inventory as inventory
 from . import labels as labels
 from . import published_vectors as published_vectors
 from .answers import Evaluation as Evaluation

@@ -1,15 +1,19 @@
-"""Check for missing weights, images, memory and disk space before loading."""
+"""List what is missing to run something, before anything is loaded: weights, images, memory, disk.
+
+Doctor, chapters, `record`, `paper` and grids of runs all ask here and `inventory`.
+"""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tasklab import machine
+from tasklab.bench import inventory
 from tasklab.bench.parameters import Parameters, folder
 from tasklab.errors import TasklabError
-from tasklab.models import loading
 from tasklab.models.zoo import family, spec
 from tasklab.storage import folders
 from tasklab.tasks import images as pictures_of
@@ -22,7 +26,15 @@ if TYPE_CHECKING:
 _EVALUATED = 3  # copies of theta in memory: theta_0, a vector, the edited model
 
 
-def complete(
+class Lack(NamedTuple):
+    """One thing that something cannot run without."""
+
+    kind: str  #: `"weights"`, `"images"`, `"precision"`, `"memory"` or `"disk"`
+    what: str  #: The model, or the tasks
+    why: str  #: A sentence with a way out
+
+
+def missing(
     parameters: Parameters,
     pictures: DecodedImages | None,
     needs: Sequence[str] = (),
@@ -30,10 +42,10 @@ def complete(
     use: str = "train",
     tasks: Sequence[str] | None = None,
     weights: bool = True,
-) -> None:
-    """Raise one `TasklabError` that names everything that is missing, within seconds.
+) -> list[Lack]:
+    """List everything that is missing to run something, within seconds.
 
-    Weights that could be fetched are not missing, and are not fetched before the images are there.
+    Weights that could be fetched are not missing, and are not fetched.
 
     Args:
         parameters: Of the study.
@@ -43,34 +55,41 @@ def complete(
             `"plan"` neither.
         tasks: Only images of these must be there; `None` for all.
         weights: Whether the model's own weights must be there.
-
-    Raises:
-        TasklabError: With a line for everything that is missing.
     """
     roles = family(parameters.model)
     names = [parameters.model, *(roles[role] for role in needs if role in roles)]
-
-    def problem(model: str) -> str:
-        try:
-            loading.locate(model, parameters.init, fetch=False)
-        except TasklabError as error:
-            return str(error)
-        return ""
-
-    wanted = dict.fromkeys(names if weights else names[1:])
+    wanted = list(dict.fromkeys(names if weights else names[1:]))
+    find = functools.partial(inventory.find_weights, init=parameters.init)
     with ThreadPoolExecutor(len(names)) as pool:  # each may wait for the hub
-        problems = [*filter(None, pool.map(problem, wanted))]
+        found = pool.map(find, map(spec, wanted))
+    lacks = [Lack("weights", one.model, one.problem) for one in found if one.problem]
     if pictures is not None:
-        problems += pictures.missing() if tasks is None else lacking(pictures, tasks)
+        absent = pictures.missing() if tasks is None else lacking(pictures, tasks)
+        lacks += [Lack("images", pictures.suite.name, line) for line in absent]
     slow = parameters.device == "cpu" and parameters.precision == "bfloat16"
     if use == "train" and slow and not machine.fast_in_bfloat16():
-        problems.append(
+        why = (
             "this processor is not clearly faster in bfloat16 than in float32: leave out precision."
         )
+        lacks.append(Lack("precision", "bfloat16", why))
     if use != "plan":
-        problems += _too_small(parameters, dict.fromkeys(names), trains=use == "train")
-    if problems:
-        raise TasklabError("\n".join(problems))
+        lacks += _too_small(parameters, dict.fromkeys(names), trains=use == "train")
+    return lacks
+
+
+def complete(
+    parameters: Parameters, pictures: DecodedImages | None, *given: Any, **more: Any
+) -> None:
+    """Raise one `TasklabError` with a line for everything that is `missing`.
+
+    Args:
+        parameters: Of the study.
+        pictures: Of its suite (`images_of`); `None` where all are embedded.
+        *given: As for `missing`.
+        **more: As for `missing`.
+    """
+    if lacks := missing(parameters, pictures, *given, **more):
+        raise TasklabError("\n".join(one.why for one in lacks))
 
 
 def images_of(
@@ -102,10 +121,10 @@ def lacking(pictures: DecodedImages, tasks: Sequence[str]) -> list[str]:
     ]
 
 
-def _too_small(parameters: Parameters, names: Iterable[str], *, trains: bool) -> list[str]:
+def _too_small(parameters: Parameters, names: Iterable[str], *, trains: bool) -> list[Lack]:
     room = machine.free_on(str(parameters.device))
     disk = machine.disk(folders.store(parameters.store_root))
-    problems = []
+    lacks = []
     for name in names:
         entry = spec(name)
         tower = entry.tower
@@ -117,18 +136,20 @@ def _too_small(parameters: Parameters, names: Iterable[str], *, trains: bool) ->
         if room is not None and least > room:
             takes, free = machine.too_large(least, room)
             what = ("fine-tuning", " even one image at a time") if trains else ("evaluating", "")
-            problems.append(
+            why = (
                 f"{what[0]} {name} takes {takes} of memory{what[1]}, and {free} are free on "
                 f"{parameters.device}: end other programs, or take a smaller model."
             )
+            lacks.append(Lack("memory", name, why))
         if not trains:
             continue
         kept = 4 * 4 * tower.parameters  # the vector, and a checkpoint with AdamW's moments
         if disk.free < kept:
             takes, free = machine.too_large(kept, disk.free)
-            problems.append(
+            why = (
                 f"a run of {name} takes {takes} of disk, and {disk.path} has "
                 f"{free} free: free some space, or choose another folder by "
                 "store_root or TASKLAB_STORE."
             )
-    return problems
+            lacks.append(Lack("disk", name, why))
+    return lacks

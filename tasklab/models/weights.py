@@ -41,6 +41,7 @@ def find(
     file: str = FILE,
     revision: str | None = None,
     fetch: bool = True,
+    reachable: bool | None = None,
 ) -> Path | None:
     """Return the checkpoint of a model, fetched if it is not on this machine.
 
@@ -51,6 +52,7 @@ def find(
         file: In the repository.
         revision: Commit of the repository; `None` is its newest.
         fetch: Whether to fetch it now; if not, and it can be fetched, the answer is `None`.
+        reachable: Whether the hub answers, where that is known; `None` asks it.
     """
     if path is not None:
         path = Path(path).expanduser()
@@ -59,7 +61,7 @@ def find(
         return path
     if present := local(name, repository, file, revision):
         return present
-    problem = storage.fetching.unreachable(repository, file)
+    problem = unreachable(repository, file, reachable)
     if problem is None and not fetch:
         return None
     if problem is None:
@@ -74,6 +76,19 @@ def find(
         f"fetched ({problem}). With a network, `hf download {repository} {file}` fetches them; "
         f"without one, put that file here as {placed}. init='random' runs without."
     )
+
+
+def unreachable(repository: str, file: str, reachable: bool | None = None) -> str | None:
+    """Return why a file cannot be fetched, or `None` if it can.
+
+    Args:
+        repository: `owner/name` on the hub.
+        file: Its path in the repository.
+        reachable: Whether the hub answers, where that is known; `None` asks it.
+    """
+    if reachable is None:
+        return storage.fetching.unreachable(repository, file)
+    return None if reachable else "the hub does not answer"
 
 
 def local(name: str, repository: str, file: str, revision: str | None = None) -> Path | None:
@@ -91,6 +106,10 @@ def local(name: str, repository: str, file: str, revision: str | None = None) ->
     return storage.fetching.cached(repository, file, revision)
 
 
+class DamagedError(TasklabError):
+    """A file of weights is not what it was."""
+
+
 def compare(path: Path, expected: str, advice: str) -> None:
     """Check a file's SHA-256; a file is read once a process.
 
@@ -103,7 +122,7 @@ def compare(path: Path, expected: str, advice: str) -> None:
         TasklabError: If the checksum differs.
     """
     if file_sha256(path) != expected:
-        raise TasklabError(f"the weights {path} are not what they were (their checksum). {advice}")
+        raise DamagedError(f"the weights {path} are not what they were (their checksum). {advice}")
 
 
 def remember(path: Path, repository: str) -> None:

@@ -5,7 +5,8 @@ import json
 import pytest
 
 from tasklab.__main__ import main
-from tasklab.cli.doctor import inventory, readiness
+from tasklab.bench import inventory
+from tasklab.cli.doctor import readiness
 from tasklab.evidence.chapters import CHAPTERS
 from tasklab.models import weights
 

@@ -25,11 +25,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
-from tasklab.bench import Lab, preflight
+from tasklab.bench import Lab, inventory, preflight
 from tasklab.bench.parameters import Parameters, with_parameters
 from tasklab.cli.cluster import names, ray_cluster
 from tasklab.errors import TasklabError, path, texts, unknown, whole
-from tasklab.models import loading
+from tasklab.models.zoo import spec
 from tasklab.progress import bar, tell
 from tasklab.storage.store import Store
 from tasklab.tasks.suites import suite
@@ -114,15 +114,6 @@ class Job:
         return f"{self.model}, {self.method}, {self.task}, seed {self.seed}"
 
 
-def _there(parameters: Parameters) -> bool:
-    """Return whether a model's weights are on this machine."""
-    try:
-        found = loading.locate(parameters.model, parameters.init, fetch=False)
-    except TasklabError:
-        return False
-    return parameters.init == "random" or found is not None
-
-
 def plan(grid: Grid, address: str | None = None) -> list[Job]:
     """Return the runs of a grid, each once, after checking all that can be checked beforehand."""
     with _planned(grid, address) as (_, jobs):
@@ -178,7 +169,8 @@ def laid_out(grid: Grid, *, away: bool, unseen: bool = False) -> list[Job]:
         if not tasks:
             continue
         try:
-            absent = unseen and not _there(parameters)
+            found = inventory.find_weights(spec(model), init=parameters.init) if unseen else None
+            absent = found is not None and found.state not in inventory.THERE
             if absent:
                 tell(
                     f"The weights of {model} are not here: which runs are kept is not known, and "

@@ -1,3 +1,2 @@
-from . import inventory as inventory
 from . import needs as needs
 from . import readiness as readiness

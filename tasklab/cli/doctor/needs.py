@@ -11,8 +11,8 @@ from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any, cast
 
+from tasklab.bench.inventory import THERE, decoded_sides, find_data, find_weights, input_side
 from tasklab.bench.parameters import Parameters, folder
-from tasklab.cli.doctor.inventory import THERE, decoded_sides, find_data, find_weights, input_side
 from tasklab.errors import TasklabError
 from tasklab.evidence.chapters import CHAPTERS
 from tasklab.exchange import catalogue, published

@@ -18,8 +18,9 @@ from typing import Any
 from huggingface_hub import constants
 
 from tasklab import machine
-from tasklab.cli.doctor import inventory, speed
-from tasklab.cli.doctor.inventory import READY, THERE, Data, Weights
+from tasklab.bench import inventory
+from tasklab.bench.inventory import READY, THERE, Data, Weights
+from tasklab.cli.doctor import speed
 from tasklab.cli.doctor.speed import Speed
 from tasklab.errors import TasklabError
 from tasklab.evidence.chapters import CHAPTERS

@@ -20,9 +20,10 @@ from huggingface_hub import constants as hub
 
 import tasklab
 from tasklab import machine
+from tasklab.bench import inventory
+from tasklab.bench.inventory import Weights, find_data, find_weights
 from tasklab.bench.parameters import Parameters
-from tasklab.cli.doctor import inventory, readiness, speed
-from tasklab.cli.doctor.inventory import Weights, find_data, find_weights
+from tasklab.cli.doctor import readiness, speed
 from tasklab.cli.doctor.readiness import table
 from tasklab.errors import TasklabError
 from tasklab.evidence.chapters import CHAPTERS

@@ -8,7 +8,7 @@ from safetensors.torch import save_file
 from torchvision.transforms.functional import to_pil_image
 
 from tasklab import Lab, Parameters
-from tasklab.cli.doctor import inventory
+from tasklab.bench import inventory
 from tasklab.models import loading, zoo
 from tasklab.models.encoder import Encoder
 from tasklab.tasks.images.decoding import Transform

@@ -62,6 +62,22 @@ def test_rates_lengths_and_strengths_are_counted(small, monkeypatch):
     assert table["runs"].tolist() == [3 * 8 + 2 * 8]  # none, one and ten; the other seed of two
 
 
+def test_a_part_of_an_absent_model_names_it_and_the_others_are_counted(
+    small, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("TASKLAB_DATA", str(tmp_path / "data"))
+    part = (Work(("nonlinear",), SINGLE, {"model": "mini_3"}), Work(("nonlinear",), SINGLE))
+    monkeypatch.setitem(CHAPTERS["tangent"].parts, "editing", part)
+    table = outlook.outlook(small, [("tangent", "editing"), ("tangent", "kernels")])
+    assert table["runs"].tolist() == [16, 0]
+    ((lack,), none) = table["lacks"]
+    assert (lack.kind, lack.what, none) == ("weights", "mini_3", ())
+    first, second, total, why = outlook.describe(table).splitlines()
+    assert first.endswith("without what needs weights of mini_3") and "without" not in second
+    assert total == "16 runs, 0 of them in the store" and why == lack.why
+    assert "pretraining.queue mini_3" in why
+
+
 @pytest.mark.parametrize("named", [(), ("ctl",)])
 def test_all_records_every_part_in_order(named, monkeypatch, capsys):
     calls = []

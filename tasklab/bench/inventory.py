@@ -9,6 +9,7 @@ import dataclasses
 import json
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import safetensors
 from huggingface_hub import constants
@@ -36,6 +37,7 @@ class Weights:
     where: str  #: The file that was found, or the repository and file that were looked for
     memory: tuple[int, int]  #: Bytes of fine-tuning, one image at a time and with whole batches
     note: str = ""  #: What is wrong with them
+    problem: str = ""  #: The same as a sentence with a way out; empty unless they are missing
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,45 +51,59 @@ class Data:
     note: str = ""  #: What is wrong with it
 
 
-def find_weights(entry: Spec, reachable: bool) -> Weights:
-    """Return the state of a model's weights, looked for where `weights.find` does."""
-    memory = span(entry) or (0, 0)
+def find_weights(
+    entry: Spec, reachable: bool | None = None, *, init: str = "pretrained"
+) -> Weights:
+    """Return the state of a model's weights, looked for where `loading.load` does.
+
+    Args:
+        entry: The model.
+        reachable: Whether the hub answers, where that is known; `None` asks it.
+        init: `"pretrained"` or `"random"`, which needs no file of most models.
+    """
+    file, note = _expected(entry)
+    about: dict[str, Any] = {"model": entry.name, "where": file, "memory": span(entry) or (0, 0)}
+    if entry.kind == "bert" and (packed := sentences.archive(entry)):
+        return Weights(**about | {"state": "found", "where": str(packed)})
+    about["note"] = note
+    try:
+        path = loading.locate(entry.name, init, fetch=False, reachable=reachable)
+        beside = _beside(entry, reachable) if path and init == "pretrained" else ""
+    except weights.DamagedError as error:
+        return Weights(**about | {"state": "damaged", "note": str(error)}, problem=str(error))
+    except TasklabError as error:
+        return Weights(**about, state="missing", problem=str(error))
+    if path is None:
+        return Weights(**about, state="fetchable" if init == "pretrained" else "found")
+    if beside:
+        note = f"the weights are there, {beside} of {entry.repository} is not"
+        about |= {"where": f"{entry.repository} {beside}", "note": note}
+        problem = f"of model {entry.name!r} {note}: `tasklab fetch {entry.name}` gets it."
+        return Weights(**about, state="missing", problem=problem)
+    wrong = damage(path)
+    state = "damaged" if wrong else "shipped" if entry.shipped else "found"
+    return Weights(**about | {"state": state, "where": str(path), "note": wrong})
+
+
+def _expected(entry: Spec) -> tuple[str, str]:
+    """Return where weights that are not here would be, and a note on that."""
     if entry.shipped:
         folder = shipped.extra_folder() if entry.extra else shipped.FOLDER
-        own = folder / f"{entry.shipped_as}.safetensors"
-        if not own.is_file():
-            note = "too many to ship: pre-train it" if entry.extra else "reinstall tasklab"
-            return Weights(entry.name, "missing", str(own), memory, note)
-        wrong = damage(own)
-        return Weights(entry.name, "damaged" if wrong else "shipped", str(own), memory, wrong)
-    if entry.kind == "bert":
-        return _sentence_encoder(entry, reachable, memory)
-    repository, file = entry.repository, entry.published
-    if path := weights.local(entry.name, repository, file):
-        if wrong := damage(path):
-            return Weights(entry.name, "damaged", str(path), memory, wrong)
-        if entry.kind != "t5" or fetching.cached(repository, "tokenizer.json") or reachable:
-            return Weights(entry.name, "found", str(path), memory)
-        note = f"the weights are there, tokenizer.json of {repository} is not"
-        return Weights(entry.name, "missing", f"{repository} tokenizer.json", memory, note)
-    state, note = "fetchable" if reachable else "missing", _interrupted(repository)
-    return Weights(entry.name, state, f"{repository} {file}", memory, note)
+        note = "too many to ship: pre-train it" if entry.extra else "reinstall tasklab"
+        return str(folder / f"{entry.shipped_as}.safetensors"), note
+    file = sentences.WEIGHTS if entry.kind == "bert" else entry.published
+    return f"{entry.repository} {file}", _interrupted(entry.repository)
 
 
-def _sentence_encoder(entry: Spec, reachable: bool, memory: tuple[int, int]) -> Weights:
-    files = (sentences.WEIGHTS, sentences.TOKENIZER)
-    if packed := sentences.archive(entry):
-        return Weights(entry.name, "found", str(packed), memory)
-    try:
-        found = [sentences.local(entry, file) for file in files]
-    except TasklabError as error:
-        return Weights(entry.name, "damaged", entry.repository, memory, str(error))
-    if found[0] and (found[1] or reachable):
-        wrong = damage(found[0])
-        return Weights(entry.name, "damaged" if wrong else "found", str(found[0]), memory, wrong)
-    absent = files[bool(found[0])]
-    state, note = "fetchable" if reachable else "missing", _interrupted(entry.repository)
-    return Weights(entry.name, state, f"{entry.repository} {absent}", memory, note)
+def _beside(entry: Spec, reachable: bool | None) -> str:
+    """Return the file that a model needs beside its weights and that cannot be had; or empty."""
+    file = {"t5": "tokenizer.json", "bert": sentences.TOKENIZER}.get(entry.kind, "")
+    if not file or entry.shipped:
+        return ""
+    there = sentences.local(entry, file) if entry.kind == "bert" else None
+    if there or fetching.cached(entry.repository, file):
+        return ""
+    return file if weights.unreachable(entry.repository, file, reachable) else ""
 
 
 def _interrupted(repository: str) -> str:
