@@ -6,7 +6,7 @@ import contextlib
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import tyro
 
@@ -24,9 +24,6 @@ from tasklab.progress import begin
 from tasklab.storage.store import Artifact, Store
 from tasklab.storage.tensors import explained
 from tasklab.tuning.methods import EDITS, METHODS, POSTHOC
-
-if TYPE_CHECKING:
-    from tasklab.bench import Lab
 
 
 @isolated
@@ -226,7 +223,9 @@ def export(
         print(f"no run of {', '.join(without)} is in the store")
 
 
-def _wanted(lab: Lab, methods: Iterable[str], tasks: Iterable[str]) -> dict[str, dict[str, Any]]:
+def _wanted(
+    lab: bench.Lab, methods: Iterable[str], tasks: Iterable[str]
+) -> dict[str, dict[str, Any]]:
     """Return the store configuration of each run, by the name of its export folder."""
     return {
         f"{lab.parameters.model}-{task}-{method}-seed{seed}": lab.identity(task, method, seed)

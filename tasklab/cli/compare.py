@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from tasklab import analyses, bench, book
+from tasklab import analyses, bench, book, models
 from tasklab.analyses.merging import order, registry
 from tasklab.cli import request, spreadsheet
 from tasklab.cli.parsing import Given, settings
+from tasklab.cli.request import Request
 from tasklab.cli.runs import checked, suite_of
+from tasklab.cli.vectors import Vectors
 from tasklab.errors import TasklabError, texts
 from tasklab.exchange import places
 from tasklab.isolation import isolated
@@ -25,11 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from tasklab.analyses.shares import Estimate
-    from tasklab.bench import Lab
-    from tasklab.bench.contest import Contest
-    from tasklab.cli.request import Request
-    from tasklab.cli.vectors import Vectors
-    from tasklab.models.heads import Head
 
 _SHIPPED = ("mini", icons.NAME)  # suites of pictures; `tasks.drawn` takes seconds to import
 _PAGE = places.Format(".html", b"task vectors</title>")
@@ -134,7 +131,9 @@ def compare(
         print("No merge is better than the pre-trained model there: keep the single models.")
 
 
-def _told(found: Contest, lab: Lab, vectors: Vectors, others: Sequence[str]) -> Iterator[str]:
+def _told(
+    found: bench.contest.Contest, lab: bench.Lab, vectors: Vectors, others: Sequence[str]
+) -> Iterator[str]:
     """Yield the table of merges, notes on vectors and images, and the merge to take."""
     rows = [["merge", "test accuracy, %", "95 % interval", "gain", "coefficient"]]
     for one in (*found.merges, found.start):
@@ -161,8 +160,8 @@ def _first(every: Sequence[str], named: Sequence[str]) -> tuple[str, ...]:
     return order.first(every, [registry.named(one.strip()) for one in named if one != "all"])
 
 
-def _chosen(found: Contest, counted: str) -> str:
-    """Return the recommended merge, and its certainty."""
+def _chosen(found: bench.contest.Contest, counted: str) -> str:
+    """Return which merge to take, and what is sure of that."""
     if not found.labels:
         return f"Least E without labels: {found.best.title}."
     text = f"The merge to take, by {counted} of each task: {found.best.title}."
@@ -179,7 +178,7 @@ def _points(one: Estimate) -> str:
     return f"{one.value:+.1f} points ({one.low:+.1f} to {one.high:+.1f})"
 
 
-def _images(lab: Lab, found: Contest) -> dict[str, dict[str, int]]:
+def _images(lab: bench.Lab, found: bench.contest.Contest) -> dict[str, dict[str, int]]:
     evaluator = bench.contest.evaluator_of(lab, found.tasks)
     return {s: {t: evaluator.count(t, s) for t in found.tasks} for s in ("val", "test")}
 
@@ -198,7 +197,9 @@ def _others(forget: Sequence[str], asked: Request) -> tuple[str, ...]:
     return tuple(dict.fromkeys(texts("--forget", forget, there)))
 
 
-def _answer(found: Contest, lab: Lab, written: Mapping[str, str]) -> dict[str, Any]:
+def _answer(
+    found: bench.contest.Contest, lab: bench.Lab, written: Mapping[str, str]
+) -> dict[str, Any]:
     plain = ("alpha", "option", "validation", "loss", "seconds")
     merges = [
         {"merge": one.name, **one.mean.named("mean"), "half_interval": one.mean.half}
@@ -221,7 +222,12 @@ def _answer(found: Contest, lab: Lab, written: Mapping[str, str]) -> dict[str, A
     }
 
 
-def _write(vectors: Vectors, found: Contest, lab: Lab, heads: Mapping[str, Head]) -> None:
+def _write(
+    vectors: Vectors,
+    found: bench.contest.Contest,
+    lab: bench.Lab,
+    heads: Mapping[str, models.heads.Head],
+) -> None:
     """Write the report and what else is asked for."""
     best, p, written = found.best, lab.parameters, vectors.outputs.written
     rule, result = registry.method(best.name), None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import tyro
 
@@ -14,10 +13,6 @@ from tasklab.errors import TasklabError, whole
 from tasklab.models.zoo import spec
 from tasklab.progress import begin
 from tasklab.tasks import images, suites
-
-if TYPE_CHECKING:
-    from tasklab.tasks.images.loader import DecodedImages
-    from tasklab.tasks.suites import Task
 
 
 def decode(
@@ -71,8 +66,8 @@ def decode(
         )
 
 
-def _fetch(pictures: DecodedImages, tasks: Sequence[Task]) -> dict[str, str]:
-    """Fetch missing data sets, and return a reason by task for those that failed."""
+def _fetch(pictures: images.loader.DecodedImages, tasks: Sequence[suites.Task]) -> dict[str, str]:
+    """Fetch what is missing, and return by name of the task why it cannot be."""
     lacking = {task: lines for task in tasks if (lines := pictures.missing(task.name))}
     if lacking and (why := images.finding.unreachable()):
         messages = [line for lines in lacking.values() for line in lines]

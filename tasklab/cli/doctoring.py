@@ -8,8 +8,9 @@ import textwrap
 from collections.abc import Iterator
 from json import dumps as as_json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from tasklab import bench
 from tasklab.bench.parameters import folder
 from tasklab.cli import doctor as room
 from tasklab.cli import paper as papers
@@ -18,10 +19,6 @@ from tasklab.evidence.chapters import CHAPTERS
 from tasklab.machine import gib
 from tasklab.models.zoo import GROUPS, REGISTRY, group
 from tasklab.progress import begin, columns
-
-if TYPE_CHECKING:
-    from tasklab.bench.inventory import Data
-    from tasklab.cli.doctor.readiness import Report
 
 _WRAP: dict[str, Any] = {
     **{"width": 98, "initial_indent": "  ", "subsequent_indent": "  "},
@@ -81,7 +78,7 @@ def doctor(
     return 1 if report.blocking else 0
 
 
-def text(report: Report) -> Iterator[str]:
+def text(report: room.readiness.Report) -> Iterator[str]:
     """Yield the lines of a report."""
     for number, (title, rows, notes) in enumerate(_sections(report)):
         yield from ("", title) if number else (title,)
@@ -90,7 +87,9 @@ def text(report: Report) -> Iterator[str]:
             yield from textwrap.wrap(note, **_WRAP) or [""]
 
 
-def _sections(report: Report) -> Iterator[tuple[str, list[tuple[str, ...]], list[str]]]:
+def _sections(
+    report: room.readiness.Report,
+) -> Iterator[tuple[str, list[tuple[str, ...]], list[str]]]:
     yield "This machine", [*_machine(report)], []
     yield "Which chapters run with which models", [*_chapters(report)], ["", _LEGEND]
     if others := [one for one in report.weights.values() if one.state != "shipped"]:
@@ -121,7 +120,7 @@ def _paper(
     ))  # fmt: skip
 
 
-def _machine(report: Report) -> Iterator[tuple[str, str]]:
+def _machine(report: room.readiness.Report) -> Iterator[tuple[str, str]]:
     shown = [f"{name} {version or 'missing'}" for name, version in report.versions.items()]
     yield "versions", ", ".join(shown[:4])
     yield "", ", ".join(shown[4:])
@@ -158,7 +157,7 @@ def _machine(report: Report) -> Iterator[tuple[str, str]]:
         yield what, f"{', '.join(facts)}: {disk.path}"
 
 
-def _chapters(report: Report) -> Iterator[tuple[str, ...]]:
+def _chapters(report: room.readiness.Report) -> Iterator[tuple[str, ...]]:
     yield "model", "weights", "memory", *CHAPTERS
     place = {name: GROUPS.index(group(one)) for name, one in REGISTRY.items()}
     title = -1
@@ -172,6 +171,6 @@ def _chapters(report: Report) -> Iterator[tuple[str, ...]]:
         yield name, one.state, memory, *(cell.why for cell in cells.values())
 
 
-def _data(one: Data) -> tuple[str, str, str]:
+def _data(one: bench.inventory.Data) -> tuple[str, str, str]:
     sides = f"decoded for {', '.join(map(str, one.sides))} px; " if one.sides else ""
     return one.task, one.state, f"{sides}{one.where}"

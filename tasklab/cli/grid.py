@@ -16,8 +16,6 @@ from tasklab.progress import begin
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tasklab.cli.cluster.grid import Grid, Job
-
 
 def grid(
     given: Annotated[Given, settings("model")],
@@ -83,7 +81,13 @@ def grid(
 
 
 def _slurm(
-    grid: Grid, cpus: int, at_once: int | None, sbatch: str, *, summary: bool, dry_run: bool
+    grid: cluster.grid.Grid,
+    cpus: int,
+    at_once: int | None,
+    sbatch: str,
+    *,
+    summary: bool,
+    dry_run: bool,
 ) -> int:
     made = cluster.slurm.scripts(grid, cpus=cpus, at_once=at_once, sbatch=sbatch, unseen=dry_run)
     missing = [number for number, job in enumerate(made.jobs) if not job.kept]
@@ -104,7 +108,7 @@ def _slurm(
     return 0
 
 
-def _list(jobs: Sequence[Job]) -> None:
+def _list(jobs: Sequence[cluster.grid.Job]) -> None:
     for job in jobs:
         print(f"{'kept' if job.kept else 'to do':5}  {job.told}")
     print(f"{_runs(len(jobs))}, {sum(job.kept for job in jobs)} kept")

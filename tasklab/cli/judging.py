@@ -5,7 +5,7 @@ from __future__ import annotations
 import json as writer
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tyro
 
@@ -17,9 +17,6 @@ from tasklab.exchange import places
 from tasklab.isolation import isolated
 from tasklab.progress import begin, columns, tell
 from tasklab.storage import atomic
-
-if TYPE_CHECKING:
-    from tasklab.evidence.study.judging import Judgement
 
 _PAGE = places.Format(".html", b"judged on recorded worlds</title>")
 _CSV = places.Format(".csv", b"world,merge,seed,")
@@ -81,7 +78,7 @@ def judge(
     print(f"Written: {', '.join(written.values())}.")
 
 
-def _answer(one: Judgement) -> dict[str, Any]:
+def _answer(one: study.judging.Judgement) -> dict[str, Any]:
     gains = [
         {"against": other, "target": target, "effect": gain.effect}
         | {end: x if math.isfinite(x := getattr(gain, end)) else None for end in ("low", "high")}
@@ -92,7 +89,7 @@ def _answer(one: Judgement) -> dict[str, Any]:
     return {**about, "gains": gains, "places": one.places.to_dict()}
 
 
-def _table(one: Judgement) -> list[list[str]]:
+def _table(one: study.judging.Judgement) -> list[list[str]]:
     title = registry.method(one.rule).title
     rows = [[one.world, "points", "95 % interval", "about"]]
     place = f"place {one.place} of {len(one.places)}"

@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
+import tasklab
 from tasklab import analyses, bench, tasks
 from tasklab.analyses import merging
 from tasklab.analyses.merging import registry
+from tasklab.analyses.merging.registry import Method
 from tasklab.cli import request
 from tasklab.cli.parsing import Given, settings
+from tasklab.cli.vectors import Vectors
 from tasklab.errors import TasklabError, choose, path, real, shown, whole
 from tasklab.exchange import places
 from tasklab.isolation import isolated
@@ -27,11 +30,6 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from tasklab.analyses.merging.defaults import Known
-    from tasklab.analyses.merging.registry import Method
-    from tasklab.bench import Lab
-    from tasklab.cli.vectors import Vectors
-    from tasklab.taskvector import TaskVector
 
 _OR = ", or choose a --method that needs none"
 
@@ -169,8 +167,8 @@ def _told(about: dict[str, Any], chosen: Method, *, linear: bool) -> Iterator[st
 
 
 def _searched(
-    chosen: Method, method: str, vectors: Vectors, lab: Lab | None
-) -> tuple[TaskVector, dict[str, Any], str]:
+    chosen: Method, method: str, vectors: Vectors, lab: bench.Lab | None
+) -> tuple[tasklab.TaskVector, dict[str, Any], str]:
     """Return the best merge on validation images, its options, and where they come from."""
     assert lab is not None, "a search looks at images"
     of_task, trained = vectors.of_task(), vectors.method
@@ -192,10 +190,10 @@ def _merged(
     method: str,
     vectors: Vectors,
     options: dict[str, Any],
-    lab: Lab | None,
+    lab: bench.Lab | None,
     count: int,
-    known: Known | int,
-) -> tuple[TaskVector, dict[str, Any], str]:
+    known: merging.defaults.Known | int,
+) -> tuple[tasklab.TaskVector, dict[str, Any], str]:
     sources, usual = vectors.sources, chosen.usual(known, options)
     plain = {**usual, **options}
     own = ", ".join(options)
@@ -236,7 +234,7 @@ def _recorded(model: str) -> bool:
     return small(model) and not closed(model) and not text_suite(model)
 
 
-def _known(lab: Lab | None, vectors: Vectors) -> Known | int:
+def _known(lab: bench.Lab | None, vectors: Vectors) -> merging.defaults.Known | int:
     """Return the vectors' lengths and number, or the number alone where no run was recorded."""
     sources = vectors.sources
     if not _recorded(sources[0].model):
@@ -245,7 +243,7 @@ def _known(lab: Lab | None, vectors: Vectors) -> Known | int:
     return merging.defaults.Known.of([one.vector for one in sources], theta0, vectors.method)
 
 
-def _of_images(needs: str, vectors: Vectors, lab: Lab, count: int) -> Iterator[Any]:
+def _of_images(needs: str, vectors: Vectors, lab: bench.Lab, count: int) -> Iterator[Any]:
     """Yield what training images of each task tell, at the task's own model."""
     encoder, data = lab.clip.encoder, tasks.drawn.images_of(lab.suite)
     evaluator = bench.Given.of(lab, {}, vectors.method, vectors.heads(lab)).evaluator
@@ -257,7 +255,7 @@ def _of_images(needs: str, vectors: Vectors, lab: Lab, count: int) -> Iterator[A
         yield analyses.merging.of_images(needs, encoder, head, x, one.vector, linear=one.linear)
 
 
-def _training(lab: Lab, count: int) -> Callable[[str], Tensor]:
+def _training(lab: bench.Lab, count: int) -> Callable[[str], Tensor]:
     """Return the function from a task to its first training images."""
     data, device = tasks.drawn.images_of(lab.suite), lab.clip.encoder.device
     return functools.cache(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import tyro
 
@@ -18,9 +18,6 @@ from tasklab.exchange import catalogue
 from tasklab.machine import gib
 from tasklab.models.zoo import small
 from tasklab.progress import begin
-
-if TYPE_CHECKING:
-    from tasklab.cli.doctor.needs import Need
 
 SOURCE = "orthoreg"  # of the vectors, where it has the model
 
@@ -97,8 +94,8 @@ def settled(
     return given, parameters
 
 
-def lines(needs: Sequence[Need]) -> Iterator[str]:
-    """Yield a line per step with its work, and the total."""
+def lines(needs: Sequence[doctor.needs.Need]) -> Iterator[str]:
+    """Yield what the steps take, a line each, and the total."""
     for step, group in itertools.groupby(needs, lambda one: one.step):
         yield step
         for one in group:

@@ -16,7 +16,7 @@ import dataclasses
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tasklab
 from tasklab import exchange, machine, models
@@ -33,9 +33,6 @@ from tasklab.models.zoo import spec
 from tasklab.progress import LATER, bar, begin
 from tasklab.storage.store import Store
 from tasklab.tasks.suites import Task
-
-if TYPE_CHECKING:
-    from tasklab.exchange.merged import Source
 
 _LEAST = {"compare": 2, "merge": 2}  # vectors
 
@@ -167,7 +164,7 @@ class Request:
                 outputs=self.outputs,
             )  # fmt: skip
 
-    def _read(self, room: Path | None, images: bool) -> list[Source]:
+    def _read(self, room: Path | None, images: bool) -> list[exchange.merged.Source]:
         names = [name for _, name in self.named]
         held = None  # or every vector reads the base again
         if self.base is not None:  # a path, or owner/name on the hub
@@ -180,7 +177,7 @@ class Request:
             _check_start(names, self.model, self.init)
         if self.model and names:
             exchange.reading.shapes(self.model)  # imports open_clip or timm, before the bar
-        found: list[Source] = []
+        found: list[exchange.merged.Source] = []
         with bar(len(names), "reading", unit="vector", soon=LATER) as progress:
             for task, name in self.named:
                 one = self._source(name, room)
@@ -192,7 +189,7 @@ class Request:
         check_near(found)
         return found
 
-    def _source(self, name: str, room: Path | None) -> Source:
+    def _source(self, name: str, room: Path | None) -> exchange.merged.Source:
         if runs.is_named(name):
             return runs.source(name, self.given)
         about = {"base": self.base, "init": self.given.get("init")}

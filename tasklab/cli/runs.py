@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tasklab
 from tasklab import exchange
@@ -14,10 +14,6 @@ from tasklab.storage.checksums import file_sha256
 from tasklab.storage.store import Store
 from tasklab.tasks.suites import Suite, suite
 from tasklab.tuning.methods import METHODS, TABLE
-
-if TYPE_CHECKING:
-    from tasklab.bench import Lab
-    from tasklab.exchange.merged import Source
 
 
 def checked(given: Given) -> Parameters:
@@ -37,8 +33,8 @@ def seeds_of(parameters: Parameters) -> tuple[int, ...]:
     return parameters.seeds
 
 
-def labs(parameters: Parameters, of: Sequence[str], **about: Any) -> Iterator[Lab]:
-    """Yield the labs in which runs of some tasks may have been made.
+def labs(parameters: Parameters, of: Sequence[str], **about: Any) -> Iterator[tasklab.bench.Lab]:
+    """Yield the labs in which runs of some of the suite's tasks may have been made.
 
     The first has the tasks that a lab takes by default, if one of these is among them; the second
     all of the suite, if it has more: a penalty looks at the other tasks of its lab.
@@ -75,7 +71,7 @@ def of_name(name: str, given: Given) -> tuple[str, str, int]:
     return task, method, number
 
 
-def source(name: str, given: Given) -> Source:
+def source(name: str, given: Given) -> exchange.merged.Source:
     """Return the vector of a run that is in the store."""
     task, method, number = of_name(name, given)
     parameters = Parameters(**given)

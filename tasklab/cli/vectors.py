@@ -7,8 +7,9 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import tasklab
 from tasklab import bench, exchange, models
 from tasklab.analyses.merging import registry
 from tasklab.bench.parameters import Parameters
@@ -21,13 +22,6 @@ from tasklab.progress import tell
 from tasklab.storage import atomic
 from tasklab.tasks.suites import Task
 
-if TYPE_CHECKING:
-    from tasklab.bench import Lab
-    from tasklab.exchange.merged import Source
-    from tasklab.models.encoder import Encoder
-    from tasklab.models.heads import Head
-    from tasklab.taskvector import TaskVector
-
 _ALIKE = 0.8  # cosine of two vectors that mostly lead to a common start
 
 
@@ -35,7 +29,7 @@ _ALIKE = 0.8  # cosine of two vectors that mostly lead to a common start
 class Vectors:
     """Task vectors that were read, in the order of their words."""
 
-    sources: Sequence[Source]
+    sources: Sequence[exchange.merged.Source]
     given: Given  #: Notebook parameters, those that are given
     base: str | None  #: The checkpoint that published ones start from
     own: Mapping[str, Task]  #: Tasks of one's own, which stand in for the suite's
@@ -57,9 +51,9 @@ class Vectors:
         first = self.sources[0]
         return self.base or f"{first.model} ({first.init})"
 
-    def of_task(self) -> dict[str, TaskVector]:
+    def of_task(self) -> dict[str, tasklab.TaskVector]:
         """Return the vectors by their tasks; raise if two have one."""
-        found: dict[str, Source] = {}
+        found: dict[str, exchange.merged.Source] = {}
         for one in self.sources:
             if one.task in found:
                 raise TasklabError(
@@ -89,7 +83,7 @@ class Vectors:
         if into is not None and not self.given.get("model"):  # else it was checked before
             exchange.publishing.check_model(into, first.model, first.init, self.base)
 
-    def lab(self, tasks: Sequence[str] = ()) -> Lab:
+    def lab(self, tasks: Sequence[str] = ()) -> bench.Lab:
         """Return their model with the images of their tasks, and heads that classify them.
 
         Heads are zero-shot, made of class names; where the model has no text tower, linear probes.
@@ -114,7 +108,7 @@ class Vectors:
             exchange.merged.check_start(lab.clip.encoder, self.weights, self.base)
         return lab
 
-    def heads(self, lab: Lab) -> dict[str, Head]:
+    def heads(self, lab: bench.Lab) -> dict[str, models.heads.Head]:
         """Return the classifiers of checkpoints by task, for a model without a text tower.
 
         A head must have a row for each class of its task, in the order of the classes' names. Where
@@ -122,7 +116,7 @@ class Vectors:
         """
         if lab.parameters.vocabulary != "closed":
             return {}
-        found: dict[str, Head] = {}
+        found: dict[str, models.heads.Head] = {}
         for one in self.sources:
             if not one.head:
                 continue
@@ -141,7 +135,7 @@ class Vectors:
             )
         return found
 
-    def rows(self, result: TaskVector | None = None) -> list[dict[str, Any]]:
+    def rows(self, result: tasklab.TaskVector | None = None) -> list[dict[str, Any]]:
         """Return a row of each vector for JSON, cards and reports.
 
         Args:
@@ -154,7 +148,7 @@ class Vectors:
             for one in self.sources
         ]
 
-    def encoder(self, lab: Lab | None = None) -> Encoder:
+    def encoder(self, lab: bench.Lab | None = None) -> models.Encoder:
         """Return their model's encoder, that of a lab if there is one."""
         first, base = self.sources[0], self.base
         if lab is not None:
@@ -165,12 +159,12 @@ class Vectors:
 
     def write(
         self,
-        merged: TaskVector | None,
+        merged: tasklab.TaskVector | None,
         method: str,
         options: Mapping[str, Any],
         *,
         vector: str,
-        lab: Lab | None = None,
+        lab: bench.Lab | None = None,
         more: Mapping[str, Any] | None = None,
         texts: Mapping[str, str] | None = None,
     ) -> None:
@@ -231,7 +225,7 @@ def check_tasks(
             )
 
 
-def check_near(sources: Sequence[Source]) -> None:
+def check_near(sources: Sequence[exchange.merged.Source]) -> None:
     """Point out vectors too long, or too parallel, to come from theta_0; raise for both."""
     far = exchange.findings.AWAY
     away = [one for one in sources if any(far in note for note in one.notes)]
