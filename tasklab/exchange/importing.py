@@ -97,21 +97,16 @@ def load(path: Path | str, encoder: Encoder) -> TaskVector:
     return checkpoint.vector
 
 
-def compare(
-    path: Path | str, model: str, *, base: Path | str | None = None, task: str | None = None
-) -> Comparison:
-    """Return a checkpoint, its task vector, and notes about the weights it starts from.
-
-    `base` is that of `vector_of`; `task` says whose vector is meant, in a file of several.
+def compare(path: Path | str, model: str, *, base: Path | str | None = None) -> Comparison:
+    """Return a checkpoint, its task vector, and what is known of the weights it starts from.
 
     Args:
         path: The checkpoint.
         model: Short name of a model (`tasklab list models`).
         base: The checkpoint that it starts from; by default the published weights.
-        task: Whose vector is meant, in a file of several.
     """
     # a wrong file is told first
-    found = reading.contents(path, model, lambda: _known(model, base), task=task, text="found")
+    found = reading.contents(path, model, lambda: _known(model, base), text="found")
     checkpoint = dataclasses.replace(found, text={})  # no second tower is held
     theta0, source, other = _start(model, base, checkpoint)
     notes = [] if theta0 is None else findings.statistics(checkpoint.buffers, other.buffers, source)
@@ -189,7 +184,7 @@ def add(
         )
     if method is not None and method not in METHODS:
         raise unknown("method", method, METHODS)
-    made = compare(path, model, base=base, task=task)
+    made = compare(path, model, base=base)
     checkpoint = made.checkpoint
     if None not in (method, checkpoint.method) and method != checkpoint.method:
         raise TasklabError(

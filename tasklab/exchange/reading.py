@@ -26,7 +26,7 @@ import torch
 from torch import Size, Tensor, nn
 
 from tasklab.errors import TasklabError, abridged, first_line, is_out_of_memory
-from tasklab.exchange import basis, findings, layouts, networks, precision, sources
+from tasklab.exchange import findings, layouts, networks, precision, sources
 from tasklab.machine import gib
 from tasklab.models import loading, weights
 from tasklab.models.zoo import INITS, spec
@@ -86,7 +86,6 @@ def contents(
     start: Callable[[], Mapping[str, Tensor]] | None = None,
     *,
     text: Literal["none", "found", "checked"] = "none",
-    task: str | None = None,
 ) -> Checkpoint:
     """Return the content of a checkpoint, which needs no pre-trained weights.
 
@@ -96,7 +95,6 @@ def contents(
         start: Returns the pre-trained parameters: asked if there are two ways to name a list.
         text: Whether its text tower is read as well, if it has one: as it is `found`, or `checked`
             against the model's shapes.
-        task: Whose vector is meant, in a file that holds those of several.
     """
     entry = spec(model)
     file, settings = sources.locate(path)
@@ -122,10 +120,7 @@ def contents(
                 tensors |= more
                 continue
             stored = torch_files.read(part)
-            changes = basis.recovered(part, stored, task)
-            if changes is None:
-                changes = state_dicts.vector(stored)
-            if changes is not None:
+            if (changes := state_dicts.vector(stored)) is not None:
                 return _of_others(file, changes, model)
             tensors |= state_dicts.tensors(stored)
             facts |= networks.facts_of_modules(stored)

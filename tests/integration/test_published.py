@@ -114,17 +114,6 @@ def publish(hub, theta0, vectors, weights):
         theirs = published.entry("fusion_bench")["tasks"][task]
         content = save(in_transformers(theta))
         hub.put(f"tanganke/clip-vit-tiny_{theirs}", "model.safetensors", content)
-    names = list(vectors)
-    mix = torch.eye(8).reshape(4, 2, 8).sum(1)  # basis vector m is the sum of tasks 2m and 2m + 1
-    basis = [{f"model.visual.{n}": vectors[a][n] + vectors[b][n] for n in theta0}
-             for a, b in zip(names[::2], names[1::2], strict=True)]  # fmt: skip
-    folder, repository = "ViT-tiny_AE_M4_8task", "cindy2000sh/TaskVectorBasis-checkpoints"
-    told = {"basis_vectors": basis, "num_basis": 4, "method": "AutoencoderBasisMethod"}
-    hub.put(repository, f"{folder}/basis_vectors.pt", told)
-    about = {"datasets": names, "M": 4}
-    hub.put(
-        repository, f"{folder}/AWB.pt", {"W": mix / 2, "A": mix.T, "B": mix.T, "metadata": about}
-    )
 
 
 @pytest.fixture
@@ -144,7 +133,7 @@ def words(world, where, source, *more):
 
 @pytest.mark.parametrize("source", published.table())
 def test_a_source_is_imported_and_checked(world, fresh, capsys, source):
-    kept, pair = Store(fresh / "store"), ["EuroSAT", "GTSRB"]  # which share a vector of the basis
+    kept, pair = Store(fresh / "store"), ["EuroSAT", "GTSRB"]
     given = words(world, fresh, source, "--tasks", "EuroSAT,GTSRB")
     assert main(given) == 0
     told = capsys.readouterr().out
@@ -153,9 +142,6 @@ def test_a_source_is_imported_and_checked(world, fresh, capsys, source):
     for one in wanted:
         found, tau = importing.imported(kept, "tiny", one.name), world.vectors[one.task]
         assert found.method == one.method
-        if source == "task_vector_basis":
-            one, other = (world.vectors[task] for task in pair)
-            tau = TaskVector({name: (x + other[name]) / 2 for name, x in one.items()})
         for name, x in found.items():
             torch.testing.assert_close(x, tau[name], atol=1e-6, rtol=1e-3)
         assert (found.method == "attention") == (len(found) < len(tau) - 1)
