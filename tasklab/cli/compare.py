@@ -246,7 +246,8 @@ def _write(
     about |= {"written": [*written.values()], "provenance": lab.provenance()}
     about["memory"] = gib(_peak(lab.device))
     texts["--out"] = book.contest.page(found, about)
-    vectors.write(result, best.name, options, vector="--merged", lab=lab, texts=texts)
+    more = {"vectors": about["vectors"]}
+    vectors.write(result, best.name, options, vector="--merged", lab=lab, more=more, texts=texts)
 
 
 def _peak(device: Any) -> int:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import tasklab
-from tasklab import exchange, machine, models
+from tasklab import bench, exchange, machine, models
 from tasklab.bench.parameters import Parameters
 from tasklab.cli import runs
 from tasklab.cli.parsing import Given
@@ -126,7 +126,9 @@ class Request:
         if self.model and self.outputs.model is not None:
             exchange.publishing.check_model(self.outputs.model, self.model, self.init, base)
         elif self.model and images and base is None:
-            models.loading.locate(self.model, self.init, fetch=False)
+            found = bench.inventory.find_weights(spec(self.model), init=self.init)
+            if found.problem:
+                raise TasklabError(found.problem)
 
     def _size(self, name: str) -> int | None:
         """Return the bytes of a vector's files; raise if it is not there. Of a run: `None`."""
