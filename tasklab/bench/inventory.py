@@ -14,13 +14,13 @@ from typing import Any
 import safetensors
 from huggingface_hub import constants
 
-from tasklab import mini
+from tasklab import mini, models, storage
 from tasklab.errors import TasklabError
 from tasklab.mini import shipped
-from tasklab.models import loading, sentences, weights
+from tasklab.models import loading, weights
 from tasklab.models.zoo import Spec
-from tasklab.storage import fetching, folders
-from tasklab.tasks.images import finding
+from tasklab.storage import folders
+from tasklab.tasks import images
 from tasklab.tasks.suites import paper_data_sets, paper_task
 from tasklab.tuning.footprint import span
 
@@ -63,7 +63,7 @@ def find_weights(
     """
     file, note = _expected(entry)
     about: dict[str, Any] = {"model": entry.name, "where": file, "memory": span(entry) or (0, 0)}
-    if entry.kind == "bert" and (packed := sentences.archive(entry)):
+    if entry.kind == "bert" and (packed := models.sentences.archive(entry)):
         return Weights(**about | {"state": "found", "where": str(packed)})
     about["note"] = note
     try:
@@ -91,17 +91,17 @@ def _expected(entry: Spec) -> tuple[str, str]:
         folder = shipped.extra_folder() if entry.extra else shipped.FOLDER
         note = "too many to ship: pre-train it" if entry.extra else "reinstall tasklab"
         return str(folder / f"{entry.shipped_as}.safetensors"), note
-    file = sentences.WEIGHTS if entry.kind == "bert" else entry.published
+    file = models.sentences.WEIGHTS if entry.kind == "bert" else entry.published
     return f"{entry.repository} {file}", _interrupted(entry.repository)
 
 
 def _beside(entry: Spec, reachable: bool | None) -> str:
     """Return the file that a model needs beside its weights and that cannot be had; or empty."""
-    file = {"t5": "tokenizer.json", "bert": sentences.TOKENIZER}.get(entry.kind, "")
-    if not file or entry.shipped:
+    if entry.shipped or entry.kind not in ("t5", "bert"):
         return ""
-    there = sentences.local(entry, file) if entry.kind == "bert" else None
-    if there or fetching.cached(entry.repository, file):
+    file = models.sentences.TOKENIZER if entry.kind == "bert" else "tokenizer.json"
+    there = models.sentences.local(entry, file) if entry.kind == "bert" else None
+    if there or storage.fetching.cached(entry.repository, file):
         return ""
     return file if weights.unreachable(entry.repository, file, reachable) else ""
 
@@ -143,12 +143,12 @@ def find_data(name: str, root: Path | None = None, cache: Path | None = None) ->
     cache = cache or folders.data()
     task, sides = paper_task(paper_data_sets()[name]), decoded_sides(name, cache)
     try:
-        return Data(name, "found", str(finding.find(task, root).folder), sides)
+        return Data(name, "found", str(images.finding.find(task, root).folder), sides)
     except TasklabError as error:
         if sides:
             return Data(name, "decoded", str(cache / "pictures" / name), sides)
         repository = paper_data_sets()[name]["hub"]["repo"]
-        if finding.candidates(task.place, root):
+        if images.finding.candidates(task.place, root):
             return Data(name, "damaged", repository, note=str(error))
         return Data(name, "missing", repository)
 

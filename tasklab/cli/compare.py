@@ -228,7 +228,7 @@ def _write(
     lab: bench.Lab,
     heads: Mapping[str, models.heads.Head],
 ) -> None:
-    """Write the report and what else is asked for."""
+    """Write the report and further files, each atomically."""
     best, p, written = found.best, lab.parameters, vectors.outputs.written
     rule, result = registry.method(best.name), None
     if "--merged" in written or places.OPTION in written:

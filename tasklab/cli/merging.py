@@ -244,7 +244,7 @@ def _known(lab: bench.Lab | None, vectors: Vectors) -> merging.defaults.Known | 
 
 
 def _of_images(needs: str, vectors: Vectors, lab: bench.Lab, count: int) -> Iterator[Any]:
-    """Yield what training images of each task tell, at the task's own model."""
+    """Yield statistics of each task's training images at its own model."""
     encoder, data = lab.clip.encoder, tasks.drawn.images_of(lab.suite)
     evaluator = bench.Given.of(lab, {}, vectors.method, vectors.heads(lab)).evaluator
     sources = vectors.sources

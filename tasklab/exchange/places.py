@@ -32,7 +32,7 @@ _FILES = (".safetensors", ".pt")
 
 
 class Format(NamedTuple):
-    """What a file's name ends in, and what the first kilobyte of such files has in it."""
+    """A format of files: the suffix of their names, and bytes in their first kilobyte."""
 
     suffix: str
     begin: bytes = b""
@@ -177,7 +177,7 @@ def imported(name: str, store: Store, model: str | None) -> Artifact:
 
 
 def _check_target(option: str, path: Path, suffix: str) -> None:
-    """Raise unless a file of a format can be written to the place that an option gives."""
+    """Raise unless a file of a format can be written to an option's path."""
     if path.is_dir():
         raise TasklabError(f"{path} is a folder: give {option} a file in it.")
     atomic.check_ordinary(path)
@@ -193,7 +193,7 @@ def _check_parent(path: Path, option: str) -> None:
 
 
 def _check_own(option: str, path: Path, begin: bytes) -> None:
-    """Raise if a file is there whose first kilobyte lacks what such files begin with."""
+    """Raise if the first kilobyte of an existing file lacks the beginning of our format."""
     if not path.exists() or path.stat().st_size == 0:
         return
     with explained(path, "read", option), path.open("rb") as file:
@@ -202,7 +202,13 @@ def _check_own(option: str, path: Path, begin: bytes) -> None:
 
 
 def check_free(path: Path, vectors: Iterable[str] = (), option: str = "--out") -> None:
-    """Raise unless a vector can be written: nothing is there, or a vector that is none of these."""
+    """Raise if the output exists and is an input or no vector.
+
+    Args:
+        path: The output.
+        vectors: Paths of the inputs.
+        option: Which gives the output, for messages.
+    """
     _check_target(option, path, VECTOR.suffix)
     if path.exists():
         about = sources.header(path)
