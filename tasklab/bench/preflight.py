@@ -1,4 +1,4 @@
-"""List what is missing to run something, before anything is loaded: weights, images, memory, disk.
+"""List missing weights, images, memory and disk space before loading.
 
 Doctor, chapters, `record`, `paper` and grids of runs all ask here and `inventory`.
 """
@@ -43,7 +43,7 @@ def missing(
     tasks: Sequence[str] | None = None,
     weights: bool = True,
 ) -> list[Lack]:
-    """List everything that is missing to run something, within seconds.
+    """List all missing weights, images, memory and disk space, within seconds.
 
     Weights that could be fetched are not missing, and are not fetched.
 

@@ -55,7 +55,7 @@ def import_(
         method: Of fine-tuning. By default that of the file, or by the changed parameters.
         name: Its name in the store. By default TASK_METHOD.
         base: The checkpoint it starts from. By default the pre-trained one.
-        list: Show what is imported.
+        list: Show all imports.
         from_: Published vectors: orthoreg, orthoreg_ortho, task_arithmetic, fusion_bench.
         tasks: Of the published vectors, e.g. Cars,DTD. By default all.
         source: A mirror of the hub's repositories, as a folder. By default the hub.

@@ -161,7 +161,7 @@ def _first(every: Sequence[str], named: Sequence[str]) -> tuple[str, ...]:
 
 
 def _chosen(found: bench.contest.Contest, counted: str) -> str:
-    """Return which merge to take, and what is sure of that."""
+    """Return the recommended merge, and its certainty."""
     if not found.labels:
         return f"Least E without labels: {found.best.title}."
     text = f"The merge to take, by {counted} of each task: {found.best.title}."

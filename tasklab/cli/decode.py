@@ -67,7 +67,7 @@ def decode(
 
 
 def _fetch(pictures: images.loader.DecodedImages, tasks: Sequence[suites.Task]) -> dict[str, str]:
-    """Fetch what is missing, and return by name of the task why it cannot be."""
+    """Fetch missing data sets, and return a reason by task for those that failed."""
     lacking = {task: lines for task in tasks if (lines := pictures.missing(task.name))}
     if lacking and (why := images.finding.unreachable()):
         messages = [line for lines in lacking.values() for line in lines]

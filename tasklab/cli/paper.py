@@ -95,7 +95,7 @@ def settled(
 
 
 def lines(needs: Sequence[doctor.needs.Need]) -> Iterator[str]:
-    """Yield what the steps take, a line each, and the total."""
+    """Yield a line per step with its work, and the total."""
     for step, group in itertools.groupby(needs, lambda one: one.step):
         yield step
         for one in group:

@@ -1,4 +1,4 @@
-"""What `compare`, `evaluate` and `merge` share: words are read, checked, and become vectors.
+"""Shared by `compare`, `evaluate` and `merge`: words are read, checked, and become vectors.
 
     asked = request.read("merge", words, given, files={"--out": (out, places.VECTOR)})
     asked.check("merging 2 task vectors")       # names, headers, places, memory; without torch
@@ -48,7 +48,7 @@ def read(
     files: Mapping[str, tuple[Path | str | None, places.Format]] | None = None,
     model_out: Path | str | None = None,
 ) -> Request:
-    """Return what a command is asked; raise for what can be wrong about words and outputs alone.
+    """Read a command's words; raise for mistakes in words and outputs.
 
     Args:
         command: Its name.
@@ -73,7 +73,7 @@ def read(
 
 
 def check_several(command: str, words: Sequence[str]) -> None:
-    """Raise unless there are as many vectors as a command takes at least."""
+    """Check that a command has two vectors or more."""
     if len(words) < _LEAST.get(command, 0):
         raise TasklabError(
             f"{command} takes two VECTORs or more: tasklab {command} A.safetensors B.safetensors "
@@ -102,7 +102,7 @@ class Request:
         return self.given.get("init") or "pretrained"
 
     def check(self, doing: str, *, images: bool = True) -> None:
-        """Raise for what is absent, or too large for memory, before any tensor is read.
+        """Check vectors, base, weights and memory before any tensor is read.
 
         Args:
             doing: For the first line, which is printed when vectors are there and memory suffices;
@@ -131,7 +131,7 @@ class Request:
                 raise TasklabError(found.problem)
 
     def _size(self, name: str) -> int | None:
-        """Return the bytes of a vector's files; raise if it is not there. Of a run: `None`."""
+        """Return the bytes of a vector's files, `None` for a run; raise if it is missing."""
         if runs.is_named(name):
             runs.of_name(name, self.given)
             return None
@@ -145,7 +145,7 @@ class Request:
         return sum(x.stat().st_size for x in located.parts(file))
 
     def check_tasks(self, instead: str = "") -> None:
-        """Raise unless there are images of the tasks that words give to vectors.
+        """Check that tasks named with vectors have images.
 
         Args:
             instead: What else can be done, for the message.
@@ -228,7 +228,7 @@ def _own_tasks(data: Sequence[str], templates: Sequence[str] = ()) -> dict[str, 
 
 
 def _check_start(names: Sequence[str], model: str, init: str) -> None:
-    """Raise if a checkpoint starts from weights that are not there: reading it takes minutes."""
+    """Raise if a checkpoint starts from missing weights: reading it takes minutes."""
     for name in names:
         if Path(name).is_file():
             about = located.header(Path(name))

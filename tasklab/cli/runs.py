@@ -34,7 +34,7 @@ def seeds_of(parameters: Parameters) -> tuple[int, ...]:
 
 
 def labs(parameters: Parameters, of: Sequence[str], **about: Any) -> Iterator[tasklab.bench.Lab]:
-    """Yield the labs in which runs of some of the suite's tasks may have been made.
+    """Yield the labs in which runs of some tasks may have been made.
 
     The first has the tasks that a lab takes by default, if one of these is among them; the second
     all of the suite, if it has more: a penalty looks at the other tasks of its lab.

@@ -64,7 +64,7 @@ class Vectors:
         return {task: one.vector for task, one in found.items()}
 
     def check_tasks(self, instead: str = "") -> None:
-        """Raise unless there are images of each vector's task.
+        """Check that each vector's task has images.
 
         Args:
             instead: What else can be done, for the message.
@@ -149,7 +149,7 @@ class Vectors:
         ]
 
     def encoder(self, lab: bench.Lab | None = None) -> models.Encoder:
-        """Return their model's encoder, that of a lab if there is one."""
+        """Return their model's encoder, or that of a lab."""
         first, base = self.sources[0], self.base
         if lab is not None:
             return lab.clip.encoder
@@ -168,7 +168,7 @@ class Vectors:
         more: Mapping[str, Any] | None = None,
         texts: Mapping[str, str] | None = None,
     ) -> None:
-        """Write all outputs: each file is there whole, or not at all.
+        """Write all outputs atomically.
 
         The model is the last to be there, so that a command that was killed can be repeated.
 
@@ -206,7 +206,7 @@ class Vectors:
 def check_tasks(
     vectors: Mapping[str, str], own: Mapping[str, Task], given: Given, instead: str = ""
 ) -> None:
-    """Raise unless there are images of each vector's task.
+    """Check that each vector's task has images.
 
     Args:
         vectors: Names of vectors by task.

@@ -98,7 +98,7 @@ def load(path: Path | str, encoder: Encoder) -> TaskVector:
 
 
 def compare(path: Path | str, model: str, *, base: Path | str | None = None) -> Comparison:
-    """Return a checkpoint, its task vector, and what is known of the weights it starts from.
+    """Return a checkpoint, its task vector, and notes about the weights it starts from.
 
     Args:
         path: The checkpoint.

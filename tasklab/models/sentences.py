@@ -36,12 +36,12 @@ _log = logging.getLogger(__name__)
 def find(
     entry: Spec, file: str = WEIGHTS, *, fetch: bool = True, reachable: bool | None = None
 ) -> Path | None:
-    """Return a file of a sentence encoder, fetched if need be.
+    """Return the path of a file of a sentence encoder, fetched if need be.
 
     Args:
-        entry: The encoder.
-        file: Which of its files.
-        fetch: Whether to fetch it now; if not, and it can be fetched, the answer is `None`.
+        entry: Of the encoder in the table of models.
+        file: Its name in the repository.
+        fetch: Whether to fetch a missing file; if not, `None` is returned for one that can be.
         reachable: Whether the hub answers, where that is known; `None` asks it.
 
     Raises:

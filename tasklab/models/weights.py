@@ -107,7 +107,7 @@ def local(name: str, repository: str, file: str, revision: str | None = None) ->
 
 
 class DamagedError(TasklabError):
-    """A file of weights is not what it was."""
+    """A file of weights has changed since its checksum was taken."""
 
 
 def compare(path: Path, expected: str, advice: str) -> None:
