@@ -70,7 +70,8 @@ def evaluate(
         linear = linear or any(one.linear for one in vectors.sources)
         pairs = [(one, c) for one, (_, c) in zip(vectors.sources, terms, strict=True)]
         vector = tasklab.TaskVector.sum(one.vector * c for one, c in pairs)
-        found = lab.evaluate(vector, chosen, split, linear=linear)
+        heads = vectors.heads(lab) if names else None
+        found = lab.evaluate(vector, chosen, split, linear=linear, heads=heads)
     edits: list[dict[str, Any]] = [
         {"vector": name, "coefficient": c, "notes": [*one.notes]}
         for name, (one, c) in zip(names, pairs, strict=True)

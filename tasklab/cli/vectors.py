@@ -112,7 +112,7 @@ class Vectors:
         """Return the classifiers of checkpoints by task, for a model without a text tower.
 
         A head must have a row for each class of its task, in the order of the classes' names. Where
-        none fits, a linear probe is fitted to features of the pre-trained model.
+        none fits, linear probes are fitted to features of the model that is evaluated.
         """
         if lab.parameters.vocabulary != "closed":
             return {}
@@ -120,11 +120,17 @@ class Vectors:
         for one in self.sources:
             if not one.head:
                 continue
+            if one.task not in lab.suite.names:
+                tell(
+                    f"{one.name} has a head of its own, and {one.task} is none of the tasks here "
+                    f"({', '.join(lab.suite.names)}): TASK={one.name} uses it."
+                )
+                continue
             weight, classes = one.head["weight"], len(lab.suite[one.task].classes)
             if len(weight) != classes:
                 tell(
                     f"{one.name} has a head of {len(weight)} classes, and {one.task} has "
-                    f"{classes}: a linear probe is fitted in its place."
+                    f"{classes}: linear probes are fitted in its place."
                 )
                 continue
             head = models.heads.Head(weight, one.head.get("bias"), normalise=False)

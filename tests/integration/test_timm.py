@@ -124,7 +124,9 @@ def test_imported_vectors_keep_their_heads(networks, tmp_path, capsys):
         assert f"its own head, of {classes} classes" in told
     images = [word for task in COLOURS for word in ("--data", f"{task}={task}")]
     about = ["--base", "base.pt", *images, "--json"]
-    lab = vectors.lab_of({"model": name}, [*COLOURS], vectors.own_tasks(images[1::2]), "base.pt")
+    asked = request.read("evaluate", [], {"model": name}, base="base.pt", data=images[1::2])
+    with asked.vectors() as none:
+        lab = none.lab([*COLOURS])
     right = {}
     for task in ("Reds", "Greys"):
         x, y = lab.evaluator.images(task, "test")
@@ -154,11 +156,12 @@ def test_imported_vectors_keep_their_heads(networks, tmp_path, capsys):
 @pytest.mark.parametrize("linear", [False, True])
 def test_a_probe_is_fitted_to_the_edited_features(networks, linear):
     name, nets = networks
-    found = vectors.sources_of(["Reds=Reds.pt", "Blues=Blues.pt"], {"model": name}, "base.pt")
-    own = vectors.own_tasks(["Reds=Reds", "Blues=Blues"])
-    lab = vectors.lab_of({"model": name}, ["Reds", "Blues"], own, "base.pt", found)
-    trial = Given.of(lab, {one.task: one.vector for one in found}, "nonlinear",
-                     vectors.heads_of(found, lab))  # fmt: skip
+    words, data = ["Reds=Reds.pt", "Blues=Blues.pt"], ["Reds=Reds", "Blues=Blues"]
+    asked = request.read("compare", words, {"model": name}, base="base.pt", data=data)
+    with asked.vectors() as vectors:
+        found, lab = vectors.sources, vectors.lab()
+        heads = vectors.heads(lab)
+    trial = Given.of(lab, vectors.of_task(), "nonlinear", heads)
     assert trial.probed == ("Blues",)
     vector = 10 * found[0].vector
     edited = trial.edited(vector, 0.7, linear=linear)
@@ -172,7 +175,6 @@ def test_a_probe_is_fitted_to_the_edited_features(networks, linear):
     if not linear:
         theta = (0.7 * vector).apply(lab.clip.encoder.params)
         torch.testing.assert_close(features(0.7), edited.features(theta, "Blues", "train"))
-    heads = vectors.heads_of(found, lab)
     told = lab.evaluate(0.7 * vector, ["Blues"], linear=linear, heads=heads)
     answers = edited.answers(vector, "Blues", "test", 0.7, linear=linear)
     assert told.after["Blues"].tolist() == answers.tolist()
