@@ -23,6 +23,7 @@ from tasklab.exchange import places
 from tasklab.isolation import isolated
 from tasklab.models.zoo import closed, small, text_suite
 from tasklab.progress import columns, shared, tell, track
+from tasklab.storage import atomic
 from tasklab.tasks.suites import inputs
 
 if TYPE_CHECKING:
