@@ -15,7 +15,7 @@ from tasklab import analyses, bench, tasks
 from tasklab.analyses import merging
 from tasklab.analyses.merging import registry
 from tasklab.analyses.merging.registry import Method
-from tasklab.cli import request
+from tasklab.cli import networks, request
 from tasklab.cli.parsing import Given, settings
 from tasklab.cli.vectors import Vectors
 from tasklab.errors import TasklabError, choose, path, real, shown, whole
@@ -23,7 +23,6 @@ from tasklab.exchange import places
 from tasklab.isolation import isolated
 from tasklab.models.zoo import closed, small, text_suite
 from tasklab.progress import columns, shared, tell, track
-from tasklab.storage import atomic
 from tasklab.tasks.suites import inputs
 
 if TYPE_CHECKING:
