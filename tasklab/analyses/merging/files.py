@@ -17,16 +17,23 @@ from tasklab.storage.lazy import Lazy
 
 
 class Files(Lazy):
-    """The tensors of a file or folder of safetensors, each read on access."""
+    """The tensors of a file or folder of safetensors, each read on access.
+
+    Attributes:
+        tied: Names that `safetensors.torch.save_model` left out, and the tensors that they share.
+    """
 
     def __init__(self, place: Path) -> None:
         files = shards.in_folder(place) if place.is_dir() else [place]
         if not files:
             raise TasklabError(f"{str(place)!r} has no *.safetensors files.")
         self.place, self._of, self._state = place, dict[str, Path](), dict[Path, Any]()
+        self.tied: dict[str, str] = {}
         for file in files:
             with opened(file) as tensors:
                 names = list(tensors.keys())
+                told = tensors.metadata() or {}
+            self.tied |= {one: of for one, of in told.items() if of in names and one not in names}
             self._state[file] = checksums.state(file)
             if twice := [name for name in names if name in self._of]:
                 raise TasklabError(
@@ -78,6 +85,8 @@ class _Renamed(Lazy):
 def aligned(first: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
     """Return tensors by another network's names, if the names differ by a common prefix.
 
+    A tied parameter that one of the two files leaves out is that of its twin.
+
     >>> x = torch.ones(1)
     >>> list(aligned({"a.bias": x, "w": x}, {"module.a.bias": x, "module.w": x}))
     ['a.bias', 'w']
@@ -85,6 +94,11 @@ def aligned(first: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> Mapping
     here, there = set(first), set(other)
     if here == there or not here:
         return other
+    mine, theirs = getattr(first, "tied", {}), getattr(other, "tied", {})
+    known = {name: name for name in other if name in here or not _twin(other, name, mine)}
+    known |= {name: of for name, of in theirs.items() if name in here - there}
+    if set(known) == here:
+        return _Renamed(other, known)
     short = min(here, key=len)
     for name in there:
         for long, end, more, less in ((name, short, there, here), (short, name, here, there)):
@@ -93,6 +107,10 @@ def aligned(first: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> Mapping
                 names = {n: front + n if more is there else n.removeprefix(front) for n in first}
                 return _Renamed(other, names)
     return other
+
+
+def _twin(tensors: Mapping[str, Tensor], name: str, tied: Mapping[str, str]) -> bool:
+    return (of := tied.get(name)) in tensors and torch.equal(tensors[name], tensors[str(of)])
 
 
 def like(tensors: Mapping[str, Tensor], name: str) -> Tensor:

@@ -5,7 +5,7 @@ import weakref
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, load_model, save_file, save_model
 from torch import nn
 
 import tasklab
@@ -223,6 +223,26 @@ def test_a_tie_that_a_network_broke_is_not_tied_again(base, caplog):
     for name in ("head.weight", "wte.weight"):
         torch.testing.assert_close(merged[name], state[name])
     assert "share memory in the base and differ in network 1" in caplog.text
+
+
+def test_a_tied_parameter_that_a_file_leaves_out_is_its_twin(base, models, tmp_path):
+    expected = tasklab.merge(base, models, "ties", alpha=0.7)
+    for number, model in enumerate([base, *models]):
+        save_model(model, str(tmp_path / f"{number}.safetensors"))  # one of two tied tensors
+    first, *each = [tmp_path / f"{number}.safetensors" for number in range(4)]
+    assert len(load_file(first)) == len(base.state_dict()) - 1
+    for start, networks in ((base, each), (first, models), (first, each)):
+        merged = tasklab.merge(start, networks, "ties", alpha=0.7)
+        for name, found in merged.items():
+            assert torch.equal(found, expected[name]), name
+    out, module = tmp_path / "out.safetensors", Tiny()
+    load_model(module, str(tasklab.merge(first, each, "ties", alpha=0.7, out=out)))
+    assert torch.equal(module.head.weight, expected["wte.weight"])
+    state = {name: x.clone() for name, x in models[0].state_dict().items()}
+    state["head.weight"] += 0.01  # no longer the twin of what the base's file has
+    refuses(
+        r"network 1 has (head|wte).weight beside", lambda: tasklab.merge(first, [state], alpha=1.0)
+    )
 
 
 def test_what_is_no_parameter_stays_only_where_networks_agree(base, models):
