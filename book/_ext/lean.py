@@ -40,6 +40,7 @@ _SIDES = {
     "from left to right": "from top to bottom",
 }  # fmt: skip
 _SIDE = re.compile(r"<[^>]*>|\bfrom left to right\b|\b(?:left|right)(?: panel)?\b", re.IGNORECASE)
+_FOLD = re.compile(r"(<a [^>]*>([^<]*)</a><details[^>]*>)<summary>")  # of the navigation
 _SOURCE = re.compile(r'\bsrc="([^"]*_images/[^"]+)\.svg"')
 _SIZE = re.compile(r'<svg [^>]*?width="([\d.]+)pt" height="([\d.]+)pt"')
 
@@ -66,6 +67,7 @@ def _slim(app: Sphinx, error: Exception | None) -> None:
         text = page.read_text("utf-8")
         text = re.sub(rf"<script[^>]*(?:{scripts})\.js[^>]*></script>\s*", "", text)
         text = text.replace('role="doc-biblioentry"', 'role="listitem"')  # in a `role="list"`
+        text = with_named_folds(text)
         text = with_records(lazy(text, page.parent), page.parent)
         text = with_sides(text, page.parent)
         page.write_text(text, "utf-8")
@@ -114,6 +116,15 @@ def with_records(text: str, folder: Path) -> str:
         return f"{before} {links}{end}{after}" if end else found[0]
 
     return _FIGURE.sub(linked, text)
+
+
+def with_named_folds(text: str) -> str:
+    """Return a page whose navigation names each button that unfolds the pages below a link.
+
+    Args:
+        text: The page.
+    """
+    return _FOLD.sub(r'\1<summary aria-label="Pages under \2">', text)
 
 
 def with_sides(text: str, folder: Path) -> str:

@@ -15,6 +15,13 @@
       require: function (url) { (0, eval)(parts[url.slice(root.length + 1).replace(/\.js$/, "")]); }
     };
     own.tex = { packages: { "[+]": ["ams", "newcommand", "boldsymbol"] } };
+    own.startup = {
+      pageReady: function () {
+        return MathJax.startup.defaultPageReady().then(function () {
+          document.dispatchEvent(new Event("tl-formulas-set"));
+        });
+      }
+    };
     own.chtml = { fontURL: root + "/woff-v2" };
     window.MathJax = own;
     (0, eval)(parts.startup);

@@ -10,6 +10,7 @@ import re
 
 from docutils import nodes
 from sphinx.application import Sphinx
+from sphinx.writers.html5 import HTML5Translator
 
 PAGE = "method"
 TERMS = {  # what chapters write -> the entry's anchor
@@ -20,11 +21,17 @@ TERMS = {  # what chapters write -> the entry's anchor
     r"\btask arithmetic\b": "term-task-arithmetic",
 }  # fmt: skip
 FORMULAS = {r"\xi": "term-disentanglement-error", "E": "term-E"}
+SPOKEN = {"term-disentanglement-error": "disentanglement error ξ", "term-E": "loss E of a merge"}
 _KEPT = (nodes.reference, nodes.literal, nodes.raw, nodes.title, nodes.FixedTextElement, nodes.math)
+
+
+class FormulaLink(nodes.reference):
+    """A link that holds only a formula: it needs a name, which `aria-label` gives."""
 
 
 def setup(app: Sphinx) -> dict[str, object]:
     """Connect to the build."""
+    app.add_node(FormulaLink, html=(_visit_formula, HTML5Translator.depart_reference))
     app.connect("doctree-resolved", _link, priority=650)
     return {"version": "1", "parallel_read_safe": True}
 
@@ -72,7 +79,9 @@ def _link_in(node: nodes.Node, page: str, linked: set[str]) -> None:
         entry = FORMULAS.get(node.astext().strip())
         if entry and entry not in linked:
             linked.add(entry)
-            node.parent.replace(node, _reference(page, entry, node.deepcopy()))
+            link = _reference(page, entry, node.deepcopy(), FormulaLink)
+            link["label"] = SPOKEN[entry]
+            node.parent.replace(node, link)
         return
     parts, text = [], node.astext()
     while True:
@@ -88,7 +97,12 @@ def _link_in(node: nodes.Node, page: str, linked: set[str]) -> None:
         node.parent.replace(node, [*parts, nodes.Text(text)])
 
 
-def _reference(page: str, entry: str, shown: nodes.Node) -> nodes.reference:
-    return nodes.reference(
-        "", "", shown, refuri=f"{page}#{entry}", internal=True, classes=["tl-term"]
-    )
+def _reference(
+    page: str, entry: str, shown: nodes.Node, kind: type[nodes.reference] = nodes.reference
+) -> nodes.reference:
+    return kind("", "", shown, refuri=f"{page}#{entry}", internal=True, classes=["tl-term"])
+
+
+def _visit_formula(writer: HTML5Translator, node: FormulaLink) -> None:
+    writer.visit_reference(node)
+    writer.body[-1] = writer.body[-1].replace("<a ", f'<a aria-label="{node["label"]}" ', 1)

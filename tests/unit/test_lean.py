@@ -45,3 +45,12 @@ def test_pictures_wait_until_they_are_seen_and_keep_their_place(lean, tmp_path):
     expected = expected.replace("width: 100%", "--natural: 40px; width: 100%")
     assert lean.lazy(text, tmp_path) == expected
     assert lean.lazy(expected, tmp_path) == expected  # a page that an earlier build left
+
+
+def test_what_unfolds_the_navigation_has_a_name(lean):
+    link = '<a class="reference internal" href="a.html">tasklab: the top</a><details open="open">'
+    text = f"{link}<summary><span></span></summary></details><details><summary>Words</summary>"
+    named = lean.with_named_folds(text)
+    label = '<summary aria-label="Pages under tasklab: the top">'
+    assert named == text.replace("<summary>", label, 1)
+    assert lean.with_named_folds(named) == named  # a page that an earlier build left

@@ -72,6 +72,8 @@ def test_the_first_use_of_a_word_in_a_section_links_to_its_entry(extension, app,
     xi = "../method.html#term-disentanglement-error"
     square, loss = "../method.html#term-square", "../method.html#term-E"
     assert linked == [(xi, "ξ"), (square, "square"), (xi, "ξ"), (loss, "E")]
+    spoken = [one["label"] for one in chapter.findall(nodes.reference) if "label" in one]
+    assert spoken == ["loss E of a merge"]  # of a formula, which has no text
     assert "In the square ξ is small, and the error ξ too; E is." in chapter.astext()
 
 
