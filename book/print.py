@@ -1,6 +1,7 @@
 """Print the built site as one PDF, `dist/tasklab.pdf`: every page but the reference, in order.
 
-Chromium prints the pages as a reader sees them; `pdfunite` (Debian: poppler-utils) joins them.
+Chromium prints the pages as a reader sees them, with folds of text opened; `pdfunite` (Debian:
+poppler-utils) joins them.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ LOOK = {
     "scale": 0.8,
     "margin": dict.fromkeys(("top", "bottom", "left", "right"), "16mm"),
 }
-OPENED = """async () => {
+OPENED = """async () => {  // paper has no folds; code stays in its own
+    document.querySelectorAll("article details:not(.hide)").forEach(fold => { fold.open = true; });
     document.querySelectorAll("img").forEach(image => { image.loading = "eager"; });
     await Promise.all([...document.images].map(image => image.decode().catch(() => null)));
     while (document.querySelector(".math") && !document.querySelector("mjx-container")) {

@@ -24,6 +24,17 @@ def test_pages_are_printed_in_order(printing, site, browser, tmp_path):
     assert target.read_bytes().startswith(b"%PDF") and target.stat().st_size > 20_000
 
 
+def test_folds_of_text_are_open_on_paper_and_code_is_not(printing, site, browser):
+    page = browser.new_page()
+    page.goto((site / "notebooks" / "tangent.html").as_uri())
+    folds, code = page.locator("article details:not(.hide)"), page.locator("article details.hide")
+    closed = "all => all.filter(e => !e.open).length"
+    assert folds.evaluate_all(closed) > 0 and code.evaluate_all(closed) > 0
+    page.evaluate(printing.OPENED)
+    assert folds.evaluate_all(closed) == 0 and code.evaluate_all(closed) > 0
+    page.close()
+
+
 def test_what_is_missing_is_a_sentence(printing, tmp_path, monkeypatch):
     monkeypatch.setattr(printing, "SITE", tmp_path)
     assert printing.main() == "the site lacks index.html: run `make report` first."
