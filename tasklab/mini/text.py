@@ -61,8 +61,7 @@ def clauses(rng: Rng, forms: tuple[str, ...], n: int) -> tuple[str, float]:
 
     Returns:
         The text, and the sum of its judgements: positive for praise. A clause after `but` counts
-            half
-        more.
+        half more.
     """
     said, total = [], 0.0
     for i, aspect in enumerate(rng.sample(lexicon.ASPECTS, n)):
