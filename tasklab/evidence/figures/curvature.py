@@ -154,8 +154,9 @@ def foretelling(df: pd.DataFrame) -> Figure:
     labels = {"distance": "1 − cosine of merged features", "lost": "accuracy lost (points)",
               "xi_pair": "disentanglement error ξ (%)"}  # fmt: skip
     pairs = [("distance", "xi_pair"), ("distance", "lost")]
-    selected(df.melt([one for one in df if one not in labels], [*labels], var_name="metric"))
-    plot = against(require_rows(df), pairs, labels, over_pairs)
+    rows = require_rows(df)
+    selected(rows.melt([one for one in rows if one not in labels], [*labels], var_name="metric"))
+    plot = against(rows, pairs, labels, over_pairs)
     for axes, _, _ in plot:
         log(axes, "x")
     return plot.finish()
