@@ -296,7 +296,7 @@ def test_verdicts_can_be_filtered(browser, site):
     assert rows.count() > some
     every.get_by_label("parts").uncheck()
     outcomes.select_option("")
-    worlds = every.get_by_label("World")
+    worlds = every.get_by_role("combobox", name="World")
     assert worlds.locator("option").all_inner_texts()[1:] == ["real drawings", "texts"]
     worlds.select_option("real drawings")
     there = every.locator("tr:visible td[data-world]:visible")
