@@ -121,9 +121,9 @@ def pairs(claim: Claim, df: pd.DataFrame | Split, model: str | None, n_tasks: in
         n_tasks: Number of tasks in a sum.
 
     Returns:
-        Columns seed, task, subset and difference, positive as claimed; of each side value, error
-        (by the sampling of its images), n and which images were answered: hits, or of ratios top
-        and base. Empty if a side has no records.
+        Columns seed, task, subset and difference, positive in the claim's direction; of each side
+        value, error (by the sampling of its images), n and which images were answered: hits, or of
+        ratios top and base. Empty if a side has no records.
     """
     split = Split.of(df)
     both = sides_of(claim, split, model, n_tasks)
@@ -196,8 +196,8 @@ def growth(claim: Claim, df: pd.DataFrame | Split, model: str | None, n_tasks: i
         n_tasks: Number of tasks in a sum.
 
     Returns:
-        Columns seed, task, subset, difference (the slope, positive as claimed) and the errors of
-        both sides; empty with fewer than three pre-trainings.
+        Columns seed, task, subset, difference (the slope, positive in the claim's direction) and
+        the errors of both sides; empty with fewer than three pre-trainings.
     """
     name, split = model or "mini", Split.of(df)
     shares = {name: 100.0}
