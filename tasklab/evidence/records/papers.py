@@ -41,7 +41,7 @@ def papers(paper: str | None = None, table: str | None = None) -> pd.DataFrame:
 
 
 def printed(claim: Claim) -> dict[str, float]:
-    """Return the effect of a claim in a paper's tables by model, positive in the claim's direction."""
+    """Return a claim's effect in its paper's tables by model, positive in its direction."""
     table = where(papers(claim.paper), experiment=claim.experiment, metric=claim.metric)
     values = table.groupby(["model", "method"])["value"].first().unstack()
     both = [values.get(side) for side in (claim.left, claim.right)]
