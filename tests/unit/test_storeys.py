@@ -142,3 +142,11 @@ def test_few_lines_are_loaded(code, most):
 def test_the_top_has_few_entries():
     there = {file.name for file in PACKAGE.iterdir()} - {"py.typed", "__init__.pyi", "__pycache__"}
     assert len(there) <= 20
+
+
+def test_modules_have_at_most_400_lines():
+    folders = (PACKAGE, *(PACKAGE.parent / name for name in ("benchmarks", "pretraining", "book")))
+    files = [file for folder in folders for file in folder.rglob("*.py")]
+    assert len(files) > 300
+    long = {file.name: file.read_text("utf-8").count("\n") for file in files}
+    assert {name: lines for name, lines in long.items() if lines > 400} == {}
