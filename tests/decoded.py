@@ -3,8 +3,9 @@
 import numpy as np
 from PIL import Image
 
-from tasklab.tasks.images import formats
+from tasklab.tasks.images import formats, pixels
 from tasklab.tasks.images.decoding import Transform
+from tasklab.tasks.suites import paper_data_sets
 
 SIDE = 16
 CENTRE = Transform("centre", SIDE)
@@ -31,3 +32,13 @@ def expected(split, rows, transform=CENTRE):
 
 def rows_of(split, count=30):
     return np.random.default_rng(1).permutation(len(split))[:count]
+
+
+def keep(cache, name, **sides):
+    """Decode an image for each split and size of a data set of the papers into `cache`."""
+    cache.mkdir(parents=True, exist_ok=True)
+    for split, side in sides.items():
+        made = images(cache / f"{name}-{split}-{side}", 1)
+        folder = cache / "pictures" / name / f"{split}-centre{side}-0"
+        note = {"split": split, "source": name, "classes": paper_data_sets()[name]["classes"]}
+        pixels.decode(folder, made, np.array([0]), Transform("centre", side), note=note)

@@ -1,12 +1,11 @@
-"""Weights and data sets on this machine, by their files and folders.
+"""Weights on this machine, by their files and folders; nothing is loaded or downloaded.
 
-Nothing is loaded, decoded or downloaded.
+Images are the loader's to find (`tasks.images.loader.DecodedImages.state`).
 """
 
 from __future__ import annotations
 
 import dataclasses
-import json
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -19,9 +18,6 @@ from tasklab.errors import TasklabError
 from tasklab.mini import shipped
 from tasklab.models import loading, weights
 from tasklab.models.zoo import Spec
-from tasklab.storage import folders
-from tasklab.tasks import images
-from tasklab.tasks.suites import paper_data_sets, paper_task
 from tasklab.tuning.footprint import span
 
 THERE = ("shipped", "found")
@@ -38,17 +34,6 @@ class Weights:
     memory: tuple[int, int]  #: Bytes of fine-tuning, one image at a time and with whole batches
     note: str = ""  #: What is wrong with them
     problem: str = ""  #: The same as a sentence with a way out; empty unless they are missing
-
-
-@dataclasses.dataclass(frozen=True)
-class Data:
-    """A data set of the suite `paper`."""
-
-    task: str
-    state: str  #: `"found"`, `"decoded"` (without originals), `"missing"`, `"damaged"`, `"unknown"`
-    where: str  #: The folder, or the repository that has it
-    sides: tuple[int, ...] = ()  #: Sizes of the models' input that it is decoded for
-    note: str = ""  #: What is wrong with it
 
 
 def find_weights(
@@ -130,40 +115,6 @@ def damage(path: Path) -> str:
         return "" if whole else "not a whole file of torch.save"
     except (OSError, safetensors.SafetensorError) as error:
         return f"cannot be read: {getattr(error, 'strerror', None) or error}"
-
-
-def find_data(name: str, root: Path | None = None, cache: Path | None = None) -> Data:
-    """Return the state of a data set of the suite `paper`.
-
-    Args:
-        name: Of the data set.
-        root: Folder of data sets.
-        cache: Folder of decoded images; by default the user's.
-    """
-    cache = cache or folders.data()
-    task, sides = paper_task(paper_data_sets()[name]), decoded_sides(name, cache)
-    try:
-        return Data(name, "found", str(images.finding.find(task, root).folder), sides)
-    except TasklabError as error:
-        if sides:
-            return Data(name, "decoded", str(cache / "pictures" / name), sides)
-        repository = paper_data_sets()[name]["hub"]["repo"]
-        if images.finding.candidates(task.place, root):
-            return Data(name, "damaged", repository, note=str(error))
-        return Data(name, "missing", repository)
-
-
-def decoded_sides(name: str, cache: Path) -> tuple[int, ...]:
-    """Return the sizes at which all splits of a data set are decoded, those to evaluate on."""
-    sides: dict[str, set[int]] = {"train": set(), "val": set(), "test": set()}
-    for file in (cache / "pictures" / name).glob("*[!l]/manifest.json"):  # not *.partial
-        try:
-            manifest = json.loads(file.read_text("utf-8"))
-            sides[manifest["split"]].add(int(manifest["transform"]["side"]))
-        except (OSError, ValueError, KeyError, TypeError):
-            continue
-    trained = sides["train"] or paper_data_sets()[name].get("control", False)
-    return tuple(sorted(sides["val"] & sides["test"])) if trained else ()
 
 
 def input_side(entry: Spec) -> tuple[int, int | None, str | None]:

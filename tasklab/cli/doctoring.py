@@ -10,7 +10,6 @@ from json import dumps as as_json
 from pathlib import Path
 from typing import Any
 
-from tasklab import bench
 from tasklab.bench.parameters import folder
 from tasklab.cli import doctor as room
 from tasklab.cli import paper as papers
@@ -101,7 +100,8 @@ def _sections(
     title = "Data sets of the suite paper (those of the suites mini and mini_text are shipped)"
     data = report.data.values()
     lacking = any(one.state in ("missing", "damaged") for one in data)
-    notes = [f"{one.task}: {one.note}" for one in data if one.note]
+    notes = [one.note for one in data if one.state == "damaged"]
+    notes += [f"{one.task}: {one.note}" for one in data if one.state == "unknown"]
     yield title, [_data(one) for one in data], [*notes, *[_DECODE] * lacking]
     if report.notes or report.blocking:
         yield "Notes", [], [f"- {note}" for note in (*report.blocking, *report.notes)]
@@ -171,6 +171,6 @@ def _chapters(report: room.readiness.Report) -> Iterator[tuple[str, ...]]:
         yield name, one.state, memory, *(cell.why for cell in cells.values())
 
 
-def _data(one: bench.inventory.Data) -> tuple[str, str, str]:
+def _data(one: room.readiness.Data) -> tuple[str, str, str]:
     sides = f"decoded for {', '.join(map(str, one.sides))} px; " if one.sides else ""
     return one.task, one.state, f"{sides}{one.where}"

@@ -11,15 +11,15 @@ from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any, cast
 
-from tasklab.bench.inventory import THERE, decoded_sides, find_data, find_weights, input_side
+from tasklab.bench.inventory import THERE, find_weights, input_side
 from tasklab.bench.parameters import Parameters, folder
 from tasklab.errors import TasklabError
 from tasklab.evidence.chapters import CHAPTERS
 from tasklab.exchange import catalogue, published
 from tasklab.models.zoo import has_attention, spec
-from tasklab.storage import fetching, folders
+from tasklab.storage import fetching
 from tasklab.storage.store import Store
-from tasklab.tasks.images import finding
+from tasklab.tasks import images
 from tasklab.tasks.suites import paper_data_sets, paper_task, suite
 
 TRAINED = ("nonlinear", "linearized", "attention")  # what the chapters' headlines compare
@@ -88,18 +88,20 @@ def _weights(parameters: Parameters, reachable: bool) -> Iterator[Need]:
 def _images(parameters: Parameters, reachable: bool) -> Iterator[Need]:
     if parameters.suite != "paper":
         return
-    own = input_side(spec(parameters.model))[0]
+    own, root = input_side(spec(parameters.model))[0], folder("data_root", parameters.data_root)
+    pictures = images.loader.DecodedImages(suite=suite("paper"), root=root)
     for name in paper_data_sets():
-        found = find_data(name, folder("data_root", parameters.data_root))
+        found = pictures.state(name)
         side = min(own, paper_data_sets()[name].get("side", own))  # small images keep their size
-        if side in decoded_sides(name, folders.data()):
+        if side in found.sides:
             yield Need(step="images", what=name, done=True)
             continue
         count = sum(sizes(name).values())
         if found.state not in ("found", "decoded"):
-            size = finding.size(paper_task(paper_data_sets()[name])) if reachable else None
+            size = images.finding.size(paper_task(paper_data_sets()[name])) if reachable else None
             known = "a guess" if name in GUESSED else "estimated"
-            note = found.note or ("" if size else f"{known}; from {found.where}")
+            note = found.note if found.state == "damaged" else ""
+            note = note or ("" if size else f"{known}; from {found.where}")
             size = size or count * (GUESSED.get(name, PICTURE) if side == own else side**2)
             yield Need(step="images", what=name, done=False, note=note, **_fetched(size))
         yield Need(
@@ -112,7 +114,7 @@ def sizes(name: str) -> dict[str, int]:
     """Return the images in the splits of a data set, as the papers draw them."""
     entry = paper_data_sets()[name]
     known = {k: n for k, n in entry["sizes"].items() if isinstance(n, int)}
-    held = min(finding.MOST, int(finding.SHARE * known.get("train", known["test"])))
+    held = min(images.finding.MOST, int(images.finding.SHARE * known.get("train", known["test"])))
     if entry.get("control"):
         return {"val": held, "test": known["test"] - held}
     return known if "val" in known else {**known, "train": known["train"] - held, "val": held}

@@ -19,7 +19,7 @@ from huggingface_hub import constants
 
 from tasklab import machine
 from tasklab.bench import inventory
-from tasklab.bench.inventory import READY, THERE, Data, Weights
+from tasklab.bench.inventory import READY, THERE, Weights
 from tasklab.cli.doctor import speed
 from tasklab.cli.doctor.speed import Speed
 from tasklab.errors import TasklabError
@@ -27,7 +27,8 @@ from tasklab.evidence.chapters import CHAPTERS
 from tasklab.machine import GIB, Device, Disk, Memory, gib
 from tasklab.models.zoo import REGISTRY, family, has_attention, text_suite
 from tasklab.storage import fetching, folders
-from tasklab.tasks.suites import paper_data_sets
+from tasklab.tasks.images.loader import Data, DecodedImages
+from tasklab.tasks.suites import paper_data_sets, suite
 
 DEFAULT = "mini"
 LITTLE = GIB  # bytes: a disk with less free is called full; a quick report keeps a good half of it
@@ -75,8 +76,9 @@ def examine(data_root: Path | None = None, store_root: Path | None = None) -> Re
     for what, folder in places.items():
         seconds = COUNTING if what == "store" else 0
         jobs[f"disk {what}"] = functools.partial(machine.disk, folder, seconds)
+    pictures = DecodedImages(suite=suite("paper"), root=data_root, cache=cache)
     for name in paper_data_sets():
-        jobs[f"data {name}"] = functools.partial(inventory.find_data, name, data_root, cache)
+        jobs[f"data {name}"] = functools.partial(pictures.state, name)
     answers, failed = run_at_once(jobs, BUDGET)
 
     network = answers.get("network", failed.get("network", ""))

@@ -37,6 +37,17 @@ SPLITS = ("train", "val", "test")
 _log = logging.getLogger(__name__)
 
 
+@dataclasses.dataclass(frozen=True)
+class Data:
+    """The images of a task on this machine."""
+
+    task: str
+    state: str  #: `"found"`, `"decoded"` (without originals), `"missing"`, `"damaged"`, `"unknown"`
+    where: str  #: The folder, or the repository that has it
+    sides: tuple[int, ...] = ()  #: Sizes of models' input at which all splits are decoded
+    note: str = ""  #: What is missing or wrong, as a sentence with a way out
+
+
 @dataclasses.dataclass(eq=False, kw_only=True)
 class DecodedImages:
     """The images of a suite's tasks; tasks without a source are embedded ones."""
@@ -88,19 +99,27 @@ class DecodedImages:
         """The tasks whose images are not embedded."""
         return tuple(t for t in (*self.suite.tasks, self.suite.control) if t.source is not None)
 
-    def missing(self, *tasks: str) -> list[str]:
-        """List missing and wrong data, one line a task.
+    def state(self, name: str) -> Data:
+        """Return the state of a task's images; nothing is decoded or downloaded.
 
-        Decoded images need no others; but others that are there, and are wrong, are reported.
+        Decoded images need no originals; but originals that are here and wrong are `"damaged"`.
         """
-        lines = []
-        for task in self._chosen(tasks):
-            try:
-                for split in _splits(task):
-                    self._data(task, split)
-            except TasklabError as error:
-                lines.append(str(error))
-        return lines
+        task, folder = self.suite[name], self._folder(self.suite[name])
+        sides = self._sides(task)
+        try:
+            return Data(name, "found", str(self.data_set(task).folder), sides)
+        except TasklabError as error:
+            gone = _gone(task, self.root)
+            if gone and all(self._kept(task, split) for split in _splits(task)):
+                return Data(name, "decoded", str(folder), sides)
+            known = task.place.data_set
+            where = paper_data_sets()[known]["hub"]["repo"] if known else _name(task)
+            return Data(name, "missing" if gone else "damaged", where, sides, str(error))
+
+    def missing(self, *tasks: str) -> list[str]:
+        """List missing and wrong data, one line a task (`state`)."""
+        found = (self.state(task.name) for task in self._chosen(tasks))
+        return [one.note for one in found if one.note]
 
     def damaged(self, *tasks: str) -> list[str]:
         """List decoded images that have changed since, one line a folder.
@@ -327,10 +346,21 @@ class DecodedImages:
 
     def _kept(self, task: Task, split: str) -> Arrays | None:
         stem = f"{split}-*" if self.side is None else _stem(split, self.transform(task, split))
+        kept = self._decoded(task, stem)
+        return max(kept, key=lambda arrays: arrays.manifest["written"], default=None)
+
+    def _decoded(self, task: Task, stem: str) -> list[Arrays]:
         mine = [_name(task), [*task.classes]]
         decoded = map(pixels.opened, self._folder(task).glob(f"{stem}-*"))
-        kept = [x for x in decoded if x and [*map(x.manifest.get, ("source", "classes"))] == mine]
-        return max(kept, key=lambda arrays: arrays.manifest["written"], default=None)
+        return [x for x in decoded if x and [*map(x.manifest.get, ("source", "classes"))] == mine]
+
+    def _sides(self, task: Task) -> tuple[int, ...]:
+        """Return the sizes at which all splits of a task are decoded, those to evaluate on."""
+        sides = [
+            {int(one.manifest["transform"]["side"]) for one in self._decoded(task, f"{split}-*")}
+            for split in _splits(task)
+        ]  # training images are larger: any will do
+        return tuple(sorted(sides[-2] & sides[-1])) if all(sides) else ()
 
 
 def _gone(task: Task, root: Path | None) -> bool:

@@ -1,8 +1,5 @@
 """What a full-size reproduction lacks: bytes that follow from what is declared."""
 
-import itertools
-import json
-
 import pytest
 
 from tasklab.__main__ import main
@@ -11,6 +8,7 @@ from tasklab.cli.doctor import needs, readiness
 from tasklab.machine import gib
 from tasklab.models.zoo import spec
 from tasklab.tasks.suites import paper_data_sets
+from tests.decoded import keep
 
 pytestmark = pytest.mark.usefixtures("bare")
 
@@ -42,11 +40,8 @@ def test_a_bare_and_a_full_machine(tmp_path):
     assert "images" not in found
     assert found["weights"][0].done and found["chapters"][0].done
     kept = {"Cars": 224, "MNIST": 28}  # small images are kept at their size
-    for name, split in itertools.product(kept, ("train", "val", "test")):
-        folder = tmp_path / "decoded" / "pictures" / name / f"{split}-0"
-        folder.mkdir(parents=True)
-        note = {"split": split, "transform": {"side": kept[name]}}
-        (folder / "manifest.json").write_text(json.dumps(note))
+    for name, side in kept.items():
+        keep(tmp_path / "decoded", name, train=side, val=side, test=side)
     images = needs.of(full(tmp_path), chapters=(), reachable=False)
     assert [one.what for one in images if one.done] == [*kept]
 

@@ -21,7 +21,7 @@ from huggingface_hub import constants as hub
 import tasklab
 from tasklab import machine
 from tasklab.bench import inventory
-from tasklab.bench.inventory import Weights, find_data, find_weights
+from tasklab.bench.inventory import Weights, find_weights
 from tasklab.bench.parameters import Parameters
 from tasklab.cli.doctor import readiness, speed
 from tasklab.cli.doctor.readiness import table
@@ -31,8 +31,10 @@ from tasklab.machine import GIB, Disk, Memory, cards
 from tasklab.models import weights, zoo
 from tasklab.models.zoo import REGISTRY, spec
 from tasklab.storage import fetching
-from tasklab.tasks.suites import paper_data_sets
+from tasklab.tasks.images.loader import Data, DecodedImages
+from tasklab.tasks.suites import Suite, paper_data_sets, paper_task, suite
 from tasklab.tuning import footprint
+from tests.decoded import keep
 from tests.helpers import refuses
 
 ROOT = Path(readiness.__file__).parents[3]
@@ -298,38 +300,55 @@ def test_damage_is_seen_at_the_ends_of_a_file(tmp_path):
 
 
 # Data
+def of_papers(root, cache):
+    tasks = Suite("paper", (*map(paper_task, paper_data_sets().values()),), suite("paper").control)
+    return DecodedImages(suite=tasks, root=root, cache=cache, progress=False)
+
+
+def state(name, *folders):
+    return of_papers(*folders).state(name)
+
+
 def test_a_data_set_is_missing_then_found(tmp_path, monkeypatch):
     entry = paper_data_sets()["EuroSAT"]
     monkeypatch.setitem(entry, "classes", entry["classes"][:2])
     monkeypatch.setitem(entry, "aliases", entry.get("aliases", [[]] * 10)[:2])
     monkeypatch.setitem(entry, "sizes", {"train": 2, "test": 2})
     root = tmp_path / "data"
-    assert find_data("EuroSAT", root, tmp_path).state == "missing"
+    assert state("EuroSAT", root, tmp_path).state == "missing"
     folder = root / entry["folders"][0]
     for split in ("train", "test"):
         for label in entry["classes"]:
             write(folder / split / label / "1.png", b"\x89PNG")
-    found = find_data("EuroSAT", root, tmp_path)
+    found = state("EuroSAT", root, tmp_path)
     assert (found.state, found.where, found.sides) == ("found", str(folder), ())
     write(folder / "test" / label / "2.png", b"\x89PNG")
-    damaged = find_data("EuroSAT", root, tmp_path)
+    damaged = state("EuroSAT", root, tmp_path)
     assert damaged.state == "damaged" and "test 3" in damaged.note
 
 
 def test_decoded_images_need_no_others(tmp_path):
-    def keep(split, side):
-        manifest = {"split": split, "transform": {"kind": "centre", "side": side}}
-        place = tmp_path / "pictures" / "Cars" / f"{split}-centre{side}-0" / "manifest.json"
-        write(place, json.dumps(manifest))
+    keep(tmp_path, "Cars", test=224, val=224)
+    assert state("Cars", None, tmp_path).state == "missing"
+    keep(tmp_path, "Cars", train=256)
+    manifest = tmp_path / "pictures" / "Cars" / "train-centre256-0" / "manifest.json"
+    found = state("Cars", None, tmp_path)
+    assert (found.state, found.sides, found.note) == ("decoded", (224,), "")
+    keep(tmp_path, "Cars", test=336)
+    assert state("Cars", None, tmp_path).sides == (224,)
+    write(manifest, "{")  # it would be decoded again
+    found = state("Cars", None, tmp_path)
+    assert (found.state, found.sides) == ("missing", ())
 
-    keep("test", 224)
-    keep("val", 224)
-    assert find_data("Cars", None, tmp_path).state == "missing"
-    keep("train", 256)
-    keep("test", 336)
-    write(tmp_path / "pictures" / "Cars" / "train-0" / "manifest.json", "{")
-    found = find_data("Cars", None, tmp_path)
-    assert (found.state, found.sides) == ("decoded", (224,))
+
+def test_decoded_images_hide_no_wrong_originals(tmp_path):
+    keep(tmp_path, "Cars", train=256, val=224, test=224)
+    folder = tmp_path / "data" / paper_data_sets()["Cars"]["folders"][0]
+    for split in ("train", "test"):
+        write(folder / split / "one" / "1.png", b"\x89PNG")
+    pictures = of_papers(tmp_path / "data", tmp_path)
+    (line,) = pictures.missing("Cars")
+    assert pictures.state("Cars") == Data("Cars", "damaged", "tanganke/stanford_cars", (224,), line)
 
 
 # Memory
@@ -486,7 +505,7 @@ def test_broken_facts_are_notes(tmp_path, monkeypatch):
     monkeypatch.setattr(machine, "disk", broken)
     folder = mock.Mock(side_effect=PermissionError("not yours"))
     monkeypatch.setattr(inventory.weights, "local", folder)
-    monkeypatch.setattr(inventory, "decoded_sides", folder)
+    monkeypatch.setattr(DecodedImages, "state", folder)
     report = readiness.examine(None, tmp_path)
     assert "devices: RuntimeError: no driver." in report.notes
     assert "disk store: RuntimeError: no driver." in report.notes
