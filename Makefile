@@ -21,7 +21,7 @@ help:
 	@echo "make mutate   plant faults in a room (ROOM=analyses COUNT=100); print those that survive"
 	@echo "make peers    compare merges with installed mergekit, fusion_bench and peft, in .venv-peers"
 	@echo "make lint     style, docstrings, the import order and types"
-	@echo "make stubs    list new experiments for type checkers"
+	@echo "make stubs    list new experiments and figures for type checkers"
 	@echo "make same     lock changed code of experiments, if the frozen numbers come out"
 	@echo "make new      measure results anew (OF=\"merging stitching\" WHY=\"the reason\")"
 	@echo "make locks    the same as make same, with data files and stubs"
@@ -70,7 +70,7 @@ lint: $(STAMP)
 	$(BIN)/mypy
 
 stubs: $(BIN)/python
-	$(BIN)/python -c "import tasklab.evidence.experiments as e; open(e.__file__ + 'i', 'w').write(e._stub())"
+	$(BIN)/python -m tests.locks stubs
 
 same: $(BIN)/python
 	$(BIN)/python -m tests.locks same

@@ -2,6 +2,7 @@
 
 python -m tests.locks same              lock changed code of experiments, if its numbers come out
 python -m tests.locks new OF WHY        measure the results of some modules anew, with the reason
+python -m tests.locks stubs             list experiments and figures for type checkers
 python -m tests.locks all               data files, stubs and what chapters found, too
 python -m tests.locks check             say what is not locked, without measuring
 """
@@ -13,13 +14,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tasklab.errors import TasklabError
-from tasklab.evidence import experiments
+from tasklab.evidence import experiments, figures
 from tasklab.evidence.experiments import versions
 from tasklab.evidence.experiments.registry import discover
 from tasklab.storage import shipped
 from tests import found
 
-STUB = Path(experiments.__file__).with_suffix(".pyi")
+STUBS = {room: Path(room.__file__).with_suffix(".pyi") for room in (experiments, figures)}
 
 
 def same(new: Sequence[str] = (), why: str = "") -> None:
@@ -56,9 +57,16 @@ def unlocked() -> list[str]:
     """Return a sentence for every lock that is not of what is there."""
     discover()
     told = [f"{home} has changed: make same, or make new" for home in versions.changed()]
-    if STUB.read_text("utf-8") != experiments._stub():
-        told.append(f"{STUB.name} does not list the experiments: make locks")
+    for room, file in STUBS.items():
+        if file.read_text("utf-8") != room._stub():
+            told.append(f"{file.parent.name}/{file.name} lacks public names: make locks")
     return told + [f"data file {name} has changed: make locks" for name in shipped.changed()]
+
+
+def stubs() -> None:
+    """List the public names of experiments and figures for type checkers."""
+    for room, file in STUBS.items():
+        file.write_text(room._stub(), "utf-8")
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -68,9 +76,12 @@ def main(arguments: Sequence[str]) -> None:
         if told := unlocked():
             raise TasklabError(". ".join(told) + ".")
         return
+    if command == "stubs":
+        stubs()
+        return
     if command == "all":
         shipped.lock()
-        STUB.write_text(experiments._stub(), "utf-8")
+        stubs()
         found.write()
     if command == "new":
         of, why = rest

@@ -177,7 +177,7 @@ def test_maps_of_schemes_and_figures(labs, sums):
     figures.scheme_maps(maps, method="full")
     figures.lambda_curves(sums)
     figures.regimes(sums)
-    figures.closed_table(sums).to_html()
+    figures.beside_paper(sums).to_html()
     figures.subset_curves(experiments.across(labs, experiments.subsets))
     linear = experiments.across(labs, experiments.cross_task, ["nonlinear"], alphas=(0.5,))
     figures.linearity_against_addition(linear, sums)

@@ -11,12 +11,12 @@ is loaded when it is first used, so that the parameters can be read without torc
 writes `__init__.pyi`, which type checkers read.
 """
 
-import re
 from pathlib import Path
 
 import lazy_loader
 
 from tasklab.errors import advising
+from tasklab.evidence import names
 
 _MODULES = ("runner",)
 _MORE = {  # public names that are no experiments
@@ -32,23 +32,14 @@ _MORE = {  # public names that are no experiments
 }
 
 
-def _names() -> dict[str, list[str]]:
-    """Return all public names by module; read from the sources, as importing them takes seconds."""
-    names = {}
-    for file in sorted(Path(__file__).parent.glob("*.py")):
-        declared = re.findall(r"^@experiment\(.*?^def (\w+)", file.read_text("utf-8"), re.S | re.M)
-        if listed := sorted([*declared, *_MORE.get(file.stem, ())]):
-            names[file.stem] = listed
-    return names
+_NAMES = names.declared(Path(__file__).parent, "experiment", _MORE)
 
 
 def _stub() -> str:
-    every = [(module, name) for module, names in _names().items() for name in names]
-    modules = "".join(f"from . import {name} as {name}\n" for name in _MODULES)
-    return modules + "".join(f"from .{module} import {name} as {name}\n" for module, name in every)
+    return names.stub(_NAMES, _MODULES)
 
 
 _ADVICE = {"xi interference disentanglement_error": "experiments.disentanglement(lab, methods)"}
 __getattr__, __dir__, __all__ = advising(
-    __name__, lazy_loader.attach(__name__, _MODULES, _names()), _ADVICE
+    __name__, lazy_loader.attach(__name__, _MODULES, _NAMES), _ADVICE
 )

@@ -9,8 +9,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from tasklab.evidence.figures import schemes
+from tasklab.evidence.figures.labels import MERGE_LABEL
 from tasklab.evidence.figures.marks import GIVEN, ZERO, Panels, curves, level, points
-from tasklab.evidence.figures.merging import BASE, MERGE_LABEL
+from tasklab.evidence.figures.merging import BASE
 from tasklab.evidence.figures.rows import (
     averaged,
     ends,

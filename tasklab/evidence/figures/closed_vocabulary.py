@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import pandas as pd
 from matplotlib.figure import Figure
 
+from tasklab.evidence.figures.accuracies import probed
 from tasklab.evidence.figures.marks import ZERO, against, curves, level, points
 from tasklab.evidence.figures.rows import averaged, require_rows, select, where
-from tasklab.evidence.figures.schemes import broken, looks, of_vocabulary, probed
+from tasklab.evidence.figures.schemes import broken, looks, of_vocabulary
 from tasklab.evidence.figures.style import book_figure, method_looks
 
 GAIN = "gain over probing (points)"

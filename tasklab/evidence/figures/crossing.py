@@ -7,43 +7,12 @@ from collections.abc import Sequence
 import pandas as pd
 from matplotlib.figure import Figure
 
-from tasklab.evidence.figures.marks import (
-    GIVEN,
-    ZERO,
-    level,
-    points,
-)
-from tasklab.evidence.figures.merging import MERGE_LABEL
+from tasklab.evidence.figures.labels import METRIC_LABEL
+from tasklab.evidence.figures.marks import GIVEN, ZERO, level, points
 from tasklab.evidence.figures.rows import ends, require_rows, select, where
-from tasklab.evidence.figures.schemes import ways
 from tasklab.evidence.figures.style import book_figure
 from tasklab.evidence.records.foretelling import foretelling
-from tasklab.evidence.records.schema import LEADING_MERGES, unit
 
-METRIC_LABEL = {
-    "single": "single-task accuracy",
-    "absolute": "accuracy of the sum of all",
-    "normalised": "the same, normalised",
-    "lost_sum": "loss in the sum of all",
-    **{f"lost_{name}": f"loss in the merge: {MERGE_LABEL[name]}" for name in LEADING_MERGES},
-    "target": "target accuracy, negated",
-    "control": "control accuracy, negated",
-    "lost": "loss in a pair",
-    "xi_pair": "ξ of the sum of a pair",
-    "xi_classifier": "ξ at one coefficient",
-    "xi_representation": "ξ of representations",
-    "distance": "distance from linearity",
-    "coef": "coefficient of linearity",
-    "base": "distance between models",
-    "gap": "gap from the linearization",
-    "cosine": "cosine of the vectors",
-    "norm": "norm of the vector",
-    "gradient_cosine": "cosine of the gradients",
-    "gradient_distance": "distance of the gradients",
-    "share": "localization of the kernel",
-    "seconds_finetune": "seconds of fine-tuning",
-    "trainable": "trained parameters",
-}
 _TOLD = {
     "lost": "the loss in a pair",
     "lost_sum": "the loss of a task\nin the sum of all",
@@ -56,26 +25,20 @@ _LOOKS = {
 }
 
 
-def crossing_table(df: pd.DataFrame) -> pd.DataFrame:
-    """Return every metric of the cross-examination, by method and, non-linearly, by encoder.
+def with_encoder(df: pd.DataFrame) -> pd.DataFrame:
+    """Return records of the cross-examination in which methods have their encoder's, too.
 
-    Records: `crossing` of one or several models, the main one first. One row per metric with its
-    unit; means over tasks, or pairs, and seeds; NaN where it was not measured.
+    What is measured of the pre-trained encoder alone counts for every method of the model that
+    lacks it. Trained parameters are in millions. Records: `crossing`.
     """
     rows = where(df, experiment="crossing")
-    if rows.empty:
-        return pd.DataFrame(columns=["metric", "unit"])
-    order = [m for m in METRIC_LABEL if m in set(rows["metric"])]
-    means = rows.pivot_table(index="metric", columns=["model", "method"], values="value")
-    columns = {}
-    for (model, method), name in ways(rows).items():
-        of_encoder = means.get((model, "pretrained"), pd.Series(dtype=float))
-        columns[name] = means[model, method].combine_first(of_encoder).reindex(order)
-    table, units = pd.DataFrame(columns, index=order), {"trainable": "millions"}
-    table.loc[table.index == "trainable"] /= 1e6
-    table.insert(0, "metric", table.index.map(METRIC_LABEL))
-    table.insert(1, "unit", [units.get(metric, unit(metric)) for metric in order])
-    return table.reset_index(drop=True)
+    keys = ["model", "method", "metric"]
+    of_encoder, own = (rows[rows["method"].eq("pretrained") == one] for one in (True, False))
+    each = of_encoder.drop(columns="method").merge(own[["model", "method"]].drop_duplicates())
+    known = pd.MultiIndex.from_frame(own[keys])
+    rows = pd.concat([own, each[~pd.MultiIndex.from_frame(each[keys]).isin(known)]])
+    millions = rows["value"].where(rows["metric"] != "trainable", rows["value"] / 1e6)
+    return rows.assign(value=millions)
 
 
 @book_figure

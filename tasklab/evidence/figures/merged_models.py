@@ -10,13 +10,12 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from tasklab.analyses.merging.registry import METHODS
+from tasklab.evidence.figures.labels import MERGE_LABEL
 from tasklab.evidence.figures.marks import ZERO, curves, cut, level, points, reaching
 from tasklab.evidence.figures.merging import (
     BASE,
-    MERGE_LABEL,
     by_merge,
     by_number,
-    merges_in,
     ranged,
 )
 from tasklab.evidence.figures.rows import (
@@ -28,6 +27,7 @@ from tasklab.evidence.figures.rows import (
     where,
 )
 from tasklab.evidence.figures.style import METHOD_LABEL, book_figure
+from tasklab.evidence.figures.tables import tabulate
 from tasklab.evidence.records.intervals import of_mean
 from tasklab.evidence.records.matched import gaps_at_equal_accuracy
 from tasklab.evidence.records.papers import papers
@@ -48,7 +48,7 @@ PROTOCOLS = {
     "fusionbench": ("of FusionBench", "#CC79A7", "D"),
     "here": ("here", "#D55E00", "P"),
 }
-_SHORT = {"task_vectors": "task_vectors", "tall_masks": "TALL, TSV", "fusionbench": "FusionBench"}
+_ENDS = ["value", "low", "high"]
 _STRENGTHS = {"single": "single-task accuracy (%)", "absolute": "accuracy of the sum (%)"}
 _BY = {
     "features": ("features", "#0072B2", "o"),
@@ -164,17 +164,15 @@ def merge_rates_table(df: pd.DataFrame) -> pd.DataFrame:
     and the gain of other methods in points with 95 % intervals. Records: `merging_rates` of one
     model.
     """
-    gaps, columns = gaps_at_equal_accuracy(df), ["tasks", "merge", "alone", "non-linear"]
-    rows = []
-    for n_tasks in sorted(gaps["n_tasks"].unique()):
-        for merge in merges_in(gaps):
-            part = gaps[(gaps["n_tasks"] == n_tasks) & (gaps["merge"] == merge)]
-            levels = (part["alone"].mean(), part["base"].mean())
-            row = dict(zip(columns, (int(n_tasks), MERGE_LABEL[merge], *levels), strict=True))
-            for method in methods_in(part):
-                row[METHOD_LABEL[method]] = ranged(*of_mean(where(part, method=method)["gap"]))
-            rows.append(row)
-    return pd.DataFrame(rows).fillna("–") if rows else pd.DataFrame(columns=columns)
+    gaps, by = gaps_at_equal_accuracy(df), ["n_tasks", "merge"]
+    columns = ["tasks", "merge", "alone", "non-linear"]
+    if gaps.empty:
+        return pd.DataFrame(columns=columns)
+    gains = gaps.groupby([*by, "method"])["gap"].apply(lambda gap: pd.Series(of_mean(gap), _ENDS))
+    gained = tabulate(gains.unstack().reset_index(), by, "method", named=False)
+    levels = gaps.groupby(by)[["alone", "base"]].mean()
+    table = levels.join(gained).loc[gained.index].reset_index().replace({"merge": MERGE_LABEL})
+    return table.rename(columns={"n_tasks": "tasks", "base": "non-linear"} | METHOD_LABEL)
 
 
 def strength_table(df: pd.DataFrame) -> pd.DataFrame:
@@ -231,23 +229,6 @@ def _with_factors(df: pd.DataFrame) -> pd.DataFrame:
     return rows.assign(factor=(rows["penalty"] / own).round(9))
 
 
-def merge_cost_table(df: pd.DataFrame) -> pd.DataFrame:
-    """Return the cost of each merge of all tasks' vectors.
-
-    Seconds, peak memory over the vectors' own, images passed through a model, and validation images
-    of the search at most. Records: `merging_cost` of one model and method.
-    """
-    rows = most_tasks(where(df, experiment="merging_cost"))
-    names = {"seconds": "seconds", "memory_ratio": "memory / the vectors'",
-             "passed": "images passed", "searched": "images searched"}  # fmt: skip
-    if rows.empty:
-        return pd.DataFrame(columns=["merge", *names.values()])
-    table = rows.pivot_table(index="merge", columns="metric", values="value")[list(names)]
-    table = table.loc[merges_in(rows)].rename(columns=names, index=MERGE_LABEL)
-    counts = {name: int for name in list(names.values())[2:]}
-    return table.astype(counts).rename_axis(columns=None).reset_index()
-
-
 def printed_merges() -> pd.DataFrame:
     """Return the published averages over eight tasks.
 
@@ -258,21 +239,22 @@ def printed_merges() -> pd.DataFrame:
     return rows.assign(merge=rows["row"].map(names))[["protocol", "model", "merge", "value"]]
 
 
-def merge_table(df: pd.DataFrame, size: str = "vitb32") -> pd.DataFrame:
-    """Return recorded accuracies of all tasks merged beside those published for a size of CLIP.
+def beside_published(df: pd.DataFrame, size: str = "vitb32") -> pd.DataFrame:
+    """Return accuracies of all tasks merged, here and as published for a size of CLIP.
 
-    One row per merge, above them each task's own model and joint training; columns here and each
-    protocol. Records: `single`, `merging` and `joint` of one model.
+    Of the merges that papers print, each task's own model, and joint training. Records: `single`,
+    `merging` and `joint` of one model.
+
+    Args:
+        df: Tidy records.
+        size: `vitb32` or `vitl14`.
+
+    Returns:
+        Columns merge, protocol and value, which `tabulate` shows.
     """
-    printed = where(printed_merges(), model=size)
-    wide = printed.pivot_table("value", index="merge", columns="protocol")
-    wide = wide[[name for name in PROTOCOLS if name in wide]].rename(columns=_SHORT)
-    own = _own(df).groupby("merge")["value"].mean()
-    names = set(wide.index) | ({"joint"} & set(own.index))
-    labels = {"single": "one model a task", "joint": "joint training"} | MERGE_LABEL
-    wide = wide.reindex([name for name in labels if name in names])
-    wide.insert(0, "here", own)
-    return wide.rename(labels).rename_axis(index="merge", columns=None).reset_index()
+    printed, own = where(printed_merges(), model=size), _own(df).assign(protocol="here")
+    own = own[own["merge"].isin([*printed["merge"], "joint"])]
+    return pd.concat([own, printed.drop(columns="model")], ignore_index=True)
 
 
 def _own(df: pd.DataFrame) -> pd.DataFrame:

@@ -6,7 +6,6 @@ sums, masks, singular directions, quadratic distances, and the best merges there
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,8 +15,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from tasklab.analyses.merging.registry import METHODS, SOLVED
+from tasklab.analyses.merging.registry import METHODS
 from tasklab.evidence.figures import maps, marks
+from tasklab.evidence.figures.labels import BOUND_LABEL, MERGE_LABEL
 from tasklab.evidence.figures.rows import (
     averaged,
     ends,
@@ -27,8 +27,8 @@ from tasklab.evidence.figures.rows import (
     select,
     where,
 )
-from tasklab.evidence.figures.schemes import ways
 from tasklab.evidence.figures.style import COLOURS, METHOD_LABEL, WIDTH, Looks, book_figure
+from tasklab.evidence.figures.tables import tabulate
 from tasklab.evidence.records.intervals import in_words
 from tasklab.evidence.records.judgement import gains
 
@@ -41,21 +41,13 @@ SORTS = {
     "best": ("best in the tangent model", "#D55E00", "P"),
 }
 OTHER = ("others", "#CC79A7", "X")  # rules of another module
-_BEST = {
-    "best_span": "best on the span", "best": "best, 64 images",  # no longer made
-    "best_loss": "least loss on the span",
-    **{name: method.title for name, method in SOLVED.items()},
-}  # fmt: skip
-MERGE_LABEL = {name: method.title for name, method in METHODS.items()} | _BEST
 _SORT = {
     name: SORTS.get(METHODS[name].place.partition(".")[0] if name in METHODS else "best", OTHER)
     for name in MERGE_LABEL
 }
 BASE = "arithmetic"  # what gains are counted from
 _BOUND = "bound"
-_BOUNDS = {
-    "single": "one model a task", "joint": "joint training", "pretrained": "pre-trained model",
-}  # fmt: skip
+_BOUNDS = BOUND_LABEL | {"pretrained": "pre-trained model"}
 _READS = {
     _BOUND: ("no merge", "#595959", "D"),
     "vectors": ("reads vectors only", "#0072B2", "o"),
@@ -154,20 +146,13 @@ def merge_gains(df: pd.DataFrame) -> Figure:
     other pre-trainings.
     """
     rows = require_rows(where(df, experiment="merging"), "no merges were recorded")
-    rows = most_tasks(rows)
-    found = require_rows(gains(rows, over=BASE, model=rows["model"].iloc[0]), "no gains")
-    parts = []
-    for kind, which in (("here", ""), ("others", "others_")):
-        part = found[["merge"]].assign(kind=kind)
-        for name in ("effect", "low", "high"):
-            part[name] = found.get(which + name)
-        part = part.rename(columns={"effect": "value"}).dropna(subset="value")
-        parts.append(part.assign(**{n: part[n].fillna(part["value"]) for n in ("low", "high")}))
-    both = pd.concat(parts, ignore_index=True)
-    order = parts[0].sort_values("value", ascending=False)["merge"]
-    looks = {kind: look for kind, look in _SAMPLES.items() if kind in set(both["kind"])}
+    both = gains_by_sample(most_tasks(rows), rows["model"].iloc[0])
+    both = require_rows(both, "no gains")
+    both = both.assign(**{end: both[end].fillna(both["value"]) for end in ("low", "high")})
+    order = where(both, sample="here").sort_values("value", ascending=False)["merge"]
+    looks = {name: look for name, look in _SAMPLES.items() if name in set(both["sample"])}
     plot = marks.points(
-        ends(both, "merge", "kind"), "merge", height=1.2 + 0.26 * len(order), hue="kind",
+        ends(both, "merge", "sample"), "merge", height=1.2 + 0.26 * len(order), hue="sample",
         looks=looks, order={name: MERGE_LABEL[name] for name in order}, **marks.GIVEN,
     )  # fmt: skip
     marks.level(plot.first, 0, along="y", **marks.ZERO)
@@ -259,27 +244,27 @@ def by_merge(
     return marks.points(means, "merge", height=height, looks=looks, **more)
 
 
-def merge_gains_table(df: pd.DataFrame) -> pd.DataFrame:
-    """Return gains over task arithmetic in points, with 95 % intervals.
+def gains_by_sample(df: pd.DataFrame, model: str = "mini") -> pd.DataFrame:
+    """Return gains over task arithmetic in points, of a model and of other pre-trainings.
 
-    One row per merge, and one below it over several pre-trainings where recorded; one column per
-    number of tasks. Records: `merging` of `mini` and of other pre-trainings.
+    Records: `merging` of both.
+
+    Args:
+        df: Tidy records.
+        model: Its name.
+
+    Returns:
+        Columns merge, n_tasks, `sample` (here or others), value, low and high (a 95 % interval, NaN
+        where there is none).
     """
-    found = gains(df, over=BASE, model="mini")
-    if found.empty:
-        return pd.DataFrame(columns=["merge"])
-    kinds = {"": "", "others_": ", other pre-trainings"}
-    columns: dict[str, dict[str, str]] = {}
-    for n_tasks, part in found.groupby("n_tasks", sort=False):
-        cells = columns.setdefault(f"{n_tasks} tasks", {})
-        for row, which in itertools.product(part.to_dict("records"), kinds):
-            if pd.notna(row[which + "effect"]):
-                ends = (row[which + end] for end in ("effect", "low", "high"))
-                cells[MERGE_LABEL[row["merge"]] + kinds[which]] = ranged(*ends)
-    table = pd.DataFrame(columns)
-    names = [MERGE_LABEL[name] + told for name in merges_in(found) for told in kinds.values()]
-    table = table.reindex([name for name in names if name in table.index]).fillna("–")
-    return table.rename_axis("merge").reset_index()
+    found = gains(df, over=BASE, model=model)
+    parts = [pd.DataFrame(columns=["merge", "n_tasks", "sample", "value", "low", "high"])]
+    for sample, prefix in {"here": "", "others": "others_"}.items() if len(found) else ():
+        own = found[["merge", "n_tasks"]].assign(sample=sample)
+        for name, of in {"value": "effect", "low": "low", "high": "high"}.items():
+            own[name] = found[prefix + of]
+        parts.append(own.dropna(subset="value"))
+    return pd.concat(parts[1:] or parts, ignore_index=True)
 
 
 def ranged(effect: float, low: float, high: float) -> str:
@@ -322,18 +307,6 @@ def merge_distance(df: pd.DataFrame) -> Figure:
     return plot.finish(looks=sorts, x=x)
 
 
-def merge_ways_table(df: pd.DataFrame) -> pd.DataFrame:
-    """Return accuracies in % of merges of most tasks: one row per method or model.
-
-    Means over tasks and seeds. Records: `merging` of one or several models, the main one first.
-    """
-    means = most_tasks(merged_accuracy(df))
-    require_rows(where(means, merge=BASE), "task arithmetic was not computed")
-    table = means.groupby(["model", "method", "merge"])["value"].mean().unstack("merge")
-    named = ways(means)
-    return table.loc[list(named), merges_in(means)].set_axis(named.values())
-
-
 @book_figure
 def merge_ways(df: pd.DataFrame) -> Figure:
     """Plot gains over task arithmetic by merge and by how its vectors were fine-tuned.
@@ -341,7 +314,9 @@ def merge_ways(df: pd.DataFrame) -> Figure:
     In points of test accuracy, means over tasks and seeds; column names have task arithmetic's
     accuracy. Records: `merging` of one or several models, the main one first.
     """
-    table = merge_ways_table(df)
+    means = merged_accuracy(most_tasks(df))
+    require_rows(where(means, merge=BASE), "task arithmetic was not computed")
+    table = tabulate(means, "way", "merge", named=False)
     gains = require_rows(table.sub(table[BASE], axis=0).drop(columns=BASE).T)
     titles = [f"{name}\n{reached:.1f} %" for name, reached in table[BASE].items()]
     figure, axes = plt.subplots(figsize=(WIDTH, 1.9 + 0.27 * len(gains)))

@@ -1,20 +1,26 @@
-"""Tables for readers."""
+"""Tables for readers: of tidy records, of verdicts, of provenance."""
 
 from __future__ import annotations
 
 import functools
 import html
+import itertools
 import numbers
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
 
+from tasklab.evidence.figures.labels import LABELS
+from tasklab.evidence.figures.schemes import ways
 from tasklab.evidence.figures.style import METHOD_LABEL
 from tasklab.evidence.records.claims import SETTINGS
+from tasklab.evidence.records.intervals import in_words
 from tasklab.evidence.records.judgement import Verdict
+from tasklab.evidence.records.schema import unit
 from tasklab.evidence.records.statements import effect_of, plain, verdict_rows
+from tasklab.evidence.records.table import summarise
 
 _EQUAL = SETTINGS[:3]  # as chosen, at equal accuracy, at equal norm; rates have rows of their own
 _TOLD = {"absolute": "sum", "normalised": "normalised sum", "target": "negated task",
@@ -32,6 +38,76 @@ def table(df: pd.DataFrame, digits: int = 1) -> Any:
         return styler.set_table_styles([{"selector": "caption", "props": "white-space: nowrap"}])
     styler = styled(df, functools.partial(_number, digits=digits)).set_table_styles(AIRY)
     return styler.hide(axis="index") if isinstance(df.index, pd.RangeIndex) else styler
+
+
+def tabulate(
+    df: pd.DataFrame, index: str | Sequence[str], columns: str, *, named: bool = True
+) -> pd.DataFrame:
+    """Return tidy records as a table, in the book's order and with its labels (`labels.LABELS`).
+
+    Cells are means of `value` over tasks and then seeds; where rows have `low` and `high`, effects
+    with their intervals, and a dash for those that were not measured.
+
+    Args:
+        df: Tidy records, or other rows with `value` and the columns that are named here.
+        index: Column whose values are the table's rows, or several such columns.
+        columns: Column whose values are the table's columns. `way` is the label of a model's
+            method, here or in `index`.
+        named: Whether labels stand for names; without them `index` stays the index.
+    """
+    rows, labels = [index] if isinstance(index, str) else [*index], {**LABELS}
+    if df.empty:
+        return pd.DataFrame(columns=rows).set_index([] if named else rows)
+    if "way" in (index, columns):
+        known = ways(df)
+        way = [known.get(one) for one in zip(df["model"], df["method"], strict=True)]
+        df, labels["way"] = df.assign(way=way), {name: name for name in known.values()}
+    by = [*rows, columns]
+    df = df.dropna(subset=by)
+    keys = {name: _ordered(df[name].unique(), labels.get(name, ())) for name in by}
+    means = summarise(df.assign(seed=df["seed"] if "seed" in df else 0), by).set_index(by)["mean"]
+    if ranged := {"low", "high"} <= {*df}:
+        ends = df.groupby(by, sort=False)[["low", "high"]].mean()
+        effects = [in_words(*one, named=False) for one in means.to_frame().join(ends).to_numpy()]
+        means = pd.Series(effects, index=means.index)
+    table = means.unstack(columns)[keys[columns]]
+    lines = [
+        key if len(rows) > 1 else key[0]
+        for key in itertools.product(*(keys[name] for name in rows))
+    ]
+    table = table.loc[[key for key in lines if key in table.index]]
+    table = table.fillna("–") if ranged else table
+    if columns == "metric":
+        table = table.astype({name: int for name in table if unit(name) == "images"})
+    if not named:
+        return table
+    table = table.rename(columns=labels.get(columns, {})).rename_axis(columns=None).reset_index()
+    return table.assign(**{name: table[name].replace(labels.get(name, {})) for name in rows})
+
+
+def _ordered(values: Iterable[Any], order: Iterable[Any]) -> list[Any]:
+    """Return values in the order of a registry; those that it does not name come before them."""
+    order, values = list(order), list(values)
+    return [one for one in values if one not in order] + [one for one in order if one in values]
+
+
+def side_by_side(verdicts: Mapping[str, Sequence[Verdict]]) -> pd.DataFrame:
+    """Return a row per claim, with its outcome and effect in each scope.
+
+    Args:
+        verdicts: Name of a scope -> verdicts on the same claims, in one order.
+    """
+    claims = [one.claim for one in next(iter(verdicts.values()))]
+    named = [f"{c.short} ({c.cell})" if c.cell else c.short for c in claims]
+    alone = {name: [verdict_rows([x], cells=False).iloc[0] for x in own]
+             for name, own in verdicts.items()}  # fmt: skip
+    told = {name: [*map(outcome_of, rows)] for name, rows in alone.items()}
+    return pd.DataFrame({"statement": named} | told)
+
+
+def outcome_of(row: Mapping[str, Any]) -> str:
+    """Return outcome and effect of a row of `verdict_rows` in words."""
+    return f"{plain(row['outcome'])}: {effect_of(row)}"
 
 
 def styled(df: pd.DataFrame, cell: Callable[[Any], str]) -> Any:

@@ -14,7 +14,6 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from tasklab.analyses.merging.registry import METHODS
-from tasklab.evidence.figures.crossing import METRIC_LABEL
 from tasklab.evidence.figures.forest_plot import (
     FARTHEST,
     LOOKS,
@@ -22,14 +21,16 @@ from tasklab.evidence.figures.forest_plot import (
     in_half_widths,
     strengths_of,
 )
+from tasklab.evidence.figures.labels import METRIC_LABEL
 from tasklab.evidence.figures.marks import curves, scatter
 from tasklab.evidence.figures.pictures import WIDTH, put_legend
 from tasklab.evidence.figures.rows import averaged, require_rows, select, where
 from tasklab.evidence.figures.style import COLOURS, INK, book_figure
+from tasklab.evidence.figures.tables import outcome_of
 from tasklab.evidence.records.judgement import Verdict
 from tasklab.evidence.records.papers import printed
 from tasklab.evidence.records.replication import SIDES, of_pairs, properties, set_gains
-from tasklab.evidence.records.statements import at, effect_of, plain, verdict_rows
+from tasklab.evidence.records.statements import at, plain
 
 WORLDS = ("drawn world", "real drawings")
 TEXTS = "real texts"  # the world of a text encoder that other people pre-trained
@@ -96,35 +97,19 @@ def _panel(axes: Axes, rows: pd.DataFrame) -> None:
 
 def replication_table(rows: pd.DataFrame) -> pd.DataFrame:
     """Return the rows of `records.replication` as a table: outcome and effect in each world."""
-    table = {"statement": [_named(row) for row in rows.to_dict("records")]}
+    every = rows.to_dict("records")
+    table = {"statement": [_named(row) for row in every]}
     for side, world in zip(SIDES, WORLDS, strict=True):
-        table[world] = [_told(row, side) for row in rows.to_dict("records")]
+        table[world] = [outcome_of(_own(row, side)) for row in every]
     return pd.DataFrame({**table, "both": list(rows["both"])})
 
 
-def scopes_table(scopes: Mapping[str, Sequence[Verdict]]) -> pd.DataFrame:
-    """Return a row per claim, with its outcome and effect in each scope.
-
-    Args:
-        scopes: Name -> verdicts on the same claims, in one order.
-    """
-    claims = [one.claim for one in next(iter(scopes.values()))]
-    named = [f"{c.short} ({c.cell})" if c.cell else c.short for c in claims]
-    return pd.DataFrame({"statement": named} | {k: [*map(_alone, v)] for k, v in scopes.items()})
-
-
-def _alone(verdict: Verdict) -> str:
-    (row,) = verdict_rows([verdict], cells=False).to_dict("records")
-    return _told(row, "")
+def _own(row: Mapping[str, Any], side: str) -> dict[str, Any]:
+    return {**row, **{k.removesuffix(side): v for k, v in row.items() if k.endswith(side)}}
 
 
 def _named(row: Mapping[str, Any]) -> str:
     return row["short"] if row["setting"] == "chosen" else f"{row['short']} ({at(row['setting'])})"
-
-
-def _told(row: Mapping[str, Any], side: str) -> str:
-    own = {**row, **{k.removesuffix(side): v for k, v in row.items() if k.endswith(side)}}
-    return f"{plain(own['outcome'])}: {effect_of(own)}"
 
 
 @book_figure

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from tasklab.analyses.merging.registry import METHODS, SOLVED
-from tasklab.evidence.figures.merging import MERGE_LABEL
+from tasklab.evidence.figures.labels import MERGE_LABEL
 from tasklab.evidence.records.judgement import Verdict
 from tasklab.evidence.records.statements import verdict_rows
 from tasklab.evidence.records.table import most_tasks, where

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from tasklab.analyses.merging.registry import METHODS, SOLVED
-from tasklab.evidence.figures.merging import MERGE_LABEL
+from tasklab.evidence.figures.labels import MERGE_LABEL
 from tasklab.evidence.records.table import most_tasks, where
 from tasklab.models.zoo import family
 

@@ -16,8 +16,9 @@ from tests.helpers import refuses
 
 
 def test_names_units_and_modules():
-    stub = Path(experiments.__file__).with_suffix(".pyi").read_text("utf-8")
-    assert stub == experiments._stub(), "an experiment is new or gone: run `make stubs`"
+    for room in (experiments, figures):
+        stub = Path(room.__file__).with_suffix(".pyi").read_text("utf-8")
+        assert stub == room._stub(), f"a name of {room.__name__} is new or gone: run `make stubs`"
     for name, entry in REGISTRY.items():
         assert getattr(experiments, name) is entry.call
         assert entry.summary.endswith("."), name

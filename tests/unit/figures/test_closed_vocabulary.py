@@ -91,27 +91,27 @@ def means(column):
 
 
 def test_tables_have_ours_beside_the_papers():
-    table = figures.closed_table(records(seeds=(0, 1))).data
+    table = figures.beside_paper(records(seeds=(0, 1))).data
     assert table["pre-training"].tolist() == [SCHEMES["sup_few"][0], SCHEMES["mae"][0]]
     assert means(table["probing"]) == [(80.0, 72.1), (90.0, 62.8)]
     assert [theirs[-1] for _, theirs in table["sum, at λ"]] == [0.05, 0.05]
     mean, spread = table["single task"][0][0]
     assert mean == 92.5 and spread == pytest.approx(np.sqrt(0.5))
-    text = figures.closed_table(records(seeds=(0, 1))).to_html()
+    text = figures.beside_paper(records(seeds=(0, 1))).to_html()
     assert "92.5 ± 0.7\n(90.0)" in text and " at 0.05)" in text and "nan" not in text.lower()
-    third = figures.closed_table(records(), "3", method="full").data
+    third = figures.beside_paper(records(), "3", method="full").data
     assert [theirs for _, theirs in means(third["normalised"])] == [46.5, 26.9]
-    own = figures.closed_table(records().assign(model="timm/resnet50"))
+    own = figures.beside_paper(records().assign(model="timm/resnet50"))
     assert "(" not in own.to_html().partition("</style>")[2]
     df = records()
     df = df[df["model"] == MODELS[0]].assign(model="mini_s", vocabulary="open")
     df["method"] = df["method"].replace("probe", "pretrained")
-    table = figures.open_table(tidy(df)).data
+    table = figures.beside_paper(tidy(df), "4").data
     assert table["fine-tuned"].tolist() == ["encoder", "encoder and head"]
     assert [theirs for _, theirs in means(table["zero-shot"])] == [54.42] * 2
     assert [ours for ours, _ in means(table["sum, at λ"])] == pytest.approx([82.0, 52.0])
     assert table["normalised"][0][1] is None
-    refuses("nothing to show", lambda: figures.open_table(records()))
+    refuses("nothing to show", lambda: figures.beside_paper(records(), "4"))
 
 
 def test_maps_tell_the_mean_of_their_box():

@@ -3,10 +3,11 @@
 import itertools
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from tasklab.evidence import figures
-from tasklab.evidence.figures.crossing import METRIC_LABEL
+from tasklab.evidence.figures.labels import METRIC_LABEL
 from tasklab.evidence.records.schema import EXPERIMENTS, LEADING_MERGES
 from tasklab.evidence.records.table import nothing, tidy
 
@@ -35,19 +36,30 @@ def records():
     return tidy(rows)
 
 
+def crossed(df):
+    return figures.tabulate(figures.with_encoder(df), "metric", "way").set_index("metric")
+
+
 def test_the_table_has_a_column_for_each_method_and_encoder():
     assert set(METRIC_LABEL) == set(EXPERIMENTS["crossing"].metrics)
-    table = figures.crossing_table(records()).set_index("metric")
+    table = crossed(records())
     ways = ["non-linear", "linearized", "supervised, fewer classes"]
-    assert table.columns.tolist() == ["unit", *ways]
+    assert table.columns.tolist() == ways
     by = table["non-linear"]
     assert by["single-task accuracy"] == 92.5 and by["loss in the sum of all"] == 12.5
     merged = table.loc["loss in the merge: TIES"]
-    assert merged["unit"] == "%" and merged["non-linear"] == pytest.approx(10 / 6 + 0.25)
-    assert figures.crossing_table(nothing()).empty
+    assert merged["non-linear"] == pytest.approx(10 / 6 + 0.25)
+    assert figures.tabulate(nothing(), "metric", "way").empty
     assert np.isnan(table.loc["loss in the merge: TIES", "supervised, fewer classes"])
     other = records().replace({"model": {"mini_few": "mini_convnext"}})
-    assert figures.crossing_table(other).columns[-1] == "ConvNeXt"
+    assert crossed(other).columns[-1] == "ConvNeXt"
+    rows = records()
+    start = {"method": "pretrained", "metric": "share", "value": 3.0}
+    several = {"method": "linearized", "metric": "trainable", "value": 2e6}
+    one = rows[(rows["metric"] == "norm") & (rows["model"] == "mini")].iloc[:1]
+    table = crossed(pd.concat([rows, one.assign(**start), one.assign(**several)]))
+    assert table.loc["localization of the kernel"].tolist()[:2] == [3.0, 3.0]
+    assert table.loc["trained parameters", "linearized"] == 2.0
 
 
 def test_correlations_have_intervals():

@@ -160,10 +160,16 @@ def test_a_table_has_dashes_and_the_names_of_figures():
     assert ">−0.8<" in below and ">0.0<" in below and ">x-y<" in below
     assert "nan" not in shown.lower() and "row0" not in shown.split("<tbody>")[1].split("<td")[0]
     both = pd.concat([synthetic(1).assign(model=m) for m in ("mini_t5", "mini_few")])
-    table = figures.editing_table(both)
-    assert list(dict.fromkeys(table.index.get_level_values("model"))) == [
-        "T5", "supervised, fewer classes"]  # fmt: skip
-    assert set(table.index.get_level_values("method")) <= set(figures.METHOD_LABEL.values())
+    rows = figures.alone_and_summed(both)
+    table = figures.tabulate(rows, ["model", "method"], "quantity")
+    assert list(dict.fromkeys(table["model"])) == ["T5", "supervised, fewer classes"]
+    assert set(table["method"]) <= set(figures.METHOD_LABEL.values())
+    assert list(table.columns) == ["model", "method", "alone", "sum", "normalised"]
+    common = {"split": "test", "metric": "absolute", "experiment": "joint", "model": "mini_t5"}
+    own = both[both["method"] == "linearized"].iloc[:1].assign(**common, value=7.0)
+    rows = figures.alone_and_summed(pd.concat([both, own]))
+    table = figures.tabulate(rows, ["model", "method"], "quantity")
+    assert table.iloc[0].tolist()[:2] == ["T5", "linearized, jointly"] and table["sum"][0] == 7.0
 
 
 HOSTILE = '<img src=x onerror="alert(1)">'

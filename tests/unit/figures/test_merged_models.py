@@ -142,10 +142,19 @@ def test_costs_are_a_table():
         for metric, value in values.items()
         for merge in MERGES
     ]
-    table = figures.merge_cost_table(tidy(rows))
+    rows = tidy(rows)
+    rows = rows[rows["metric"] != "peak_memory"]
+    table = figures.tabulate(rows, "merge", "metric")
+    assert list(table)[1:] == [
+        "seconds",
+        "memory / the vectors'",
+        "images passed",
+        "images searched",
+    ]
+    assert [kind.kind for kind in table.dtypes][1:] == ["f", "f", "i", "i"]
     assert table["merge"].tolist() == ["Task arithmetic", "WUDI"]
     assert table.iloc[0].tolist()[1:] == [1.5, 1.2, 64, 7680]
-    assert figures.merge_cost_table(nothing()).empty
+    assert figures.tabulate(nothing(), "merge", "metric").empty
     assert figures.merge_rates_table(nothing()).empty
 
 

@@ -105,25 +105,28 @@ def test_bounds_distances_and_arrows():
     assert found[-1] == 40.0
 
 
+def gains_table(df):
+    return figures.tabulate(figures.gains_by_sample(df), ["merge", "sample"], "n_tasks")
+
+
 def test_gains_are_told_with_their_intervals_for_every_number_of_tasks():
     df = synthetic(seeds=(0, 1), merges=("average", "arithmetic", "ties"))
-    table = figures.merge_gains_table(df)
-    assert table.columns.tolist() == ["merge", "2 tasks", "8 tasks"]
+    table = gains_table(df)
+    assert table.columns.tolist() == ["merge", "sample", 2, 8]
     labels = [merging.MERGE_LABEL[name] for name in merging.merges_in(df) if name != "arithmetic"]
     assert table["merge"].tolist() == labels
     row = gains(df).set_index(["n_tasks", "merge"]).loc[(8, "ties")]
     assert row["effect"] == VALUES["ties"] - VALUES["arithmetic"] and row["low"] < 0
     expected = f"{row['effect']:+.1f} ({row['low']:.1f} to {row['high']:.1f})".replace("-", "−")
-    assert table.set_index("merge").loc["TIES", "8 tasks"] == expected
+    assert table.set_index("merge").loc["TIES", 8] == expected
     others = [synthetic(numbers=(8,), model=f"mini_s_seed{i}") for i in range(2)]
     others = [one[one["experiment"] == "merging"] for one in others]
-    table = figures.merge_gains_table(tidy(pd.concat([df, *others])))
-    assert table.columns.tolist() == ["merge", "2 tasks", "8 tasks"]  # nothing is made for a few
-    names = table["merge"].tolist()
-    assert names[names.index("Average") + 1] == "Average, other pre-trainings"
-    below = table.set_index("merge").loc["Average, other pre-trainings"]
-    assert below.tolist() == ["–", "−2.0"]
-    assert figures.merge_gains_table(nothing()).empty
+    table = gains_table(tidy(pd.concat([df, *others])))
+    assert table.columns.tolist() == ["merge", "sample", 2, 8]  # nothing is made for a few
+    both = table[table["merge"] == "Average"]
+    assert both["sample"].tolist() == ["here", "others"]
+    assert both.iloc[1].tolist()[2:] == ["–", "−2.0"]
+    assert gains_table(nothing()).empty
 
 
 def test_ways_are_columns_of_gains():
@@ -132,7 +135,8 @@ def test_ways_are_columns_of_gains():
     linear = linear[linear["experiment"] == "merging"]
     other = synthetic(model="mini_few").query("model == 'mini_few'")
     every = tidy(pd.concat([df, linear, other]))
-    table = figures.merge_ways_table(every)
+    means = figures.merged_accuracy(figures.most_tasks(every))
+    table = figures.tabulate(means, "way", "merge", named=False)
     assert list(table.index) == ["non-linear", "linearized", "supervised, fewer classes"]
     assert table["ties"].tolist() == pytest.approx([VALUES["ties"] - 1] * 3)
     assert list(table) == merging.merges_in(every)
@@ -191,15 +195,18 @@ def test_gains_and_curves_of_pre_trainings():
 
 
 def test_published_numbers_are_in_the_table_and_in_the_figure():
-    table = figures.merge_table(synthetic(seeds=(0, 1))).set_index("merge")
+    def beside(df, *size):
+        return figures.tabulate(figures.beside_published(df, *size), "merge", "protocol")
+
+    table = beside(synthetic(seeds=(0, 1))).set_index("merge")
     assert table.index[0] == "one model a task" and table["here"].iloc[0] == 95.0
     assert table.loc["WUDI", "task_vectors"] == 85.2
     assert table.loc["Iso-C", "FusionBench"] == 82.8
     assert table.loc["TIES", "here"] == VALUES["ties"] - 0.5
-    large = figures.merge_table(synthetic(), "vitl14").set_index("merge")
+    large = beside(synthetic(), "vitl14").set_index("merge")
     assert large.loc["TSV-M", "TALL, TSV"] == 93.0
-    assert figures.merge_table(nothing())["here"].isna().all()
-    above = figures.merge_table(combine(synthetic(seeds=(0, 1)), joint_training()))
+    assert "here" not in beside(nothing()) and "TALL, TSV" in beside(nothing())
+    above = beside(combine(synthetic(seeds=(0, 1)), joint_training()))
     assert above["merge"].tolist()[:2] == ["one model a task", "joint training"]
     assert above["here"][1] == 91.0
     panels = figures.published_merges(here=synthetic()).axes

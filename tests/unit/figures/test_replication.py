@@ -214,7 +214,7 @@ def test_gains_over_sets_are_about_other_tasks():
 def test_each_scope_of_a_claim_is_a_column():
     (one,) = records.over_sets(of_sets(), model="icons_s", n_tasks=2)
     cell = found("tangent-1-absolute", 2.0, seeds=2, tasks=2)
-    table = figures.scopes_table({"eight": [cell, one], "sets": [cell, one.on_these_tasks]})
+    table = figures.side_by_side({"eight": [cell, one], "sets": [cell, one.on_these_tasks]})
     assert list(table["statement"]) == [
         f"{cell.claim.short} (accuracy of the sum)", one.claim.short
     ]  # fmt: skip
