@@ -1,23 +1,24 @@
-"""Two ways of fine-tuning compared where they learnt as much, or went as far.
+"""Two ways of fine-tuning compared along the curve of their learning rates.
 
 A larger learning rate usually raises the accuracy alone and the length of a task vector, and may
 lower what is left of the accuracy in a sum. So one method may seem to add better because it learnt
-less. The methods that headlines compare are recorded over a grid of rates (experiment `budget`);
-along it, what is compared becomes a function of the accuracy alone, or of the length of the
-vectors, both as means over tasks. **The side that went further is taken back along its rates to
-where the other one ends**, by linear interpolation between two neighbours, for each seed. A side
-ends at the rate that was chosen for it, as the protocol has it.
+less. The methods that headlines compare are recorded over a grid of rates (experiment `budget`).
 
-Three more rules take each side at one rate of its grid: *one rate* is the same for both, as in the
-papers, at each of `RATES`; *plateau rates* are each side's smallest rate within one standard error
-of its best accuracy alone; *best for the sum* is each side's best rate for the sum, of rates that
-are as good the most accurate alone. Both are chosen on validation images.
+The curve is *one rate*: both sides at each of `RATES`, as in the papers. Two rules choose a rate
+for each side on validation images: *plateau rates* are the best alone (the smallest rate within one
+standard error of the best accuracy alone), *best for the sum* the best rate for the sum, of rates
+that are as good the most accurate alone.
+
+*Equal accuracy* and *equal length* are read off the curve (`between`), because claims `…@accuracy`
+and `…@length` and their recorded verdicts name them. **The side that went further is taken back
+along its rates to where the other one ends**, by linear interpolation between two neighbours, for
+each seed, in the mean accuracy alone or the mean norm. A side ends at the rate that was chosen for
+it, as the protocol has it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
@@ -160,11 +161,9 @@ def merges_at_equal_accuracy(df: pd.DataFrame) -> pd.DataFrame:
     for seed, part in both.groupby("seed"):
         level = part.groupby("method")["alone"].last().min()  # sorted by rate: where each ends
         for kind, way in part.groupby(["method", "merge", "n_tasks"], sort=False):
-            x, y = way["alone"].to_numpy(float), way["value"].to_numpy(float)
-            upper = _crossing(x, level)
-            if upper is not None:
-                ends = [max(upper - 1, 0), upper]
-                value = np.interp(level, x[ends], y[ends])
+            if near := between(way["alone"].to_numpy(float), level):
+                (lower, upper), share = (way["value"].iloc[[*near[:2]]], near[2])
+                value = lower + share * (upper - lower)
                 levelled.append(dict(zip(columns, (*kind, seed, level, value), strict=True)))
     return pd.DataFrame(levelled, columns=columns)
 
@@ -254,22 +253,34 @@ def interpolated(rows: pd.DataFrame, way: pd.DataFrame, level: float) -> pd.Data
         One row per task, from the upper rate with the interpolated value; empty if the grid does
         not reach down to the level.
     """
-    x, lr = way["x"].to_numpy(float), way["lr"].to_numpy(float)
-    upper = _crossing(x, level)
-    if upper is None:
+    near = between(way["x"].to_numpy(float), level)
+    if near is None:
         return rows.iloc[:0]
-    lower = max(upper - 1, 0)
-    width = x[upper] - x[lower]
-    share = (level - x[lower]) / width if width else 1.0
-    ends = [rows[np.isclose(rows["lr"], lr[i], rtol=1e-6)] for i in (lower, upper)]
-    both = ends[1].merge(ends[0][[*_KEYS, "value"]], on=_KEYS, suffixes=("", "_lower"))
+    *ends, share = near
+    lower, upper = (rows[np.isclose(rows["lr"], way["lr"].iloc[i], rtol=1e-6)] for i in ends)
+    both = upper.merge(lower[[*_KEYS, "value"]], on=_KEYS, suffixes=("", "_lower"))
     value = both["value_lower"] + share * (both["value"] - both["value_lower"])
     return both.assign(value=value).drop(columns="value_lower")
 
 
-def _crossing(x: Sequence[float], level: float) -> int | None:
-    """Return the first place, from the end, at or above a level whose predecessor is below it."""
-    place = len(x) - 1
-    while place > 0 and x[place - 1] >= level:
-        place -= 1
-    return place if place > 0 or np.isclose(x[place], level) else None
+def between(x: np.ndarray, level: float) -> tuple[int, int, float] | None:
+    """Return the two places of a curve between which it last rises to a level, and the share.
+
+    >>> between(np.array([60.0, 80.0, 70.0, 90.0]), 75.0)
+    (2, 3, 0.25)
+
+    Args:
+        x: The measure at ascending rates.
+        level: Of the measure, at most its last value.
+
+    Returns:
+        Lower and upper place, and the share of the way from one to the other; `None` if the curve
+        does not reach down to the level.
+    """
+    upper = len(x) - 1
+    while upper > 0 and x[upper - 1] >= level:
+        upper -= 1
+    if upper == 0:
+        return (0, 0, 1.0) if np.isclose(x[0], level) else None
+    width = x[upper] - x[upper - 1]
+    return upper - 1, upper, float((level - x[upper - 1]) / width) if width else 1.0
