@@ -1,19 +1,24 @@
 """What a card does, measured in parts that each end within nine minutes and can be repeated.
 
     python benchmarks/card.py steps              one part; `all` for one after another
-    python benchmarks/card.py steps --minutes 5  stops before a measurement that may not end in time
+    python benchmarks/card.py steps --minutes 5  ends after five, wherever it is
     python benchmarks/card.py all --device cpu --tiny    the same path on any machine
 
-- `steps`: a step of ViT-B/32, B/16 and L/14: non-linear, linearized, attention only, tau_Jp, TAK,
-  eager and compiled, beside plain open_clip (`gpu.py`); joint training.
+- `steps`: a step of ViT-B/32, B/16 and L/14: non-linear, linearized, attention only, tau_Jp, TAK
+  and joint, eager and compiled, beside plain open_clip in the same process (`gpu.py`).
 - `chapters`: `ctl` and `merging` on ViT-L/14 by phase, and the share in which the card computes.
-- `paths`: fine-tuning with each way of being fast, and without it; a table says what each gains,
-  and what leaves the package where that is less than 1.2 (`WAYS`).
+- `paths`: fine-tuning and evaluation with each way of being fast, and without it; a table shows
+  what each gains, and what leaves the package where that is less than 1.2 (`ways.py`).
 - `merges`: eight random vectors of ViT-L/14 merged by every rule that needs no images.
-- `many`: many small runs of `mini` in one process and in several.
+- `many`: many small runs of `mini` and `minilm` in one process and in several.
+- `paper`: the chapters on ViT-B/32 by phase, from which the minutes of `tasklab paper vitb32` from
+  published vectors are estimated: without training, and with passes over as many test images as
+  the papers have.
 
 Every measurement is written when it is made; one that the file has, of the same card and commit, is
 not made again. So a part that was stopped goes on, and a part fits a card that is lent for minutes.
+A measurement that is stopped by the end of its part comes first next time; one that takes longer
+than a whole part has failed. At the end the rows are compared with the `goals`.
 """
 
 from __future__ import annotations
@@ -23,9 +28,11 @@ import contextlib
 import dataclasses
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -34,17 +41,20 @@ from typing import Any
 import gpu
 import merges
 import torch
+import ways
 
-from tasklab import Lab, machine
+from tasklab import machine
 from tasklab.analyses import merging
+from tasklab.evidence.chapters import CHAPTERS
 from tasklab.evidence.records.table import provenance
 from tasklab.models import loading
-from tasklab.storage import writing
-from tasklab.tuning import compiled, dual, multitask
+from tasklab.tasks import drawn
+from tasklab.tasks.images.checks import facts
+from tasklab.tasks.suites import suite
+from tasklab.tuning import compiled
 
 HERE = Path(__file__).parent
-PENALISED = ("tau_jp", "tak")
-METHODS = ("nonlinear", "linearized")  # of `paths`
+METHODS = (gpu.PLAIN, *gpu.METHODS, "tau_jp", "tak", gpu.JOINT)  # plain open_clip comes first
 KEY = ("part", "name", "card", "commit")
 Row = dict[str, Any]
 Job = tuple[str, float, Callable[[], Row]]  # name, seconds that it may take, what measures
@@ -56,64 +66,43 @@ class Size:
 
     models: tuple[str, ...] = ("vitb32", "vitb16", "vitl14")
     large: str = "vitl14"  # whose chapters and merges are measured
-    small: str = "vitb32"  # on which ways of being fast are compared
+    small: str = "vitb32"  # of `paths` and `paper`
+    many: tuple[str, ...] = ("mini", "minilm")
     batch: int = 128
     steps: int = 8
     runs: int = 8
     run_steps: int = 100  # of a run whose ways of being fast are compared
     small_steps: int = 240  # of one of many small runs
     chapter_steps: int = 20
+    chapter_minutes: float = 4
 
 
 TINY = Size(
-    ("mini_xs",),
-    "mini_xs",
-    "mini_xs",
-    batch=4,
-    steps=1,
-    runs=1,
-    run_steps=2,
-    small_steps=10,
-    chapter_steps=2,
+    **{"models": ("mini_xs",), "large": "mini_xs", "small": "mini_xs", "many": ("mini_xs",)},
+    **{"batch": 4, "steps": 1, "runs": 1, "run_steps": 2, "small_steps": 10},
+    **{"chapter_steps": 2, "chapter_minutes": 0.5},
 )
-LEAST = 1.2  # what a way of being fast has to gain
 
 
 def steps(size: Size, device: str) -> Iterator[Job]:
-    """Yield a job for each model and method; plain open_clip comes first."""
-    precision = "float32" if device == "cpu" else "bfloat16"
+    """Yield a job for each model, method and way; each row has the time of plain open_clip's."""
+    precision, plain = "float32" if device == "cpu" else "bfloat16", dict[tuple[str, str], float]()
     for model in size.models:
-        for method in (gpu.PLAIN, *gpu.METHODS, *PENALISED):
+        for method in METHODS:
             for way in ("eager", "compiled"):
 
                 def measure(model: str = model, method: str = method, way: str = way) -> Row:
                     clip = loading.load(model, init="random", device=device)
-                    work = gpu.Work(clip, precision, size.batch)
-                    return gpu.measured(work, method, way, size.steps)
+                    work, row = gpu.Work(clip, precision, size.batch), Row()
+                    if method == gpu.PLAIN or (model, way) not in plain:  # of this process
+                        row = gpu.measured(work, gpu.PLAIN, way, size.steps)
+                        plain[model, way] = row["seconds"]
+                    if method != gpu.PLAIN:
+                        row = gpu.measured(work, method, way, size.steps)
+                    base = plain[model, way]
+                    return row | {"open_clip_s": base, "of_open_clip": row["seconds"] / base}
 
-                yield f"{model} {method} {way}", 90.0, measure
-        yield f"{model} joint", 90.0, lambda model=model: joint(model, size, device)
-
-
-def joint(model: str, size: Size, device: str) -> Row:
-    """Return the seconds of a step of joint training on eight tasks, and its memory."""
-    found = []
-    for count in (2, 6):
-        with tempfile.TemporaryDirectory() as store:
-            lab = Lab(
-                model, init="random", device=device, steps=count * size.steps, store_root=store,
-                suite="mini", progress=False,
-            )  # fmt: skip
-            if device != "cpu":
-                torch.cuda.reset_peak_memory_stats(device)
-            runs = [lab.run(task, "nonlinear", 0) for task in lab.suite.names]
-            began = time.perf_counter()
-            multitask.multitask(runs, lab.clip, lab.store, lab.suite, progress=False)
-            found.append(time.perf_counter() - began)
-            tasks = len(lab.suite.names)
-    most = None if device == "cpu" else torch.cuda.max_memory_allocated(device) / 2**20
-    seconds = max(found[1] - found[0], 1e-9) / (4 * size.steps * tasks)
-    return {"seconds": seconds, "peak_memory_mib": most, "tasks": tasks}
+                yield f"{model} {method} {way}", 120.0 if model == "vitl14" else 60.0, measure
 
 
 def profile(words: list[str]) -> None:
@@ -122,111 +111,34 @@ def profile(words: list[str]) -> None:
     subprocess.run(command, check=True, env=environment | {compiled.SETTING: "1"})
 
 
-def chapters(size: Size, device: str) -> Iterator[Job]:
-    """Yield a job for each chapter, in a process of its own."""
-    for chapter in ("ctl", "merging"):
+def profiled(size: Size, device: str, names: tuple[str, ...], given: Row) -> Iterator[Job]:
+    """Yield a job for each chapter, with parameters, in a process of its own."""
+    given = {"init": "random", "steps": size.chapter_steps, "live": "all"} | given
+    minutes = size.chapter_minutes
+    for chapter in names:
 
         def measure(chapter: str = chapter) -> Row:
             with tempfile.TemporaryDirectory() as folder:
                 out = Path(folder) / "chapter.json"
-                minutes = "4" if size.large != "mini_xs" else "0.5"
-                words = ["--minutes", minutes, "--threads", str(os.cpu_count()), "--out", str(out)]
-                given = {"model": size.large, "init": "random", "steps": size.chapter_steps}
-                given |= {"live": "all", "device": device}
-                setting = [f"{name}={value}" for name, value in given.items()]
-                profile([chapter, *words, "--set", *setting])
+                words = ["--threads", str(os.cpu_count()), "--out", str(out)]
+                setting = [f"{name}={value}" for name, value in {**given, "device": device}.items()]
+                profile([chapter, *words, "--minutes", str(minutes), "--set", *setting])
                 row = json.loads(out.read_text())["rows"][0]
             kept = ("busy", "wall_s", "cpu_s", "phases", "whole", "most_gib")
-            return {"seconds": row["cpu_s"], **{key: row[key] for key in kept}}
+            return {"seconds": row["wall_s"], **{key: row[key] for key in kept}}
 
-        yield chapter, 260.0, measure
-
-
-@contextlib.contextmanager
-def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
-    """Have another value in a module while the block runs."""
-    before = getattr(owner, name)
-    setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        setattr(owner, name, before)
+        yield chapter, 60 * minutes + 20, measure
 
 
-@dataclasses.dataclass(frozen=True)
-class Way:
-    """A way of being fast.
-
-    Attributes:
-        off: Switches it off in a block.
-        place: What leaves the package where it gains too little.
-    """
-
-    off: Callable[[], contextlib.AbstractContextManager[None]]
-    place: str
+def chapters(size: Size, device: str) -> Iterator[Job]:
+    """Yield jobs of the chapters whose phases are measured."""
+    yield from profiled(size, device, ("ctl", "merging"), {"model": size.large})
 
 
-ALL = "all"
-WAYS = {
-    "compiled blocks": Way(
-        lambda: replaced(compiled, "compiles", lambda *given: False),
-        "tuning/compiled.py: compiles, block; steps.py: Step._compile",
-    ),
-    "recorded steps": Way(
-        lambda: replaced(compiled, "records", lambda *given: False),
-        "tuning/compiled.py: records, Replayed",
-    ),
-    "one pass for values and tangents": Way(
-        lambda: replaced(dual, "passes", lambda *given: None), "tuning/dual.py"
-    ),
-    "a thread that writes": Way(
-        lambda: replaced(writing, "LARGE", 2**62), "storage/writing.py: the thread"
-    ),
-}
-
-
-def gains(rows: list[Row]) -> list[str]:
-    """Return a line for each way of being fast: what it gains, and what leaves if that is little.
-
-    Args:
-        rows: Measurements of one card and commit.
-    """
-    seconds = {row["name"]: row["seconds"] for row in rows if "seconds" in row}
-    told = []
-    for way, about in WAYS.items():
-        found = {
-            method: seconds[f"without {way}, {method}"] / seconds[f"{ALL}, {method}"]
-            for method in METHODS
-            if {f"without {way}, {method}", f"{ALL}, {method}"} <= seconds.keys()
-        }
-        if found:
-            each = ", ".join(f"{method} {gain:.2f}" for method, gain in found.items())
-            leaves = max(found.values()) < LEAST and len(found) == len(METHODS)
-            told.append(f"{way}: {each}" + f"; leaves: {about.place}" * leaves)
-    return told
-
-
-def paths(size: Size, device: str) -> Iterator[Job]:
-    """Yield a job for each way of being fast that is switched off, and one for all of them."""
-    off = {ALL: contextlib.nullcontext} | {f"without {way}": one.off for way, one in WAYS.items()}
-    for way, switched in off.items():
-        for method in METHODS:
-
-            def measure(switched: Any = switched, method: str = method) -> Row:
-                with switched(), tempfile.TemporaryDirectory() as store:
-                    lab = Lab(
-                        size.small, init="random", device=device, steps=size.run_steps,
-                        store_root=store, suite="mini", progress=False,
-                    )  # fmt: skip
-                    names = lab.suite.names[: size.runs]
-                    lab.tune(names[0], method, 1)  # compiled, and libraries loaded
-                    began = time.perf_counter()
-                    for name in names:
-                        lab.tune(name, method, 0)
-                    writing.finish()
-                    return {"seconds": (time.perf_counter() - began) / len(names)}
-
-            yield f"{way}, {method}", 120.0, measure
+def paper(size: Size, device: str) -> Iterator[Job]:
+    """Yield a job for each chapter, as the papers' numbers need them, on the synthetic tasks."""
+    given = {"model": size.small, "suite": "mini", "preset": "full", "seeds": 1}
+    yield from profiled(size, device, tuple(CHAPTERS), given)
 
 
 def merges_(size: Size, device: str) -> Iterator[Job]:
@@ -259,7 +171,9 @@ RUNS = """
 import sys, time
 from tasklab import Lab
 model, device, first, count, store, steps = sys.argv[1:]
-lab = Lab(model, device=device, steps=int(steps), store_root=store, progress=False)
+init = "random" if model == "minilm" else "pretrained"
+about = {"init": init, "device": device, "store_root": store, "progress": False}
+lab = Lab(model, steps=int(steps), **about)
 lab.tune(lab.suite.names[0], "nonlinear", 10_000 + int(first))
 print("ready", flush=True)
 sys.stdin.readline()
@@ -278,40 +192,113 @@ def started(words: list[str]) -> subprocess.Popen:
 
 def many(size: Size, device: str) -> Iterator[Job]:
     """Yield jobs of the same small runs in one process, and in several that share the card."""
-    model = "mini" if size.large != "mini_xs" else "mini_xs"
-    for count in (1, 4):
+    for model in size.many:
+        for count in (1, 4):
 
-        def measure(count: int = count) -> Row:
-            each = max(1, 4 * size.runs // 4 // count)
-            with tempfile.TemporaryDirectory() as store:
-                words = [model, device, "", str(each), store, str(size.small_steps)]
-                work = []
-                for number in range(count):
-                    words[2] = str(number * each)
-                    work.append(started(words))
-                for one in work:
-                    if one.stdout.readline().strip() != "ready":
-                        raise RuntimeError("a process of small runs did not start")
-                began = time.perf_counter()
-                for one in work:
-                    one.stdin.write("\n")
-                    one.stdin.flush()
-                for one in work:
-                    one.communicate()
-                seconds = time.perf_counter() - began
-            return {"seconds": seconds / (each * count), "processes": count}
+            def measure(model: str = model, count: int = count) -> Row:
+                each = str(max(1, size.runs // count))
+                with tempfile.TemporaryDirectory() as store, contextlib.ExitStack() as ends:
+                    work = []
+                    for number in range(count):
+                        first = str(number * int(each))
+                        one = started([model, device, first, each, store, str(size.small_steps)])
+                        ends.callback(one.kill)
+                        work.append(one)
+                    for one in work:
+                        if one.stdout.readline().strip() != "ready":
+                            raise RuntimeError("a process of small runs did not start")
+                    began = time.perf_counter()
+                    for one in work:
+                        one.stdin.write("\n")
+                        one.stdin.flush()
+                    for one in work:
+                        one.communicate()
+                    seconds = time.perf_counter() - began
+                    if any(one.returncode for one in work):
+                        raise RuntimeError("a process of small runs failed")
+                return {"seconds": seconds / (int(each) * count), "processes": count}
 
-        yield f"{model}, {count} process{'es' * (count > 1)}", 120.0, measure
+            yield f"{model}, {count} process{'es' * (count > 1)}", 120.0, measure
 
 
-PARTS = {"steps": steps, "chapters": chapters, "paths": paths, "merges": merges_, "many": many}
+PARTS = {
+    **{"steps": steps, "chapters": chapters, "paths": ways.paths},
+    **{"merges": merges_, "many": many, "paper": paper},
+}
+
+
+def goals(rows: list[Row]) -> list[str]:
+    """Return a line for each goal whose rows are there.
+
+    Args:
+        rows: Measurements of one card and commit.
+    """
+    known = {(row["part"], row["name"]): row for row in rows if "failed" not in row}
+    found = []
+    for model in Size.models:
+        row = known.get(("steps", f"{model} nonlinear compiled"))
+        if row and model == "vitb32":
+            found.append((f"{model}, of compiled open_clip", row["of_open_clip"], "<=", 1.1))
+        other = known.get(("steps", f"{model} linearized compiled"))
+        if row and other:
+            ratio = other["of_open_clip"] / row["of_open_clip"]
+            found.append((f"{model}, linearized of non-linear", ratio, "<=", 1.8))
+    for (part, name), row in known.items():
+        if part == "chapters" and row["busy"] is not None:
+            found.append((f"{name}, share in which the card computes", row["busy"], ">=", 0.7))
+    of_paper = {name: row for (part, name), row in known.items() if part == "paper"}
+    if of_paper.keys() == CHAPTERS.keys():
+        cut = "" if all(row["whole"] for row in of_paper.values()) else ", at least"
+        told = f"minutes of `tasklab paper vitb32`{cut}"
+        found.append((told, sum(map(minutes, of_paper.values())), "<=", 30))
+    lines = []
+    for told, value, sign, limit in found:
+        met = value <= limit if sign == "<=" else value >= limit
+        lines.append(f"{told}: {value:.2f} ({sign} {limit}: {'met' if met else 'not met'})")
+    return lines
+
+
+def minutes(row: Row) -> float:
+    """Return the minutes of a chapter on the papers' images from published vectors.
+
+    Passes take longer by the number of test images; nothing trains.
+    """
+    mini, papers = suite("mini"), suite("paper")
+    ours = sum(drawn.images_of(mini).size(name, "test") for name in mini.names)
+    theirs = sum(facts(papers[name])["sizes"]["test"] for name in papers.names)
+    phases = {k: s for k, s in row["phases"].items() if k not in ("training", "compiling")}
+    more = sum(phases.get(name, 0.0) for name in ("passes", "images")) * (theirs / ours - 1)
+    return (sum(phases.values()) + more) / 60
+
+
+class Late(BaseException):  # noqa: N818 - no error, so that nothing that falls back catches it
+    """The time of a part is over."""
+
+
+@contextlib.contextmanager
+def within(seconds: float) -> Iterator[None]:
+    """Raise `Late` where a block takes longer; on Windows and in threads it does not."""
+    if not hasattr(signal, "setitimer") or threading.current_thread() != threading.main_thread():
+        yield
+        return
+
+    def over(*about: Any) -> None:
+        raise Late
+
+    before = signal.signal(signal.SIGALRM, over)
+    signal.setitimer(signal.ITIMER_REAL, max(seconds, 0.001))
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def main() -> None:
     """Measure what the file lacks, as long as there is time, and write each number at once."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("part", choices=["all", *PARTS])
-    parser.add_argument("--minutes", type=float, default=9.0, help="of a part")
+    parser.add_argument("--minutes", type=float, default=8.8, help="of a part")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--tiny", action="store_true", help="a rehearsal on the smallest model")
     parser.add_argument("--only", default="", help="measurements whose name has these words")
@@ -324,32 +311,63 @@ def main() -> None:
         compiled._backend = "eager"  # traced alone: making code takes a minute
     machine.keep_freed_memory()
     card = torch.cuda.get_device_name(args.device) if args.device != "cpu" else "cpu"
-    size = TINY if args.tiny else Size()
     notes = provenance({"tiny": args.tiny, "cuda": torch.version.cuda}, gpu=card)
+    mine = {"card": card, "commit": notes["commit"]}
     late = 0
     for part in PARTS if args.part == "all" else [args.part]:
-        until = time.monotonic() + 60 * args.minutes
-        for name, least, measure in PARTS[part](size, args.device):
-            row = {"part": part, "name": name, "card": card, **notes}
-            rows = json.loads(args.out.read_text())["rows"] if args.out.is_file() else []
-            if args.only not in name or any(all(r[k] == row[k] for k in KEY) for r in rows):
-                continue
-            if time.monotonic() + (0 if args.tiny else least) > until:
-                late += 1
-                continue
-            try:
-                row |= measure()
-            except Exception as error:  # the others are measured all the same
-                row["failed"] = f"{type(error).__name__}: {error}"
-            told = row.get("failed") or f"{row['seconds']:.4g} s"
-            print(f"{part:9} {name:48} {told}", flush=True)
-            args.out.write_text(json.dumps({"rows": [*rows, row]}, indent=1) + "\n")
-        if part == "paths" and args.out.is_file():
-            rows = json.loads(args.out.read_text())["rows"]
-            mine = [one for one in rows if one["part"] == part and one["card"] == card]
-            print(*gains([one for one in mine if one["commit"] == notes["commit"]]), sep="\n")
+        late += measured(part, args, {"part": part, **mine, **notes})
+        known = [one for one in read(args.out) if all(one[k] == x for k, x in mine.items())]
+        if part == "paths":
+            own = [one for one in known if one["part"] == part]
+            print(*ways.gains(own, decide=not args.tiny), sep="\n")
+        if not args.tiny:
+            print(*goals(known), sep="\n")
     if late:
         print(f"{late} measurements are left: run the same command again")
+
+
+def read(file: Path) -> list[Row]:
+    """Return the rows of a file; none if it is not there."""
+    return json.loads(file.read_text())["rows"] if file.is_file() else []
+
+
+def measured(part: str, args: argparse.Namespace, about: Row) -> int:
+    """Measure what the file lacks of a part; return how many measurements there was no time for.
+
+    Args:
+        part: One of `PARTS`.
+        args: Of the command line.
+        about: Entries of every row.
+    """
+    began, late = time.monotonic(), 0
+    usual = os.environ.get(compiled.SETTING)
+    for name, least, measure in PARTS[part](TINY if args.tiny else Size(), args.device):
+        row, rows = {"name": name, **about}, read(args.out)
+        if args.only not in name or any(all(r[k] == row[k] for k in KEY) for r in rows):
+            continue
+        now, left = time.monotonic() - began, 60 * args.minutes - (time.monotonic() - began)
+        if left < (0 if args.tiny else least):
+            late += 1
+            continue
+        try:
+            with within(left):
+                row |= measure()
+        except Late:
+            if now > 0.1 * left:  # next time it is the first
+                late += 1
+                continue
+            row["failed"] = f"takes longer than {args.minutes:g} minutes"
+        except Exception as error:  # the others are measured all the same
+            row["failed"] = f"{type(error).__name__}: {error}"
+        finally:  # the next one may have another way
+            os.environ.pop(compiled.SETTING, None)
+            os.environ |= {} if usual is None else {compiled.SETTING: usual}
+        told = row.get("failed") or f"{row['seconds']:.4g} s"
+        print(f"{part:9} {name:48} {told}", flush=True)
+        draft = args.out.with_suffix(".part")
+        draft.write_text(json.dumps({"rows": [*rows, row]}, indent=1) + "\n")
+        draft.replace(args.out)
+    return late
 
 
 if __name__ == "__main__":

@@ -48,15 +48,17 @@ from tasklab.models import loading
 from tasklab.models.heads import Head
 from tasklab.models.loading import Clip
 from tasklab.models.zoo import REGISTRY
+from tasklab.storage.store import Store
 from tasklab.tasks.drawn import Images
 from tasklab.tasks.suites import Suite, suite
-from tasklab.tuning import compiled, finetune
+from tasklab.tuning import compiled, finetune, multitask
 from tasklab.tuning.methods import TABLE
 from tasklab.tuning.recipe import recipe
 
 TASK = "Textures"
 PLAIN = "open_clip"
 METHODS = ("nonlinear", "linearized", "attention")
+JOINT = "joint"  # all eight tasks in turn
 # Published TFLOP/s, dense, by the name that PyTorch gives the device; float32 without TF32, which
 # PyTorch does not use for matrix products by default.
 _H100 = {"bfloat16": 989.0, "float32": 67.0}  # SXM
@@ -132,7 +134,7 @@ def measured(work: Work, method: str, way: str, steps: int) -> dict[str, Any]:
     """Return the row of a method's step.
 
     Args:
-        method: Of `METHODS` or a penalised one, or `PLAIN`.
+        method: Of `METHODS` or a penalised one, `JOINT` or `PLAIN`.
         way: `"eager"` or `"compiled"`.
         steps: Of the shorter run.
     """
@@ -142,12 +144,14 @@ def measured(work: Work, method: str, way: str, steps: int) -> dict[str, Any]:
     peak = PEAKS.get(gpu or "", {}).get(work.precision)
     if method == PLAIN:
         run: Run = plain(work, way == "compiled")
+    elif method == JOINT:
+        run, steps = functools.partial(together, work), max(1, steps // 4)
     else:
         run = functools.partial(within, work, method)
     row = {"model": encoder.name, "method": method, "way": way, "precision": work.precision}
     row |= {"batch": work.batch} | timed(run, steps, encoder.device)
     flops = 6 * REGISTRY[encoder.name].tower.products * work.batch
-    flops *= 1.0 if method == PLAIN else TABLE[method].products
+    flops *= 1.0 if method in (PLAIN, JOINT) else TABLE[method].products
     row["flops"] = flops
     row["utilisation"] = None if peak is None else flops / (row["seconds"] * peak * 1e12)
     return row
@@ -230,6 +234,25 @@ def within(work: Work, method: str, steps: int) -> tuple[float, dict[str, Any]]:
         file = Path(folder) / "checkpoint.safetensors"
         _, record = finetune.train(config, work.clip, tasks, work.head, file, False)
     return record["seconds"], {"micro_batch": record["micro_batch"]}
+
+
+def together(work: Work, steps: int) -> tuple[float, dict[str, Any]]:
+    """Run so many rounds of joint training on all tasks; the seconds are those of one task."""
+    whole = suite("mini")
+    few = min(len(whole[name].classes) for name in whole.names)
+    tasks = dataclasses.replace(whole, data=Same(Images(work.images.x, work.images.y % few)))
+    runs = [
+        dataclasses.replace(
+            recipe(work.clip.encoder.name, name, "nonlinear", init="random", steps=steps),
+            batch_size=work.batch, precision=work.precision, warmup=0, lr=1e-6,
+            checkpoint_every=10 * steps * len(whole.names),
+        )
+        for name in whole.names
+    ]  # fmt: skip
+    with tempfile.TemporaryDirectory() as folder:
+        file, store = Path(folder) / "checkpoint.safetensors", Store(folder)
+        _, record = multitask._train(runs, work.clip, store, tasks, file, False)
+    return record["seconds"] / len(runs), {"micro_batch": work.batch, "tasks": len(runs)}
 
 
 @dataclasses.dataclass(frozen=True)

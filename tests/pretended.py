@@ -485,7 +485,7 @@ def _functions() -> dict[str, Any]:
         "Event": streams.Event,
         "CUDAGraph": streams.Graph,
         "graph": streams.recording,
-        "graph_pool_handle": lambda: (0, 0),
+        "graph_pool_handle": streams.Pool,
         "get_device_capability": lambda *args: (9, 0),
         "get_arch_list": lambda: ["sm_90"],
         "get_device_name": lambda *args: "a pretended device",

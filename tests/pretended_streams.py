@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -85,10 +85,23 @@ class Event:
             self.of.synchronize()
 
 
+class Pool:
+    """Memory of recordings."""
+
+
 class Graph:
-    """A recording: the operations of one stream."""
+    """A recording: the operations of one stream.
+
+    Attributes:
+        pool: The memory that it was recorded in.
+        made: All graphs of the pretended devices.
+    """
+
+    pool: Pool
+    made: ClassVar[list[Graph]] = []
 
     def __init__(self) -> None:
+        self.made.append(self)
         self.steps: list[tuple[Callable[..., Any], tuple, dict[str, Any], Any, bool]] = []
         self.stream: Stream | None = None
 
@@ -121,6 +134,7 @@ def _index(device: object) -> int:
 def start(count: int) -> State:
     """Begin with so many devices; return what was before, for `finish`."""
     global _state
+    Graph.made.clear()
     before, _state = _state, State(count)
     _state.current = [Stream(index) for index in range(count)]
     return before
@@ -171,9 +185,11 @@ def on_stream(stream: Stream | None) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def recording(graph: Graph, stream: Stream | None = None, **options: Any) -> Iterator[None]:
-    """Record what runs on a stream of the current device."""
-    stream = stream or Stream()
+def recording(
+    graph: Graph, stream: Stream | None = None, pool: Pool | None = None, **options: Any
+) -> Iterator[None]:
+    """Record what runs on a stream of the current device, in a pool of its own by default."""
+    stream, graph.pool = stream or Stream(), pool or Pool()
     stream.wait_stream(current_stream(stream.device_index))
     graph.stream = stream
     with on_stream(stream):

@@ -299,9 +299,5 @@ def _device(value: object) -> str:
     if value is None and not count:
         return "cpu"
     value = value or "cuda"
-    number = int(value.partition(":")[2] or 0)
-    if number >= count:
-        raise TasklabError(f"device {value!r} is not there ({count} CUDA devices): use 'cpu'.")
-    if why := machine.without_kernels(number):
-        raise TasklabError(why)
+    machine.check_device(value)
     return value

@@ -43,6 +43,7 @@ def provenance(
             "threads": threads,
             "ram_gib": _ram(),
             "gpu": gpu,
+            **({} if gpu is None else {"driver": machine.driver()}),
         },
         "platform": f"{platform.system()} {platform.machine()}",
         "utc": datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S"),

@@ -293,6 +293,7 @@ class Runs(Advised):
             if self.published is None
             else str(self.published),
             "images": dict(self.scale.counts) or "whole splits",
+            "evaluation": "float32",  # on every device, without TF32
         }
         about: dict[str, Any] = {"threads": machine.threads(), "preset": p.preset}
         about["gpu"] = machine.gpu_name(p.device or "cpu")

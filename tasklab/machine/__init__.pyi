@@ -1,4 +1,5 @@
 from . import cards as cards
+from .cards import check_device as check_device
 from .cards import devices as devices
 from .cards import fast_in_bfloat16 as fast_in_bfloat16
 from .cards import free_on as free_on
@@ -13,6 +14,7 @@ from .drivers import BFLOAT16 as BFLOAT16
 from .drivers import Device as Device
 from .drivers import accelerated as accelerated
 from .drivers import capabilities as capabilities
+from .drivers import driver as driver
 from .limits import Memory as Memory
 from .limits import cores as cores
 from .limits import memory as memory

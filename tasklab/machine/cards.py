@@ -10,6 +10,7 @@ from collections.abc import Callable
 import torch
 
 from tasklab import machine
+from tasklab.errors import TasklabError
 from tasklab.machine.drivers import BFLOAT16, Device
 
 
@@ -25,6 +26,30 @@ def devices() -> list[Device]:
     return devices
 
 
+def check_device(device: torch.device | str) -> None:
+    """Raise unless a device is there and can run this build of torch.
+
+    Args:
+        device: `"cpu"`, `"cuda"`, `"cuda:1"`, ...
+
+    Raises:
+        TasklabError: If it is a CUDA device that is not there or has no kernels.
+    """
+    place = torch.device(device)
+    if place.type != "cuda":
+        return
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    number = place.index
+    if number is None:
+        number = torch.cuda.current_device() if torch.cuda.is_initialized() else 0
+    if number >= count:
+        raise TasklabError(
+            f"device {str(device)!r} is not there ({count} CUDA devices): use 'cpu'."
+        )
+    if why := without_kernels(number):
+        raise TasklabError(why)
+
+
 def without_kernels(number: int) -> str:
     """Return why a CUDA device cannot run this build of torch, or an empty text if it can.
 
@@ -32,7 +57,10 @@ def without_kernels(number: int) -> str:
     compiled for every later one.
     """
     able, kernels = torch.cuda.get_device_capability(number), torch.cuda.get_arch_list()
-    for kind, digits in re.findall(r"(sm|compute)_(\d+)", " ".join(kernels)):
+    found = re.findall(r"(sm|compute)_(\d+)", " ".join(kernels))
+    if not found:  # of another maker, who names them by other words
+        return ""
+    for kind, digits in found:
         major, minor = divmod(int(digits), 10)
         if (major, minor) <= able and (kind == "compute" or major == able[0]):
             return ""

@@ -37,3 +37,13 @@ def capabilities() -> list[tuple[int, int]]:
     except (OSError, subprocess.TimeoutExpired):
         return []
     return [(int(a), int(b)) for a, b in re.findall(r"^(\d+)\.(\d+)$", output, re.MULTILINE)]
+
+
+def driver() -> str | None:
+    """Return the version of NVIDIA's driver; `None` without one."""
+    ask = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    try:
+        output = subprocess.run(ask, capture_output=True, text=True, timeout=60).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return next(iter(output.split()), None)

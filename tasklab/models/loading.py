@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tasklab import architectures, mini, models
+from tasklab import architectures, machine, mini, models
 from tasklab.errors import TasklabError, choose
 from tasklab.isolation import isolated
 from tasklab.mini import vit
@@ -62,9 +62,11 @@ def load(
 
     Raises:
         TasklabError: If the model is unknown, its weights are not on this machine and cannot be
-            fetched (within five seconds), or a checkpoint does not fit the model.
+            fetched (within five seconds), a checkpoint does not fit the model, or the device is
+            not there or cannot run this build of torch.
     """
     entry = spec(name)
+    machine.check_device(device)
     folders.check_working()
     if init == "random" and weights is not None:
         raise TasklabError("init='random' takes no weights: leave one of the two out.")

@@ -119,10 +119,12 @@ class Replayed:
     Args:
         compute: Images and labels -> the loss and its gradients. It reads all else from tensors
             that stay where they are, and reads no number from the device.
+        shared: Gradients of all recordings that are given this mapping, by name: the first one to
+            be recorded fills it, the others write into its tensors.
     """
 
-    def __init__(self, compute: Compute) -> None:
-        self.compute = compute
+    def __init__(self, compute: Compute, shared: dict[str, Tensor] | None = None) -> None:
+        self.compute, self._shared = compute, shared
         self._again: Callable[[], Any] | None = None
         self._unchecked = _CHECKED
 
@@ -135,7 +137,9 @@ class Replayed:
         with _current(x.device):
             if self._again is None:
                 self._inputs = x.clone(), y.clone()
-                self._again, self._results = _cuda_graph(lambda: self.compute(*self._inputs))
+                self._again, self._results = _cuda_graph(self._recorded)
+                if self._shared is not None and not self._shared:
+                    self._shared.update(self._results[1])
             for kept, given in zip(self._inputs, (x, y), strict=True):
                 kept.copy_(given)
             if self._unchecked:
@@ -144,6 +148,13 @@ class Replayed:
                 self._again()
         value, gradients = self._results
         return value.clone(), dict(gradients)
+
+    def _recorded(self) -> Results:
+        value, gradients = self.compute(*self._inputs)
+        if self._shared:
+            torch._foreach_copy_([self._shared[name] for name in gradients], [*gradients.values()])
+            gradients = self._shared
+        return value, gradients
 
     def _check(self, x: Tensor, y: Tensor) -> None:
         """Replay, and raise where the results are not those of the computation."""
@@ -177,8 +188,8 @@ def _current(device: torch.device) -> contextlib.AbstractContextManager[Any]:
 def _pool(device: torch.device) -> Any:
     """Return the memory that all recordings of a device share.
 
-    They are replayed one at a time, and a step's gradients are used before the next replay, so that
-    joint training on many tasks holds the activations of one step.
+    They are replayed one at a time, so that joint training on many tasks holds the activations of
+    one step; a step's gradients are used before the next replay (`Replayed.shared`).
     """
     return torch.cuda.graph_pool_handle()
 

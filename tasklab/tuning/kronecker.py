@@ -46,6 +46,7 @@ from tasklab.isolation import isolated
 from tasklab.models import products, training
 from tasklab.models.encoder import Encoder
 from tasklab.models.heads import Head
+from tasklab.storage.placement import decomposes
 from tasklab.sums import add_to
 from tasklab.tuning.methods import Published
 
@@ -125,7 +126,7 @@ def corrected(
         blocks = {name: read.seen * block for name, block in plain.blocks.items()}
         plain = dataclasses.replace(plain, blocks=blocks)
     bases = [
-        {name: torch.linalg.eigh(factor.double())[1].to(factor) for name, factor in table.items()}
+        {name: _eigenvectors(factor) for name, factor in table.items()}
         for table in (plain.inputs, plain.outputs)
     ]
     numbers.manual_seed(seed)
@@ -197,6 +198,11 @@ def fisher(
 
     read = _Read({**encoder.params, **(params or {})}, slope=slope)
     return _together([read.through(encoder, images, draws, numbers)], None)
+
+
+def _eigenvectors(factor: Tensor) -> Tensor:
+    place = decomposes(factor.device)
+    return torch.linalg.eigh(factor.to(place, torch.float64))[1].to(factor)
 
 
 def _weighted(factors: Factors, published: Published | None) -> Factors:

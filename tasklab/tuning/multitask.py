@@ -98,7 +98,8 @@ def _train(
     start = session.left.start
     batches = [_images(run, turn, count, start, clip, tasks) for turn, run in enumerate(runs)]
     own = [Problem(run, _head(run, clip, store, tasks), theta0, delta, {}) for run in runs]
-    each = [Step(problem, encoder) for problem in own]
+    gradients = dict[str, Tensor]()  # of the recorded steps, whichever task's turn it is
+    each = [Step(problem, encoder, shared=gradients) for problem in own]
 
     def gradient(step: int) -> tuple[Tensor, dict[str, Tensor]]:
         images = next(batches[step % count])

@@ -51,13 +51,18 @@ class Step:
         problem: The run with its trained parameters.
         encoder: The pre-trained encoder.
         known: Kronecker factors of other tasks, for penalties that use them.
+        shared: Gradients of recorded steps on the same parameters, which take turns (`Replayed`).
 
     Attributes:
         plan: The present plan of steps.
     """
 
     def __init__(
-        self, problem: Problem, encoder: Encoder, known: kronecker.Factors | None = None
+        self,
+        problem: Problem,
+        encoder: Encoder,
+        known: kronecker.Factors | None = None,
+        shared: Gradients | None = None,
     ) -> None:
         self._problem, config = problem, problem.config
         self.config, self.encoder, self._known = config, encoder, known
@@ -72,7 +77,7 @@ class Step:
         if compiled.records(config, encoder):
             said = f"the step of {encoder.name} could not be recorded as a CUDA graph"
             usual = self._parts[False]
-            self._whole: Compute = compiled.Quick(Replayed(usual), usual, said)
+            self._whole: Compute = compiled.Quick(Replayed(usual, shared), usual, said)
         else:
             self._whole = self._parts[False]
 

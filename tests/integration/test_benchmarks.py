@@ -7,10 +7,11 @@ import time
 from pathlib import Path
 
 import nbformat
+import pandas as pd
 import pytest
 import torch
 
-from tasklab.bench.parameters import Parameters
+from tasklab import figures
 
 KERNEL = {"name": "python3", "display_name": "Python 3", "language": "python"}
 
@@ -115,6 +116,38 @@ def test_the_page_rounds_no_time_to_nothing(monkeypatch):
     assert [names["three_digits"](one) for one in rounded] == list(rounded.values())
 
 
+def test_the_page_says_what_is_measured_on_which_card_and_what_is_not(tmp_path):
+    text = (Path(__file__).parents[2] / "book" / "speed.md").read_text("utf-8")
+    (cell,) = (part for part in text.split(":tags: [remove-input]") if "ASKED = {" in part)
+    cell, shown = cell.partition("```")[0], []
+    lines = cell.strip().splitlines()
+    last = next(n for n, line in enumerate(lines) if line.startswith("Markdown("))
+    lines[last] = f"told = {lines[last]}"
+    names = {"json": json, "pd": pd, "figures": figures, "Markdown": str, "display": shown.append}
+    names["file"] = tmp_path / "bench.json"
+
+    def told():
+        exec("\n".join(lines), names)
+        return names["told"]
+
+    lacking = told()
+    assert all(one in lacking for one in names["ASKED"].values()) and not shown
+    machine = {"driver": "580.65.06"}
+    about = {"card": "NVIDIA L4", "commit": "abc", "machine": machine, "torch": "2.11"}
+    rows = [
+        {"part": "steps", "name": "vitb32 joint eager", "seconds": 0.5, "of_open_clip": 1.25},
+        {"part": "many", "name": "mini, 4 processes", "seconds": 2.0},
+    ]
+    rehearsed = {"part": "merges", "name": "ties", "seconds": 1.0, "tiny": True}
+    rows = [{**row, **about, "tiny": False} for row in rows] + [rehearsed | about]
+    (tmp_path / "card.json").write_text(json.dumps({"rows": rows}))
+    lacking = told()
+    assert shown[0] == "On an NVIDIA L4, driver 580.65.06, torch 2.11, commit abc:"
+    assert "vitb32 joint eager" in shown[1].to_html() and "ties" not in shown[1].to_html()
+    asked = names["ASKED"]
+    assert {k for k in asked if asked[k] in lacking} == {"chapters", "paths", "merges", "paper"}
+
+
 def test_a_sample_belongs_to_the_innermost_frame_that_a_rule_knows(script):
     phases = script("phases")
     loop = [("x/tasklab/tuning/finetune.py", "train"), ("cell", "<module>")]
@@ -189,100 +222,6 @@ def test_steps_on_a_gpu_are_measured_beside_open_clips(script, tmp_path, monkeyp
     assert len(capsys.readouterr().out.splitlines()) == 1 + len(rows)
 
 
-@pytest.fixture
-def card(script, device, tmp_path, monkeypatch):
-    """Return the script, and a function that measures a part of it on a pretended card."""
-    for name in ("gpu", "merges"):
-        script(name)
-    card, out = script("card"), tmp_path / "card.json"
-    monkeypatch.setenv(card.compiled.SETTING, "1")
-    monkeypatch.setattr(card.compiled, "block", card.dual.block_of)  # no code is made
-    monkeypatch.setattr(torch, "compile", lambda network, **options: network)
-    monkeypatch.setattr(card.compiled.Quick, "failed", set())
-
-    def rows(part, *words):
-        given = [part, "--device", "cuda", "--tiny", "--out", str(out), *words]
-        monkeypatch.setattr(sys, "argv", ["card", *given])
-        card.main()
-        every = json.loads(out.read_text())["rows"]
-        assert not [row for row in every if "failed" in row]
-        return {row["name"]: row for row in every if row["part"] == part}
-
-    return card, rows
-
-
-def test_merges_on_a_card_go_on_where_they_stopped(card):
-    card, rows = card
-    one = rows("merges", "--only", "ties")
-    assert set(one) == {"ties"} and one["ties"]["peak_memory_mib"] > 0
-    every = rows("merges")
-    assert every["ties"] == one["ties"]  # not measured again
-    free = {name for name, method in card.merging.METHODS.items() if not method.needs}
-    assert set(every) == free
-
-
-@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
-def test_every_step_runs_on_a_card(card):
-    card, rows = card
-    rows("steps", "--only", "compiled")
-    methods = (card.gpu.PLAIN, *card.gpu.METHODS, *card.PENALISED)
-    expected = {f"mini_xs {method} compiled" for method in methods}
-    found = rows("steps", "--only", "joint")
-    assert set(found) == expected | {"mini_xs joint"}
-    assert all(row["seconds"] > 0 and row["peak_memory_mib"] > 0 for row in found.values())
-
-
-def test_ways_of_being_fast_are_switched_off_one_by_one(card, capsys):
-    card, rows = card
-    found = rows("paths", "--only", "nonlinear")
-    off = {f"without {way}, nonlinear" for way in card.WAYS}
-    assert set(found) == {"all, nonlinear", *off}
-    told = capsys.readouterr().out
-    assert all(f"{way}: nonlinear " in told for way in card.WAYS) and "leaves" not in told
-    every = [{"name": f"all, {method}", "seconds": 1.0} for method in card.METHODS]
-    every += [
-        {"name": f"without {way}, {method}", "seconds": 1.3 if way == "recorded steps" else 1.1}
-        for way in card.WAYS
-        for method in card.METHODS
-    ]
-    leave = [line.partition(":")[0] for line in card.gains(every) if "leaves" in line]
-    assert leave == [way for way in card.WAYS if way != "recorded steps"]
-
-
-def test_other_processes_get_what_their_scripts_understand(card, script, monkeypatch):
-    card, rows = card
-    chapters, asked = script("chapters"), []
-
-    def profiled(source, given, seconds):
-        asked.append((source.stem, given, seconds))
-        about = {"cpu_s": 1.0, "wall_s": 2.0, "busy": 0.5, "most_gib": 1.0, "whole": True}
-        return {**about, "phases": {"training": 1.0}, "cells": []}
-
-    def profile(words):
-        with monkeypatch.context() as patch:
-            patch.setattr(sys, "argv", ["chapters", *words])
-            patch.setenv("TASKLAB_STORE", "")
-            chapters.main()
-
-    monkeypatch.setattr(chapters, "profiled", profiled)
-    monkeypatch.setattr(chapters.execution, "INLINE", {})
-    monkeypatch.setattr(card, "profile", profile)
-    found = rows("chapters")
-    assert [name for name, *_ in asked] == ["ctl", "merging"] and set(found) == {"ctl", "merging"}
-    known = Parameters.names()
-    assert all(name in known for _, given, _ in asked for name in given)
-    assert asked[0][1]["device"] == "cuda" and found["ctl"]["busy"] == 0.5
-    started = card.started
-
-    def on_this_processor(words):
-        return started([words[0], "cpu", *words[2:]])
-
-    monkeypatch.setattr(card, "started", on_this_processor)
-    monkeypatch.setenv(card.compiled.SETTING, "0")  # making code takes a minute
-    found = rows("many", "--only", "1 process")
-    assert found["mini_xs, 1 process"]["processes"] == 1
-
-
 def test_what_lower_precision_changes_is_measured(script, tmp_path, monkeypatch):
     precision, out = script("precision"), tmp_path / "out.json"
     assert precision.cut(torch.tensor([1 + 2**-10, 1 + 2**-11])).tolist() == [1 + 2**-10, 1]
@@ -295,26 +234,3 @@ def test_what_lower_precision_changes_is_measured(script, tmp_path, monkeypatch)
     for row in (low, cut):
         assert row["interval"][0] <= row["accuracy"] <= row["interval"][1]
         assert row["fit"] is (row["changed"] < precision.FIT) and row["seconds"] > 0
-
-
-def test_a_failed_measurement_is_told_and_the_others_are_made(
-    script, tmp_path, monkeypatch, capsys
-):
-    script("gpu"), script("merges")
-    card, out = script("card"), tmp_path / "card.json"
-
-    def broken():
-        raise RuntimeError("no kernel image")
-
-    def part(size, device):
-        yield "bad", 1.0, broken
-        yield "good", 1.0, lambda: {"seconds": 2.0}
-        yield "late", 1e9, lambda: {"seconds": 3.0}
-
-    monkeypatch.setattr(card, "PARTS", {"merges": part})
-    monkeypatch.setattr(sys, "argv", ["card", "merges", "--device", "cpu", "--out", str(out)])
-    card.main()
-    rows = json.loads(out.read_text())["rows"]
-    assert [row["name"] for row in rows] == ["bad", "good"]
-    assert rows[0]["failed"] == "RuntimeError: no kernel image" and rows[1]["seconds"] == 2.0
-    assert "1 measurements are left" in capsys.readouterr().out

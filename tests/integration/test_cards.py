@@ -8,7 +8,8 @@ import torch
 from tasklab.models import loading
 from tasklab.storage.store import Store
 from tasklab.tasks import drawn
-from tasklab.tuning import compiled, dual, finetune
+from tasklab.tasks.suites import suite
+from tasklab.tuning import compiled, dual, finetune, multitask
 from tasklab.tuning.recipe import FineTune
 from tests import pretended_streams as streams
 
@@ -152,3 +153,37 @@ def test_a_fault_of_a_recording_is_found_and_the_run_goes_on(
     usual, run = both("cuda:1")
     assert any("could not be recorded" in record.getMessage() for record in caplog.records)
     near(run, usual)
+
+
+# --- Joint training -------------------------------------------------------------------------------
+def joint(device, folder):
+    clip = loading.load("mini_xs", device=device)
+    runs = [dataclasses.replace(RUN, task=task) for task in ("LandCover", "Signs", "Textures")]
+    return multitask.multitask(runs, clip, Store(folder), suite("mini"), progress=False)
+
+
+@pytest.fixture
+def handed(monkeypatch):
+    """Return the places of the gradients that recorded steps hand over."""
+    call, seen = compiled.Replayed.__call__, []
+
+    def noted(self, x, y):
+        value, gradients = call(self, x, y)
+        seen.append({name: one.here.data_ptr() for name, one in gradients.items()})
+        return value, gradients
+
+    monkeypatch.setattr(compiled.Replayed, "__call__", noted)
+    return seen
+
+
+def test_joint_training_has_the_graphs_of_all_tasks_in_one_memory(
+    cards, monkeypatch, tmp_path, handed
+):
+    monkeypatch.setenv(compiled.SETTING, "0")
+    usual = joint("cuda:1", tmp_path / "usual")
+    monkeypatch.setenv(compiled.SETTING, "1")
+    recorded = joint("cuda:1", tmp_path / "recorded")
+    assert not compiled.Quick.failed
+    near(recorded, usual)
+    assert len(streams.Graph.made) == 3 and len({graph.pool for graph in streams.Graph.made}) == 1
+    assert len(handed) == 3 * RUN.steps and handed.count(handed[0]) == len(handed)

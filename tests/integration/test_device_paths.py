@@ -15,7 +15,7 @@ from tasklab import Lab, checkpoints
 from tasklab.__main__ import main
 from tasklab.analyses import curvature, layers, merging, projections
 from tasklab.analyses.edited import Edited
-from tasklab.analyses.merging import METHODS, best, minimum, pooled
+from tasklab.analyses.merging import METHODS, best, minimum, pooled, spaces
 from tasklab.analyses.merging.best import span_of_loss
 from tasklab.book import explore
 from tasklab.evidence import experiments
@@ -24,7 +24,7 @@ from tasklab.storage import placement
 from tasklab.storage.store import Store
 from tasklab.tasks.drawn import DrawnImages, Images
 from tasklab.taskvector import TaskVector
-from tasklab.tuning import penalties, probes, tangent
+from tasklab.tuning import kronecker, penalties, probes, tangent
 from tests.vectors import noise
 
 MODEL = "mini_xs"
@@ -72,29 +72,79 @@ def same(one, two, **limits):
 
 
 # --- Merges --------------------------------------------------------------------------------------
+def moments(name, encoder, sides):
+    if not (needs := METHODS[name].needs):
+        return {}
+    lab = Lab(MODEL, device=encoder.device.type, **LIVE)
+    images = [lab.evaluator.images(task, "train").x[:2] for task in TASKS]
+    of = (
+        merging.of_images(needs, encoder, lab.evaluator.head(task), x, tau, linear=False)
+        for task, x, tau in zip(TASKS, images, sides, strict=True)
+    )
+    return {needs: list(of)}
+
+
 @pytest.mark.parametrize("name", METHODS)
 def test_a_merge_is_the_same_wherever_its_vectors_are(name, device):
     there, here = (loading.load(MODEL, device=one).encoder for one in ("cuda", "cpu"))
-    given, needs = vectors(here), METHODS[name].needs
+    given = vectors(here)
     few = {key: x for key, x in LESS.items() if key in METHODS[name].options}
-
-    def moments(encoder, sides):
-        if not needs:
-            return {}
-        lab = Lab(MODEL, device=encoder.device.type, **LIVE)
-        images = [lab.evaluator.images(task, "train").x[:2] for task in TASKS]
-        of = (
-            merging.of_images(needs, encoder, lab.evaluator.head(task), x, tau, linear=False)
-            for task, x, tau in zip(TASKS, images, sides, strict=True)
-        )
-        return {needs: list(of)}
-
-    expected = merging.merge(name, given, **few, **moments(here, given))
+    expected = merging.merge(name, given, **few, **moments(name, here, given))
     for place, home in (("cuda", "cuda"), ("cpu", "cpu"), ("both", "cpu")):
         sides = where(given, place)
-        merged = merging.merge(name, sides, **few, **moments(there, sides))
+        merged = merging.merge(name, sides, **few, **moments(name, there, sides))
         assert merged.device.type == home
         same(merged, expected, rtol=1e-3, atol=1e-5)
+
+
+@pytest.fixture
+def decomposed(device, monkeypatch):
+    """Return the devices of decompositions in float64, which the card is slow in."""
+    monkeypatch.setattr(placement, "_seconds", lambda A: 1.0 if A.device.type == "cpu" else 2.0)
+    placement.decomposes.cache_clear()
+    places = []
+
+    def watched(usual):
+        def seen(A, *args, **named):
+            if A.dtype == torch.float64:
+                places.append(A.device.type)
+            return usual(A, *args, **named)
+
+        return seen
+
+    for kind in ("eigh", "svd", "qr"):
+        monkeypatch.setattr(torch.linalg, kind, watched(getattr(torch.linalg, kind)))
+    yield places
+    placement.decomposes.cache_clear()
+
+
+def test_a_card_that_is_slow_in_float64_decomposes_no_matrix(decomposed, store):
+    encoder = loading.load(MODEL, device="cuda").encoder
+    given = [tau.to("cuda") for tau in vectors(encoder)]
+    for name in ("tsv_m", "iso_c", "iso_cts", "essential"):
+        decomposed.clear()
+        merged = merging.merge(name, given, **moments(name, encoder, given))
+        assert {*decomposed} == {"cpu"} and merged.device.type == "cuda", name
+    decomposed.clear()
+    none = [lambda name: None] * 2
+    merged = spaces.merge("knots", merging.METHODS["arithmetic"].function, given, none)
+    same(merged, merging.merge("arithmetic", given), rtol=1e-3, atol=1e-5)
+    assert {*decomposed} == {"cpu"} and merged.device.type == "cuda"
+    decomposed.clear()
+    lab = Lab(MODEL, device="cuda", store_root=store, **LIVE)
+    images = [lab.evaluator.images(task, "train").x[:4] for task in TASKS]
+    found = kronecker.corrected(encoder, encoder.preprocess(images[0]))
+    assert {*decomposed} == {"cpu"}
+    assert {x.device.type for x in found.inputs.values()} == {"cuda"}
+    decomposed.clear()
+    own = [
+        tangent.features(encoder, encoder.params, tau, x)
+        for tau, x in zip(given, images, strict=True)
+    ]
+    by = best.metrics("logits", own, [lab.evaluator.head(task) for task in TASKS])
+    parts = [minimum.Part(x, f.jtau, of) for x, f, of in zip(images, own, by, strict=True)]
+    minimum.minimum(encoder, parts, merging.average(given), epochs=1, rounds=[(2, 1)])
+    assert {*decomposed} == {"cpu"}
 
 
 @pytest.mark.parametrize("needs", ["grams", "diagonals"])

@@ -19,9 +19,9 @@ from torch import Tensor
 from tasklab.analyses.finite import as_coefficient, finite
 from tasklab.analyses.merging.pooled import GRAMS, PerTask, gram_of, matched
 from tasklab.analyses.merging.singular import orthogonal, orthogonalised
-from tasklab.analyses.merging.vectors import Vectors, by_matrix, is_matrix, listed, turned
+from tasklab.analyses.merging.vectors import Vectors, decomposed, is_matrix, listed, turned
 from tasklab.errors import TasklabError
-from tasklab.storage.placement import placed
+from tasklab.storage.placement import decomposes, placed
 from tasklab.taskvector import TaskVector
 from tasklab.tuning.methods import BLOCK, PARTS
 
@@ -68,14 +68,14 @@ def essential(
     def rule(name: str, matrices: list[Tensor]) -> Tensor:
         if name not in found.bases:
             return orthogonalised(name, matrices)
-        P, A = found.bases[name], found.coordinates[name]
+        P, A = (x[name].to(matrices[0].device) for x in (found.bases, found.coordinates))
         norms = A.norm(dim=0)
         A = A * (norms / norms.mean().clamp_min(1e-38)).square()
         first, second = orthogonal(P), orthogonal(A)
         sizes = [(x * one).sum() / min(x.shape) for x, one in ((P, first), (A, second))]
         return (2 * sizes[0] * sizes[1]) * first @ second
 
-    merged = dict(by_matrix(each, rule))
+    merged = dict(decomposed(each, rule))
     for kind in _KINDS:
         norms = {name: float(x.norm()) for name, x in merged.items() if re.search(kind, name)}
         mean = sum(norms.values()) / max(1, len(norms))
@@ -109,7 +109,8 @@ def pooled_directions(vectors: Vectors, grams: PerTask | Directions | None) -> D
             if not k:
                 raise TasklabError(f"{name} has {len(tau)} outputs, too few for {len(each)} tasks.")
             moved = tau @ finite(gram_of(name, one, tau), f"Grams of {name}") @ tau.T
-            values, P = torch.linalg.eigh(moved)
+            place = decomposes(moved.device)
+            values, P = (x.to(moved.device) for x in torch.linalg.eigh(moved.to(place)))
             values, P = values[-k:].flip(0).clamp_min(0), P[:, -k:].flip(1)
             weights = (values / values.mean().clamp_min(1e-300)) ** _POWER
             weights = weights / weights.mean().clamp_min(1e-300)

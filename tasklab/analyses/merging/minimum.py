@@ -35,7 +35,7 @@ from tasklab.errors import TasklabError, whole
 from tasklab.isolation import isolated
 from tasklab.models.encoder import Encoder
 from tasklab.progress import bar
-from tasklab.storage.placement import placed
+from tasklab.storage.placement import decomposes, placed
 from tasklab.sums import add_to
 from tasklab.taskvector import TaskVector
 from tasklab.tuning import memory, tangent
@@ -309,7 +309,8 @@ def _inverse(
     bases: dict[str, tuple[Tensor, Tensor]] = {}
     while factors:  # each is freed when its bases are there
         name, sides = factors.popitem()
-        (a, U), (b, V) = map(torch.linalg.eigh, sides)
+        place = decomposes(sides[0].device)
+        (a, U), (b, V) = map(torch.linalg.eigh, placed(sides, place))
         sizes = torch.outer(a, b).clamp(min=0) / (traces[name] or 1.0)
         scales[name] = 1 / (sizes + damping).to(tau[name])
         bases[name] = U.to(tau[name]), V.to(tau[name])

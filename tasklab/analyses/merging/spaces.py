@@ -29,6 +29,7 @@ from torch import Tensor
 from tasklab.analyses.merging.vectors import is_matrix
 from tasklab.errors import TasklabError, abridged, choose
 from tasklab.progress import LATER, bar
+from tasklab.storage.placement import decomposes, placed
 from tasklab.storage.tensors import Lazy
 from tasklab.taskvector import TaskVector
 
@@ -43,6 +44,14 @@ class Factors(NamedTuple):
 
     B: Float[Tensor, "O r"]
     A: Float[Tensor, "r I"]
+
+    def to(self, device: torch.device) -> Factors:
+        """Return both on a device.
+
+        Args:
+            device: Where they go.
+        """
+        return Factors(self.B.to(device), self.A.to(device))
 
 
 Product = Callable[[str], Factors | None]  # a parameter's name -> its factors, if it has some
@@ -82,8 +91,9 @@ def merge(
         for name in first:
             parts = [change[name] for change in changes]
             if name in names:
-                factors = [of(name) for of in products]
-                shared = (knots if space == "knots" else core)(name, parts, factors)
+                place = decomposes(parts[0].device)
+                factors = [placed(of(name), place) for of in products]
+                shared = (knots if space == "knots" else core)(name, placed(parts, place), factors)
                 parts, backs[name] = [x.to(parts[0]) for x in shared.parts], shared.back
             for own, part in zip(held, parts, strict=True):
                 own[name] = part
@@ -116,7 +126,7 @@ def knots(
     u, s, vh = torch.linalg.svd(torch.cat(rows, 1), full_matrices=False)
     kept = s > _NULL * s[0] if bool(s[0]) else s >= 0
     U = u[:, kept] if Q is None else Q @ u[:, kept]
-    return Shared(list((s[kept, None] * vh[kept]).split(inputs, 1)), lambda part: U @ part.double())
+    return Shared(list((s[kept, None] * vh[kept]).split(inputs, 1)), lambda part: U @ part.to(U))
 
 
 def core(name: str, matrices: Sequence[Tensor], factors: Sequence[Factors | None]) -> Shared:
@@ -141,7 +151,7 @@ def core(name: str, matrices: Sequence[Tensor], factors: Sequence[Factors | None
     parts = [
         nothing if one is None else (U.T @ one.B.double()) @ (one.A.double() @ V) for one in factors
     ]
-    return Shared(parts, lambda part: U @ part.double() @ V.T)
+    return Shared(parts, lambda part: U @ part.to(U) @ V.T)
 
 
 class _Back(Lazy):

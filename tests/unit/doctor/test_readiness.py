@@ -23,12 +23,13 @@ from tasklab import machine
 from tasklab.bench import inventory
 from tasklab.bench.inventory import Weights, find_weights
 from tasklab.bench.parameters import Parameters
+from tasklab.bench.provenance import provenance
 from tasklab.cli.doctor import readiness, speed
 from tasklab.cli.doctor.readiness import table
 from tasklab.errors import TasklabError
 from tasklab.evidence.chapters import CHAPTERS
 from tasklab.machine import GIB, Disk, Memory, cards
-from tasklab.models import weights, zoo
+from tasklab.models import loading, weights, zoo
 from tasklab.models.zoo import REGISTRY, spec
 from tasklab.storage import fetching
 from tasklab.tasks.images.loader import Data, DecodedImages
@@ -109,6 +110,17 @@ def test_capabilities_are_the_drivers(tmp_path, monkeypatch):
         command.write_text(f"#!/bin/sh\n[ $1 = --query-gpu=compute_cap ] && echo '{told}'\n")
         command.chmod(0o755)
         assert machine.capabilities() == expected
+
+
+def test_the_drivers_version_stands_beside_a_card_alone(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert machine.driver() is None
+    command = tmp_path / "nvidia-smi"
+    command.write_text("#!/bin/sh\necho 580.65.06; echo 580.65.06\n")
+    command.chmod(0o755)
+    assert machine.driver() == "580.65.06"
+    assert provenance(gpu="a card")["machine"]["driver"] == "580.65.06"
+    assert "driver" not in provenance()["machine"]
 
 
 def machine_of(root, **files):
@@ -214,7 +226,7 @@ def test_devices_are_what_torch_tells(monkeypatch):
         ((7, 0), ["sm_50", "sm_70", "sm_80"], True),
         ((7, 5), ["sm_75"], True), ((8, 6), ["sm_80"], True), ((8, 0), ["sm_86"], False),
         ((12, 0), ["sm_90"], False), ((12, 0), ["sm_90", "compute_90"], True),
-        ((12, 0), ["sm_120"], True),
+        ((12, 0), ["sm_120"], True), ((9, 4), ["gfx90a", "gfx942"], True),  # AMD's
     ],
 )  # fmt: skip
 def test_a_card_needs_kernels_of_its_generation(monkeypatch, device, able, kernels, useful):
@@ -228,6 +240,8 @@ def test_a_card_needs_kernels_of_its_generation(monkeypatch, device, able, kerne
     assert told in card.useless and speed.measure() is None
     for asked in ("cuda", None):  # a silent choice of the CPU would cost days
         refuses(told, Parameters, device=asked)
+    refuses(told, loading.load, "mini_xs", device="cuda")
+    refuses("'cuda:1' is not there", loading.load, "mini_xs", device="cuda:1")
     assert Parameters(device="cpu").device == "cpu"
 
 

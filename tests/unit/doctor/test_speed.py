@@ -53,3 +53,24 @@ def test_the_doctor_shows_precision_and_compiler(monkeypatch, tmp_path):
         "bfloat16, large products at 790 TFLOP/s; evaluation in float32" in line for line in lines
     )
     assert any(line.split()[:2] == ["compiler", "torch.compile,"] for line in lines)
+
+
+@pytest.mark.parametrize("name", ["Tesla T4", "NVIDIA GeForce RTX 2080 Ti"])
+def test_the_doctor_names_cards_that_are_old_or_of_no_use(monkeypatch, tmp_path, pretended, name):
+    with pretended.cuda(count=2), monkeypatch.context() as patch:
+        _old_cards(patch, tmp_path, name)
+
+
+def _old_cards(monkeypatch, tmp_path, name):
+    able = {0: (7, 5), 1: (7, 0)}
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda number=0: able[int(number)])
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda n=0: "Tesla V100" if n else name)
+    monkeypatch.setattr(torch.cuda, "get_arch_list", lambda: ["sm_75", "sm_80", "compute_90"])
+    monkeypatch.setattr(machine, "accelerated", lambda: True)
+    monkeypatch.setattr(speed, "rate", lambda number, precision: 8.0)
+    monkeypatch.setenv("TASKLAB_DATA", str(tmp_path))
+    monkeypatch.setattr(readiness, "hub_answer", lambda: "no network")
+    told = " ".join(" ".join(command.text(readiness.examine(store_root=tmp_path))).split())
+    assert f"cuda:0 {name}, " in told and "compute capability 7.5, no bfloat16" in told
+    assert "fine-tuning in float32, large products at 8 TFLOP/s" in told
+    assert "no kernels for cuda:1, Tesla V100 of compute capability 7.0: install a build" in told
