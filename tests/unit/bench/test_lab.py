@@ -42,6 +42,18 @@ def test_it_takes_parameters_a_name_or_single_ones(tmp_path):
     assert labs[0].parameters == labs[1].parameters == labs[2].parameters
 
 
+def test_its_provenance_names_the_precision_of_evaluation_whatever_trains(tmp_path):
+    given = {"device": "cpu", "precision": "bfloat16", "store_root": tmp_path, "progress": False}
+    lab = Lab("mini_xs", steps=1, **given)
+    origin, task = lab.provenance(), lab.suite.names[0]
+    assert (origin["recipe"]["precision"], origin["evaluation"]) == ("bfloat16", "float32")
+    evaluator, params = lab.evaluator.with_counts(val=4), lab.clip.encoder.params
+    expected = evaluator.features(params, task, "val")
+    with torch.autocast("cpu", torch.bfloat16):
+        found = evaluator.features(params, task, "val")
+    assert found.dtype == torch.float32 and torch.equal(found, expected)
+
+
 @pytest.mark.parametrize(
     ("args", "given", "expected"),
     [
