@@ -111,7 +111,9 @@ def main() -> None:
     settings = {"rounds": args.rounds, "threads": 1, "clock": TOLD[clock]}
     taken = {name: dataclasses.asdict({**sizes, **merges.SHAPES}[name]) for name in args.models}
     notes = provenance({**settings, "sizes": taken}, gpu=gpu, seconds=seconds)
-    rows = [{**row, **{name: notes[name] for name in ("commit", "utc", "rounds")}} for row in rows]
+    about = {name: notes[name] for name in ("commit", "utc", "rounds", "torch")}
+    about["machine"] = gpu or notes["machine"]["cpu"]
+    rows = [{**row, **about} for row in rows]
     if args.out.is_file():  # what was not measured now stays, with its own commit
         new = {(row["model"], row["figure"]) for row in rows}
         whole = set() if args.only else {*args.models}

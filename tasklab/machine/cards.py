@@ -27,13 +27,13 @@ def devices() -> list[Device]:
 
 
 def check_device(device: torch.device | str) -> None:
-    """Raise unless a device is there and can run this build of torch.
+    """Raise for a CUDA device that is absent, or has no kernels in this build of torch.
 
     Args:
         device: `"cpu"`, `"cuda"`, `"cuda:1"`, ...
 
     Raises:
-        TasklabError: If it is a CUDA device that is not there or has no kernels.
+        TasklabError: The device is absent or has no kernels; the message says what to do.
     """
     place = torch.device(device)
     if place.type != "cuda":

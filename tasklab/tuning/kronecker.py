@@ -125,10 +125,8 @@ def corrected(
     if published:
         blocks = {name: read.seen * block for name, block in plain.blocks.items()}
         plain = dataclasses.replace(plain, blocks=blocks)
-    bases = [
-        {name: _eigenvectors(factor) for name, factor in table.items()}
-        for table in (plain.inputs, plain.outputs)
-    ]
+    sides = (plain.inputs, plain.outputs)
+    bases = [{name: _eigenvectors(x) for name, x in side.items()} for side in sides]
     numbers.manual_seed(seed)
     along = _Along(encoder.params, bases[0], bases[1], unit).through(
         encoder, images, draws, numbers

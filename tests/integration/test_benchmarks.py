@@ -69,6 +69,7 @@ def test_measurements_replace_their_own_rows(scripts, tmp_path, monkeypatch):
 
     kept = [("mini", "gone"), ("vitb32", "stays"), ("mini", "sweep")]
     assert written("--only", "sweep") == kept
+    assert {"commit", "torch", "machine"} <= json.loads(out.read_text())["rows"][-1].keys()
     assert written() == [("vitb32", "stays"), ("mini", "step"), ("mini", "sweep")]
 
 
@@ -111,6 +112,12 @@ def test_the_page_rounds_no_time_to_nothing(monkeypatch):
     exec(cell, names)
     cells = re.findall(r"<td[^>]*>([\d,.]+)</td>", " ".join(tables))
     assert len(cells) == 3 * len(names["rows"])
+    for (model, machine), rows in names["rows"].groupby(["model", "machine"]):  # of each its own
+        (table,) = (one for one in tables if f"{model}, {machine}" in one)
+        assert (
+            all(figure in table for figure in rows["figure"])
+            and len(rows) == table.count("<tr>") - 1
+        )
     assert all(float(one.replace(",", "")) > 0 for one in cells)
     rounded = {1434.7: "1,430", 21.01: "21.0", 0.001678: "0.00168", 615.0: "615"}
     assert [names["three_digits"](one) for one in rounded] == list(rounded.values())
