@@ -23,7 +23,7 @@ from tasklab.exchange.naming import inert
 from tasklab.exchange.sources import VECTOR_FILE
 from tasklab.models.encoder import Encoder
 from tasklab.models.zoo import spec
-from tasklab.storage import atomic
+from tasklab.storage import atomic, vectors
 from tasklab.storage.checksums import file_sha256
 from tasklab.storage.store import Artifact, Store
 from tasklab.storage.templates import filled
@@ -83,7 +83,7 @@ def write(
         explained(folder, "write to", "--out"),
         atomic.folder(folder, order=order) as draft,
     ):
-        write_tensors(tensors, draft / VECTOR_FILE, {"format": "pt", "tasklab": canonical(about)})
+        vectors.export(draft / VECTOR_FILE, tensors, about)
         if head:
             write_tensors(head, draft / HEAD_FILE)
         if base:

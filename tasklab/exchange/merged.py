@@ -23,9 +23,9 @@ from tasklab.errors import TasklabError
 from tasklab.exchange import findings, importing, places, reading, sources
 from tasklab.models import loading
 from tasklab.models.encoder import Encoder
-from tasklab.storage import atomic
+from tasklab.storage import atomic, vectors
 from tasklab.storage.store import Store
-from tasklab.storage.tensors import canonical, explained, write_tensors
+from tasklab.storage.tensors import explained, write_tensors
 from tasklab.taskvector import TaskVector
 from tasklab.tuning.methods import LINEAR
 
@@ -246,7 +246,7 @@ def write(
         places.check_free(path)
         # the vector first: one that is there is replaced if this is killed and repeated
         with model or contextlib.nullcontext(), atomic.replacing(path) as draft:
-            write_tensors(vector, draft, {"format": "pt", "tasklab": canonical(about)})
+            vectors.export(draft, vector, about)
 
 
 def _imported(name: str, store: Store, model: str | None) -> Source:

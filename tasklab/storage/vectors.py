@@ -12,12 +12,19 @@ import safetensors
 from tasklab.errors import TasklabError, abridged
 from tasklab.errors import path as checked_path
 from tasklab.storage.atomic import check_suffix
-from tasklab.storage.tensors import load_checkpoint, read_tensors, save_checkpoint
+from tasklab.storage.tensors import (
+    canonical,
+    load_checkpoint,
+    read_tensors,
+    save_checkpoint,
+    write_tensors,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 _FORMAT = {"format": "tasklab task vector", "version": 1}
+_HEADER = "tasklab"  # entry of the header that has the record of `export`
 _EXPORT = "task_vector.safetensors"  # in the folder of an export
 
 
@@ -66,11 +73,22 @@ def save(path: Path | str, tensors: Mapping[str, Tensor], base: Mapping[str, str
     return path
 
 
+def export(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
+    """Write a vector with its record in the header, as `tasklab export` and `merge` do.
+
+    Args:
+        path: Of the file.
+        tensors: By the name of each parameter.
+        about: Record with model, init and weights (the hash of theta_0), and what else is known.
+    """
+    write_tensors(tensors, path, {"format": "pt", _HEADER: canonical(about)})
+
+
 def _exported(path: Path, fields: Sequence[str]) -> dict[str, str] | None:
     """Return the base in the header of `tasklab merge` and `tasklab export`."""
     try:
         with safetensors.safe_open(path, framework="pt") as file:
-            about = json.loads((file.metadata() or {})["tasklab"])
+            about = json.loads((file.metadata() or {})[_HEADER])
         return {name: str(about[name]) for name in fields}
     except (safetensors.SafetensorError, OSError, ValueError, LookupError, TypeError):
         return None

@@ -170,6 +170,7 @@ TABLE: Mapping[str, Method] = MappingProxyType(
             key="delta", penalty="kronecker", weight=1e-3, once=True, teacher=10.0,
             products=11 / 3,
         ),
+        # The statements merging-off_diagonal and merging-strengths compare it.
         "off_diagonal": Method(
             title="orthogonal columns", text="all weights, with each change's columns orthogonal",
             colour="#999933", marker="p", rates="nonlinear",

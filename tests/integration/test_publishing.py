@@ -161,7 +161,7 @@ def test_a_full_disk_leaves_neither_vector_nor_model(merge, tmp_path, monkeypatc
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("tasklab.exchange.merged.write_tensors", full)
+    monkeypatch.setattr("tasklab.storage.vectors.write_tensors", full)
     for place in ("edited.safetensors", "edited"):
         assert merge(MODEL, "--out", "first.safetensors", "--model-out", place) == 2
         assert "Free some space" in capsys.readouterr().err
