@@ -28,8 +28,10 @@ TAGS = re.compile(r"<[^>]*>|\\[()]|\\(?=[a-z])", re.DOTALL)  # and the marks of 
 
 
 def setup(app: Sphinx) -> dict[str, object]:
-    """Add the script, and write the tips when all pages are there, before they are made lean."""
-    app.add_js_file("hover.js", loading_method="defer")
+    """Write the tips when all pages are there, before they are made lean.
+
+    Jupyter Book adds `hover.js`, as every script of `_static`.
+    """
     app.connect("build-finished", _write, priority=800)
     return {"version": "1", "parallel_read_safe": True}
 

@@ -1,7 +1,11 @@
 // What a link leads to, in a small box beside it: a figure with its caption, or a paper. The page carries the text.
 (function () {
   "use strict";
-  var data = document.getElementById("tl-tips"), tips = data ? JSON.parse(data.textContent) : {};
+  var tips = {};  // at the end of the page, which is still to come
+  document.addEventListener("DOMContentLoaded", function () {
+    var data = document.getElementById("tl-tips");
+    if (data) tips = JSON.parse(data.textContent);
+  });
   var top = (document.documentElement.dataset.content_root || "./"), box = null, of = null, waits = 0;
 
   function hide() {

@@ -46,20 +46,31 @@ SCALES = ("embedded", "published checkpoints", "full protocol")
 _TASKS, _SEEDS = 8, 3
 
 
-def say(text: str, *, of: str = "") -> Any:
+def say(text: str, *, of: str = "", kind: str = "recorded") -> Any:
     """Return Markdown; on the page of a run, sentences name the source of their records.
 
     Args:
-        text: Markdown; indented lines are one paragraph. Drawings, which begin with a tag, and what
-            is computed from no record are left as they are.
+        text: Markdown; indented lines are one paragraph. Drawings, which begin with a tag, are left
+            as they are.
         of: Whose records these are, where they are not those of `mini`.
+        kind: `live` where the page computes the numbers, or no record enters them.
     """
-    return words.say(speaking.of_records(textwrap.dedent(text), of))
+    return words.say(_named(textwrap.dedent(text), of, kind))
 
 
-def answer(text: str, *, of: str = "") -> Any:
-    """Return the answer to an exercise, folded in JupyterLab; the site folds the whole cell."""
-    return words.answer(speaking.of_records(text, of))
+def answer(text: str, *, of: str = "", kind: str = "recorded") -> Any:
+    """Return the answer to an exercise, folded in JupyterLab; the site folds the whole cell.
+
+    Args:
+        text: Markdown.
+        of: Whose records these are, where they are not those of `mini`.
+        kind: `live` where the page computes the numbers, or no record enters them.
+    """
+    return words.answer(_named(text, of, kind))
+
+
+def _named(text: str, of: str, kind: str) -> str:
+    return text if kind == "live" else speaking.of_records(text, of)
 
 
 def answered(section: str) -> Any:
@@ -112,8 +123,7 @@ def as_csv(rows: pd.DataFrame, name: str, *, kind: str = "recorded") -> Any:
     coded = base64.b64encode(text.encode()).decode()
     told = f"{len(rows)} rows: {', '.join(map(str, rows.columns))}"
     link = f'<a download="{name}.csv" href="data:text/csv;base64,{coded}">{name}.csv</a>'
-    shown = words.say if kind == "live" else say
-    return shown(f"The table is a file, {link} ({html.escape(told)}).")
+    return say(f"Table as a file: {link} ({html.escape(told)}).", kind=kind)
 
 
 def folded(shown: Any, summary: str, *, kind: str = "recorded") -> Any:

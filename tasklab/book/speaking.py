@@ -21,7 +21,7 @@ from tasklab.evidence.study.sections import Evidence
 
 RECORDED_OF = sections.FIRST  # the model of the records that chapters show
 AWAITED = "*The answer follows from the results below, once they are computed.*"
-_NO_ANSWER = "*This run does not test it.*"
+_NO_ANSWER = "*This run does not test this section's statements.*"
 
 
 @dataclasses.dataclass

@@ -229,6 +229,36 @@ def test_a_bad_parameter_fails_at_once_and_names_the_choices(path):
         assert "\n" not in caught
 
 
+OF_RECORDS = re.compile(
+    r"(are|show) recorded runs|\b(with|have) (one|two|three|four|five) seeds?\b|\bminutes? on\b"
+    r"|about \w+ minutes\b|\b(first|second|third|fourth|fifth) of \w+ blocks"
+    r"|after the \w+th block\b"
+)
+
+
+def untrue_of_other_models(source):
+    """Return paragraphs that are about the recorded runs alone, and do not say so."""
+    told = re.compile(r"[Bb]y default|`live=|## Deviations")
+    parts = source.split("\n\n") if "## Deviations" not in source else []
+    return [one for one in parts if OF_RECORDS.search(one) and not told.search(one)]
+
+
+def test_prose_that_never_changes_is_true_of_every_model(path):
+    assert untrue_of_other_models("Results are recorded runs, with five seeds.")
+    assert untrue_of_other_models("It takes the features after the fourth of six blocks.")
+    assert not untrue_of_other_models("By default, results are recorded runs, with five seeds.")
+    for cell in nbformat.read(path, 4).cells:
+        if cell.cell_type == "markdown" and "found" not in cell.metadata.get("tags", []):
+            assert untrue_of_other_models(cell.source) == []
+
+
+def test_a_link_to_a_file_follows_no_word_of_a_table(path):
+    cells = nbformat.read(path, 4).cells
+    for before, cell in itertools.pairwise(cells):
+        if "page.as_csv(" in cell.source and before.cell_type == "markdown":
+            assert "able has" not in before.source
+
+
 def test_numbers_of_results_are_computed(path, typed_results):
     notebook = nbformat.read(path, 4)
     for cell in notebook.cells:

@@ -188,6 +188,14 @@ def test_links_lead_somewhere(site, name):
             assert unquote(parts.fragment) in _anchors(path), f"{tag} {link}"
 
 
+def test_no_script_is_loaded_twice(site, name):
+    loaded = [
+        tag["src"].partition("?")[0]
+        for tag in _soup(site / f"{name}.html").select("[src$='.js'], [src*='.js?']")
+    ]
+    assert loaded and len({*loaded}) == len(loaded)
+
+
 def test_a_page_has_a_title_a_description_and_an_icon(site, name):
     soup = _soup(site / f"{name}.html")
     assert soup.find("h1") is not None

@@ -20,6 +20,7 @@ from tasklab.evidence.records.statements import verdict_rows
 from tasklab.evidence.records.table import most_tasks, where
 from tasklab.evidence.study import chips, sections
 from tasklab.evidence.study.answers import selected
+from tasklab.evidence.study.numbers import word_of
 from tasklab.evidence.study.results import recorded
 from tasklab.storage import shipped
 
@@ -126,8 +127,10 @@ def _merges(model: str) -> dict[str, Any]:
 def _solved(model: str) -> dict[str, Any]:
     """Return the accuracies of merges that are solved for, and of the best published merge."""
     means = _of_merges("minimum", model)
+    seeds = recorded("merging", "minimum")[0]["seed"].nunique()
     published = means[means.index.isin([*METHODS])]
     return {
+        "seeds": f"{word_of(seeds)} seed{'s' * (seeds != 1)}",
         "few": means.get("least_few", math.nan),
         "solved": means.get("least_features", math.nan),
         "published": MERGE_LABEL[published.idxmax()] if len(published) else "",

@@ -32,7 +32,9 @@ _ROOMS = (
 _INTERVALS = ("interval", "here", "pretrainings", "robust")
 
 
-def judged(chapter: str, *, model: str = "mini", store: Store | None = None) -> list[Verdict]:
+def judged(
+    chapter: str, *, model: str = "mini", store: Store | None = None, corrected: bool = True
+) -> list[Verdict]:
     """Return the verdicts on a chapter's claims, in the papers' order, by its recorded results.
 
     They are those of `records.verdicts(evidence(chapter), chapter, model=model)`, marked with the
@@ -43,9 +45,12 @@ def judged(chapter: str, *, model: str = "mini", store: Store | None = None) -> 
         chapter: Its name.
         model: The model that claims are about.
         store: The store of verdicts.
+        corrected: Whether to mark them, which takes the verdicts of all chapters.
     """
     chapter_of(chapter)
     kept = store or Store()
+    if not corrected:
+        return _judged(chapter, model, kept)
     order = free_first(CHAPTERS, lambda name: kept.making(KIND, _asked(name, model)))
     found = {name: _judged(name, model, kept) for name in order}
     every = [one for name in CHAPTERS for one in found[name]]

@@ -107,8 +107,8 @@ def _probes(rows: pd.DataFrame, model: str) -> dict[str, Any]:
     if gain.empty:
         return {"least": math.nan}
     return {
-        "encoders": _word(len(gain)), "least": gain.min(), "most": gain.max(),
-        "still": _word(int((chosen.reindex(gain.index) == 0).sum())),
+        "encoders": word_of(len(gain)), "least": gain.min(), "most": gain.max(),
+        "still": word_of(int((chosen.reindex(gain.index) == 0).sum())),
     }  # fmt: skip
 
 
@@ -164,7 +164,8 @@ def _trimmed(rows: pd.DataFrame, model: str) -> dict[str, Any]:
     return {name: float(means.get(merge, math.nan)) for name, merge in names.items()}
 
 
-def _word(number: int) -> str:
+def word_of(number: int) -> str:
+    """Return a number in words up to nine."""
     return _WORDS[number] if number < len(_WORDS) else str(number)
 
 

@@ -186,10 +186,10 @@ def of_records(chapter: str, model: str = FIRST, *, store: Store | None = None) 
         return {}, {"numbers": json.dumps(found)}
 
     numbers = json.loads(kept.get("answers", asked, make).record["numbers"])
+    verdicts = judged(chapter, model=model, store=kept, corrected=False)  # no answer needs it
     return Evidence(
-        chapter=chapter, model=model, name=model, verdicts=judged(chapter, model=model, store=kept),
-        numbers=numbers, recorded=True,
-    )  # fmt: skip
+        chapter=chapter, model=model, name=model, verdicts=verdicts, numbers=numbers, recorded=True
+    )
 
 
 @functools.cache
@@ -314,7 +314,7 @@ def comparison(evidence: Evidence) -> list[dict[str, Any]]:
     Returns:
         Dictionaries of statement, short, unit, this (outcome, effect, low, high, over and seeds),
         paper (effect by model) and worlds (by model, as this). Effects are positive in the claimed
-        direction; `over` is what was drawn for an interval.
+        direction, and `None` where undefined; `over` is what was drawn for an interval.
     """
     found = []
     for row in evidence.rows[evidence.rows["outcome"] != "not tested"].to_dict("records"):
@@ -337,8 +337,11 @@ def _short(row: Mapping[str, Any]) -> dict[str, Any]:
     new = row["here"] != "" and row["outcome"] in DECIDED
     told = row if new or not row["here"] else seen(row, "here")
     over = "seeds and tasks" if new else "rounds" if row["unit"] == "times" else "seeds"
-    ends = {name: None if pd.isna(told[name]) else float(told[name]) for name in ("low", "high")}
-    return {"outcome": verdict_word(row), "effect": float(told["effect"]), **ends, "over": over}
+    numbers = {  # undefined is null: JSON has no NaN
+        name: None if pd.isna(told[name]) else float(told[name])
+        for name in ("effect", "low", "high")
+    }
+    return {"outcome": verdict_word(row), **numbers, "over": over}
 
 
 def sections_of(chapter: str) -> tuple[str, ...]:

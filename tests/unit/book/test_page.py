@@ -107,11 +107,14 @@ def test_on_the_page_of_a_run_files_and_folds_of_records_name_their_model(kind, 
     rows = pd.DataFrame({"merge": ["TIES"], "accuracy (%)": [74.5]})
     table, at = figures.table(rows), "Recorded of"
     assert at not in page.as_csv(rows, "merges").data + page.folded(table, "Merges").data
+    assert at not in page.say("A word.").data + page.answer("A word.").data
     speaking.begin(Chosen("all"))
     try:
         shown = page.folded(table, "Merges", kind=kind).data
         assert shown.startswith("<details") and "74.5" in shown.partition("</summary>")[2]
         assert (at in shown, at in page.as_csv(rows, "merges", kind=kind).data) == (named, named)
+        told = page.say("A word.", kind=kind).data, page.answer("A word.", kind=kind).data
+        assert [at in one for one in told] == [named, named]
     finally:
         speaking.close()
     assert page.folded(None, "Merges") is None  # nothing is recorded

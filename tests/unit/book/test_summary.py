@@ -24,6 +24,17 @@ def test_the_table_has_the_run_the_paper_and_the_worlds():
     assert "tests none" in summary.Summary("tangent", "vitl14", 2, []).to_html()
 
 
+def test_an_effect_that_is_undefined_is_no_number_in_json():
+    from tasklab.evidence.study import sections
+
+    nan = float("nan")
+    row = {"outcome": "undecided", "here": "", "unit": "", "n_seeds": 1}
+    told = sections._short(row | {"effect": nan, "low": nan, "high": nan})
+    json.dumps(told, allow_nan=False)  # a kernel sends nothing else without a warning
+    shown = summary.Summary("ctl", "vitl14", 2, [ROW | {"this": told | {"seeds": 1}}])
+    assert "<td>undefined, one seed</td>" in shown.to_html()
+
+
 def test_it_is_found_in_an_executed_notebook_and_written(tmp_path):
     made = summary.Summary("tangent", "vitl14", 2, [ROW])
     data, told = made._repr_mimebundle_()

@@ -32,6 +32,15 @@ def test_another_package_is_judged_again(tmp_path, monkeypatch):
         monkeypatch.setattr(module, "package", lambda package=package: package)
         assert repr(judged(CLAIMS[0].paper, store=Store(tmp_path))) == repr(marked([verdict]))
     assert len(calls) == 2
+    alone = judged(CLAIMS[0].paper, store=Store(tmp_path), corrected=False)
+    assert len(calls) == 2 and repr(alone) == repr([verdict]) != repr(marked([verdict]))
+
+
+def test_without_corrections_other_chapters_are_not_judged(tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(results, "evidence", asked.append)
+    monkeypatch.setattr(judgement, "verdicts", lambda *_, **__: [])
+    assert judged("ctl", store=Store(tmp_path), corrected=False) == [] and asked == ["ctl"]
 
 
 def test_a_misspelt_chapter_is_told(tmp_path):
