@@ -14,7 +14,7 @@ from tasklab import bench, exchange
 from tasklab.bench.parameters import Parameters
 from tasklab.cli.parsing import Given, settings
 from tasklab.cli.runs import checked, labs, seeds_of, suite_of, what_is_stored
-from tasklab.errors import TasklabError, choose, path
+from tasklab.errors import TasklabError, abridged, choose, path
 from tasklab.evidence.chapters import chapter as chapter_of
 from tasklab.exchange import places, sources
 from tasklab.isolation import isolated
@@ -99,8 +99,11 @@ def import_(
         print(f"  {note}")
     print(f"  {record['task']}, {record['method']}, from {record['base']}")
     print(f"  task vector of {record['tensors']} tensors, norm {record['norm']:.4g}{far}")
-    if record.get("classes"):
-        print(f"  and its own head, of {record['classes']} classes")
+    classes = record.get("classes", {})
+    if isinstance(classes, int):
+        print(f"  and its own head, of {classes} classes")
+    elif classes:
+        print(f"  and heads of {abridged(classes)}")
     print(f"kept as {record['name']!r} of {record['model']}, in {store.root}")
 
 

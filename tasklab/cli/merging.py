@@ -81,7 +81,8 @@ def merge(
         unrelated: Merge such networks also if they look like no change of their --base.
         json: Print JSON: out, model_out, model, weights (the hash of theta_0), method, options
             and their origin, norm and tensors of the result, and of each of vectors its
-            vector, task, method, sha256, notes, norm and cosine.
+            vector, task, method, sha256, notes, norm and cosine; and the tasks whose heads are
+            in it.
     """
     request.check_several("merge", vector)
     target, model_name = path("--out", out), given.get("model")
@@ -132,11 +133,12 @@ def merge(
         full = {x: y for x, y in {**chosen.options, **plain}.items() if x != chosen.needs}
         more = {"options": full, "vectors": rows}
         vectors.write(result, method, plain, vector="--out", lab=lab, more=more)
+        heads = [*vectors.kept]
     first, into = sources[0], asked.outputs.model
     about: dict[str, Any] = {"method": method, "weights": weights, "vectors": rows}
     about |= {"out": str(target), "model_out": None if into is None else str(into.place)}
     about |= {"model": first.model, "options": plain, "origin": origin}
-    about |= {"norm": result.norm(), "tensors": len(result)}
+    about |= {"norm": result.norm(), "tensors": len(result), "heads": heads}
     if json:
         print(writer.dumps(about, indent=1))
         return
@@ -164,6 +166,8 @@ def _told(about: dict[str, Any], chosen: Method, *, linear: bool) -> Iterator[st
     model = "the linearized model" if linear else "the model itself"
     size = f"{about['tensors']} tensors, norm {about['norm']:.4g}"
     yield f"{size}, for {model}: written to {about['out']}"
+    if about["heads"]:
+        yield f"with the heads of {', '.join(about['heads'])}, which `tasklab evaluate` uses"
 
 
 def _searched(

@@ -93,16 +93,16 @@ def source(name: str, given: Given) -> exchange.merged.Source:
         raise TasklabError(
             f"the run {name} is not in {lab.store.root}: {what_is_stored(lab.store, parameters)}"
         )
-    names, head = lab.clip.encoder.params, {}
+    names, heads = lab.clip.encoder.params, {}
     if parameters.vocabulary == "closed":
         own = lab.evaluator_of(method, number, [task]).head(task)
         head = {"weight": own.weight} | ({} if own.bias is None else {"bias": own.bias})
-        head = {} if own.normalise else head
+        heads = {} if own.normalise else {"": head}
     vector = tasklab.TaskVector({n: x for n, x in run.tensors().items() if n in names})
     return exchange.merged.Source(
         name=name, vector=exchange.merged.read_from(run.file, vector),
         model=lab.parameters.model, init=lab.parameters.init, task=task, method=method,
-        weights=lab.clip.encoder.weights_hash, sha256=file_sha256(run.file), head=head,
+        weights=lab.clip.encoder.weights_hash, sha256=file_sha256(run.file), heads=heads,
     )  # fmt: skip
 
 

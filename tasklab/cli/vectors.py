@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tasklab
 from tasklab import bench, exchange, models
@@ -15,12 +15,15 @@ from tasklab.analyses.merging import registry
 from tasklab.bench.parameters import Parameters
 from tasklab.cli.parsing import Given
 from tasklab.cli.runs import checked, suite_of
-from tasklab.errors import TasklabError, shown
+from tasklab.errors import TasklabError, abridged, shown
 from tasklab.exchange.places import Outputs
 from tasklab.models.zoo import closed
 from tasklab.progress import tell
 from tasklab.storage import atomic
 from tasklab.tasks.suites import Task
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _ALIKE = 0.8  # cosine of two vectors that mostly lead to a common start
 
@@ -118,26 +121,43 @@ class Vectors:
             return {}
         found: dict[str, models.heads.Head] = {}
         for one in self.sources:
-            if not one.head:
-                continue
-            if one.task not in lab.suite.names:
+            heads = {task or one.task: head for task, head in one.heads.items()}
+            for task in (there := [task for task in heads if task in lab.suite.names]):
+                weight, classes = heads[task]["weight"], len(lab.suite[task].classes)
+                if len(weight) != classes:
+                    tell(
+                        f"{one.name} has a head of {len(weight)} classes, and {task} has "
+                        f"{classes}: linear probes are fitted in its place."
+                    )
+                    continue
+                head = models.heads.Head(weight, heads[task].get("bias"), normalise=False)
+                found[task] = head.to(lab.clip.encoder.device)
                 tell(
-                    f"{one.name} has a head of its own, and {one.task} is none of the tasks here "
-                    f"({', '.join(lab.suite.names)}): TASK={one.name} uses it."
+                    f"{one.name} has a head of its own, for the {classes} classes of {task} in "
+                    "order."
                 )
-                continue
-            weight, classes = one.head["weight"], len(lab.suite[one.task].classes)
-            if len(weight) != classes:
+            if heads and not there:
+                here = f"tasks here ({', '.join(lab.suite.names)})"
                 tell(
-                    f"{one.name} has a head of {len(weight)} classes, and {one.task} has "
-                    f"{classes}: linear probes are fitted in its place."
+                    f"{one.name} has a head of its own, and {one.task} is none of the {here}: "
+                    f"TASK={one.name} uses it."
+                    if "" in one.heads
+                    else f"{one.name} has heads of {abridged(heads)}, none of the {here}: "
+                    "--data TASK=FOLDER names images by these tasks."
                 )
-                continue
-            head = models.heads.Head(weight, one.head.get("bias"), normalise=False)
-            found[one.task] = head.to(lab.clip.encoder.device)
+        return found
+
+    @functools.cached_property
+    def kept(self) -> dict[str, Mapping[str, Tensor]]:
+        """The checkpoints' classifiers by task, which a merged vector's file keeps."""
+        known = Parameters(**{"device": "cpu", **self.given, "model": self.sources[0].model})
+        if known.vocabulary != "closed":
+            return {}
+        found = exchange.merged.heads_of(self.sources)
+        if left := {task or one.task for one in self.sources for task in one.heads} - {*found}:
             tell(
-                f"{one.name} has a head of its own, for the {classes} classes of {one.task} in "
-                "order."
+                f"Several vectors have a head of {abridged(sorted(left))}, each another one: the "
+                "merge keeps none."
             )
         return found
 
@@ -200,11 +220,14 @@ class Vectors:
                     "base": self.start,
                 }
                 about |= {"weights": self.weights, "vectors": self.rows(), **(more or {})}
+                if vector in outputs.files and self.kept:
+                    about["heads"] = {outputs.files[vector].name: [*self.kept]}
                 theta = merged.apply(encoder.params)
                 written = exchange.publishing.written(outputs.model, theta, encoder, about, base)
                 stack.enter_context(written)
             if vector in outputs.files and merged is not None:
-                exchange.merged.write(outputs.files[vector], merged, self.sources, made)
+                place = outputs.files[vector]
+                exchange.merged.write(place, merged, self.sources, made, heads=self.kept)
             for option, text in (texts or {}).items():
                 atomic.write(outputs.files[option], text)
 

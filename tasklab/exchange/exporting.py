@@ -20,7 +20,7 @@ from typing import Any
 from tasklab import __version__
 from tasklab.errors import TasklabError
 from tasklab.exchange.naming import inert
-from tasklab.exchange.sources import VECTOR_FILE
+from tasklab.exchange.sources import HEAD_FILE, VECTOR_FILE
 from tasklab.models.encoder import Encoder
 from tasklab.models.zoo import spec
 from tasklab.storage import atomic, vectors
@@ -31,9 +31,7 @@ from tasklab.storage.tensors import canonical, explained, write_tensors
 from tasklab.tuning.methods import LINEAR, POSTHOC
 from tasklab.tuning.recipe import REHEARSAL_STEPS
 
-HEAD_FILE, BASE_FILE, CONFIG_FILE, CARD_FILE = (
-    "head.safetensors", "theta_0.safetensors", "config.json", "README.md",
-)  # fmt: skip
+BASE_FILE, CONFIG_FILE, CARD_FILE = "theta_0.safetensors", "config.json", "README.md"
 _TRAINING = {  # rows of the card's table: field of the configuration, in words
     "suite": "suite of tasks", "data": "training images", "init": "encoder at the start",
     "head": "head", "steps": "steps", "batch_size": "batch size", "lr": "highest learning rate",

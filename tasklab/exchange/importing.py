@@ -29,6 +29,7 @@ from tasklab.exchange.reading import Checkpoint
 from tasklab.models import loading
 from tasklab.models.encoder import Encoder
 from tasklab.models.zoo import closed
+from tasklab.storage import vectors
 from tasklab.storage.store import Artifact, Store
 from tasklab.taskvector import Base, TaskVector
 from tasklab.tuning import finetune
@@ -38,7 +39,6 @@ _log = logging.getLogger(__name__)
 _BASES = weakref.WeakValueDictionary[tuple[str, Path, int], Checkpoint]()
 _CLOSE = 1e-3  # relative distance of two theta_0: half precision rounds by up to 5e-4
 KIND = places.IMPORTED
-HEAD = "classifier."  # begins the names of a head's tensors, as in a run
 _PARTIAL = tuple(name for name, one in TABLE.items() if one.parts and not one.vectors)
 
 
@@ -209,8 +209,10 @@ def add(
     about |= {"task": task, "method": method, "source": source or str(path), "notes": notes}
     record = {**about, "norm": vector.norm(), "tensors": len(vector)}
     config = {"model": model, "name": name}
-    head = {f"{HEAD}{part}": x for part, x in checkpoint.head.items()} if closed(model) else {}
-    record |= {"classes": len(checkpoint.head["weight"])} if head else {}
+    head = vectors.named(checkpoint.heads) if closed(model) else {}
+    if head:  # classes of each; of its own task, their number alone
+        sizes = {of: len(one["weight"]) for of, one in checkpoint.heads.items()}
+        record["classes"] = sizes.get("", sizes)
     found = store.find(KIND, config)
     if found and head and "classes" not in found.record:  # of a version that left heads out
         store.discard(KIND, config)
@@ -278,14 +280,7 @@ def imported(store: Store, model: str, name: str) -> TaskVector:
     tell(name, found.record["notes"])
     weights, start = found.record["weights"], found.record.get("init", "pretrained")
     base = Base(model, start, weights, found.record["method"]) if weights is not None else None
-    return TaskVector(parted(found)[0], base)
-
-
-def parted(kept: Artifact) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Return the tensors of a vector in the store, and weight and bias of the head beside it."""
-    vector = kept.tensors()
-    names = [name for name in vector if name.startswith(HEAD)]
-    return vector, {name.removeprefix(HEAD): vector.pop(name) for name in names}
+    return TaskVector(vectors.parted(found.tensors())[0], base)
 
 
 def record(store: Store, model: str, name: str) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from tasklab import sums
@@ -46,8 +47,9 @@ class Source:
     weights: str | None = None  #: Hash of theta_0; `None` if nothing tells
     sha256: str = ""  #: Checksum of the file that it is in, or was imported from
     notes: tuple[str, ...] = ()  #: What `tasklab import` tells of it
-    #: Weight (C, D) and bias (C,) of its checkpoint's or run's own classifier, if it has one.
-    head: Mapping[str, Tensor] = dataclasses.field(default_factory=dict)
+    #: Weight (C, D) and bias (C,) of classifiers by task: its checkpoint's or run's own under `""`,
+    #: those of the checkpoints that it was merged of under their tasks.
+    heads: Mapping[str, Mapping[str, Tensor]] = dataclasses.field(default_factory=dict)
 
     @property
     def linear(self) -> bool:
@@ -113,7 +115,7 @@ def find(
         name=text, model=model, method=one.method or "nonlinear", init=one.init,
         vector=made.vector if kept is None else read_from(kept, made.vector),
         task=one.task or (file if Path(text).is_file() else Path(text)).stem,
-        weights=made.weights, sha256=one.sha256, head=one.head,
+        weights=made.weights, sha256=one.sha256, heads=one.heads,
         notes=(*one.notes, *findings.far(made.distance)),
     )  # fmt: skip
 
@@ -212,12 +214,25 @@ def _measured(model: str, init: str, base: str | None, stamp: object) -> tuple[f
     return TaskVector(theta0).norm(), importing.hash_of(theta0, model)
 
 
+def heads_of(sources: Sequence[Source]) -> dict[str, Mapping[str, Tensor]]:
+    """Return the classifiers by task that stay with a merge; none of a task that has two."""
+    found: dict[str, Mapping[str, Tensor]] = {}
+    twice = set[str]()
+    for task, head in ((t or one.task, h) for one in sources for t, h in one.heads.items()):
+        same = found.setdefault(task, head)
+        if any(not torch.equal(same.get(part, head[part]), head[part]) for part in head):
+            twice.add(task)
+    return {task: head for task, head in found.items() if task not in twice}
+
+
 def write(
     path: Path,
     vector: TaskVector,
     sources: Sequence[Source],
     made: Mapping[str, Any],
     model: AbstractContextManager | None = None,
+    *,
+    heads: Mapping[str, Mapping[str, Tensor]] | None = None,
 ) -> None:
     """Write a merged vector to one file, atomically; an existing file must be a vector.
 
@@ -227,6 +242,7 @@ def write(
         sources: The vectors that were merged.
         made: The rule and its options, for readers of the file.
         model: Writes the edited model, as `publishing.written` does: both are there, or neither.
+        heads: Classifiers of the merged model by task, which are written along.
     """
     tasks = ", ".join(dict.fromkeys(one.task for one in sources))
     about = {
@@ -246,7 +262,7 @@ def write(
         places.check_free(path)
         # the vector first: one that is there is replaced if this is killed and repeated
         with model or contextlib.nullcontext(), atomic.replacing(path) as draft:
-            vectors.export(draft, vector, about)
+            vectors.export(draft, {**vector, **vectors.named(heads or {})}, about)
 
 
 def _imported(name: str, store: Store, model: str | None) -> Source:
@@ -254,5 +270,5 @@ def _imported(name: str, store: Store, model: str | None) -> Source:
     about = {part: kept.record[part] for part in ("task", "method", "weights", "sha256")}
     about |= {"init": kept.record.get("init", "pretrained")}  # older ones do not tell
     about |= {"model": kept.config["model"], "notes": tuple(kept.record["notes"])}
-    vector, head = importing.parted(kept)
-    return Source(name=name, vector=read_from(kept.file, TaskVector(vector)), head=head, **about)
+    vector, about["heads"] = vectors.parted(kept.tensors())
+    return Source(name=name, vector=read_from(kept.file, TaskVector(vector)), **about)

@@ -132,7 +132,8 @@ def card(into: places.Target, encoder: Encoder, about: Mapping[str, Any], digest
     """Return the card of a merged model: usage, merged vectors, and both as JSON.
 
     `about` has method, title, paper, options, weights, base, and of each of its vectors the vector,
-    task, method, sha256 and notes; `digest` is the SHA-256 of the file of weights.
+    task, method, sha256 and notes; it may have heads, the tasks whose heads a file has. `digest` is
+    the SHA-256 of the file of weights.
 
     Args:
         into: Where the model is written.
@@ -154,6 +155,7 @@ def card(into: places.Target, encoder: Encoder, about: Mapping[str, Any], digest
         model=encoder.name,
         options=options or "no options",
         vectors=about["vectors"],
+        heads=about.get("heads", {}),
         noted=any(one.get("notes") for one in about["vectors"]),
         loading=_loading(into, encoder),
         size=encoder.image_size,

@@ -30,7 +30,7 @@ from tasklab.exchange import findings, layouts, networks, precision, sources
 from tasklab.machine import gib
 from tasklab.models import loading, weights
 from tasklab.models.zoo import INITS, spec
-from tasklab.storage import shards, state_dicts, torch_files
+from tasklab.storage import shards, state_dicts, torch_files, vectors
 from tasklab.storage.checksums import file_sha256
 from tasklab.storage.tensors import read_tensors, text_sha256
 from tasklab.taskvector import Base, TaskVector
@@ -68,8 +68,8 @@ class Checkpoint:
     weights: str | None = None  #: Hash of theta_0, which an exported task vector tells
     #: What it has of the text tower under open_clip's names, if that is asked for.
     text: Mapping[str, Tensor] = dataclasses.field(default_factory=dict)
-    #: Weight (C, D) and bias (C,) of its classifier, if it has one.
-    head: Mapping[str, Tensor] = dataclasses.field(default_factory=dict)
+    #: Weight (C, D) and bias (C,) of its classifiers by task; `""` is the one that it is of.
+    heads: Mapping[str, Mapping[str, Tensor]] = dataclasses.field(default_factory=dict)
 
 
 def inspect(path: Path | str, model: str) -> Checkpoint:
@@ -134,6 +134,7 @@ def contents(
         lacking = () if named.projected or "proj" not in own else ("proj",)
         _check_whole(named, own)
         begin, kept = named.theta0, dict(tower.named_buffers())
+        head = {n: x.float() for n, x in layouts.classifier(tensors, named, own).items()}
         rounded = {n: precision.kind_of(x) for n, x in named.theta.items() if n in own}
         return Checkpoint(
             path=file,
@@ -147,7 +148,7 @@ def contents(
             kinds={name: kind for name, kind in rounded.items() if kind is not None},
             lacking=lacking,
             text=_text_tower(tensors, named, file, model, text),
-            head={n: x.float() for n, x in layouts.classifier(tensors, named, own).items()},
+            heads={"": head} if head else {},
         )
 
 
@@ -236,7 +237,15 @@ def _exported(
     layout = f"task vector exported by tasklab ({task})"
     base = Base(owner, about["init"], about["weights"], method)
     more: dict[str, Any] = {"notes": about["notes"], "task": task, "method": method}
-    made = _vector(file, model, read_tensors(file), base, layout=layout, **more)
+    tensors, more["heads"] = vectors.parted(read_tensors(file))
+    beside = file.with_name(sources.HEAD_FILE)
+    if file.name == sources.VECTOR_FILE and beside.is_file():
+        trained = vectors.parted(read_tensors(beside))[1]
+        # one made of prompts has no bias: it takes features of unit length
+        more["heads"] = {task: head for task, head in trained.items() if "bias" in head}
+    if any(head.get("weight", torch.ones(0)).ndim != 2 for head in more["heads"].values()):
+        raise TasklabError(f"{file} has a head without a matrix of weights: write it again.")
+    made = _vector(file, model, tensors, base, layout=layout, **more)
     if settings is not None and file.name == sources.VECTOR_FILE:
         if _recorded(settings, file.name) not in (None, made.sha256):
             raise TasklabError(

@@ -17,6 +17,7 @@ from tasklab.exchange import naming
 from tasklab.storage import fetching, shards
 
 VECTOR_FILE = "task_vector.safetensors"  # as `tasklab export` writes it
+HEAD_FILE = "head.safetensors"  # beside it, if a head was trained along
 _SAVED = "tasklab task vector"  # what a file of `TaskVector.save` calls itself
 _INDEX = shards.INDEX
 ADAPTERS = ("adapter_model.safetensors", "adapter_model.bin")  # `layouts` says what is wrong

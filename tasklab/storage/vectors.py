@@ -26,6 +26,32 @@ if TYPE_CHECKING:
 _FORMAT = {"format": "tasklab task vector", "version": 1}
 _HEADER = "tasklab"  # entry of the header that has the record of `export`
 _EXPORT = "task_vector.safetensors"  # in the folder of an export
+HEAD = "classifier"  # begins the names of a head's tensors: classifier.weight, classifier/Cars.bias
+
+
+def named(heads: Mapping[str, Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    """Return heads by task as tensors that lie beside those of a vector; `""` is its own task."""
+    return {
+        f"{HEAD}/{task}.{part}" if task else f"{HEAD}.{part}": x
+        for task, head in heads.items()
+        for part, x in head.items()
+    }
+
+
+def parted(
+    tensors: Mapping[str, Tensor],
+) -> tuple[dict[str, Tensor], dict[str, dict[str, Tensor]]]:
+    """Return the tensors of a vector, and the heads that lie beside it, as `named` names them."""
+    vector: dict[str, Tensor] = {}
+    heads: dict[str, dict[str, Tensor]] = {}
+    for name, x in tensors.items():
+        front, _, part = name.rpartition(".")
+        head, slash, task = front.partition("/")
+        if head == HEAD and part in ("weight", "bias") and bool(slash) == bool(task):
+            heads.setdefault(task, {})[part] = x
+        else:
+            vector[name] = x
+    return vector, heads
 
 
 def load(
@@ -45,7 +71,7 @@ def load(
     folder = checked_path(what, path)
     path = checked_path(what, folder / _EXPORT if folder.is_dir() else folder, "file")
     if (base := _exported(path, fields)) is not None:
-        return read_tensors(path), base
+        return parted(read_tensors(path))[0], base
     tensors, meta = load_checkpoint(path, quiet=True) or ({}, {})
     base = _saved(meta, fields, optional)
     if meta != _FORMAT:

@@ -9,8 +9,9 @@ import pytest
 import timm
 import torch
 from PIL import Image
+from safetensors.torch import load_file
 
-from tasklab import Lab, Parameters
+from tasklab import Lab, Parameters, TaskVector
 from tasklab.__main__ import main
 from tasklab.bench import contest as contests
 from tasklab.bench.trial import Given
@@ -150,6 +151,76 @@ def test_imported_vectors_keep_their_heads(networks, tmp_path, capsys):
     word = "other=Reds_nonlinear"
     assert main(["evaluate", name, "--add", word, "--task", "Greys", *about]) == 0
     assert "other is none of the tasks here" in capsys.readouterr().err
+
+
+def accuracy(network, head, task, name):
+    """Return the accuracy on test images of a network's features with another network's head."""
+    asked = request.read("evaluate", [], {"model": name}, base="base.pt", data=[f"{task}={task}"])
+    with asked.vectors() as none:
+        lab = none.lab([task])
+    x, y = lab.evaluator.images(task, "test")
+    with torch.no_grad():
+        features = network.forward_head(
+            network.forward_features(lab.clip.encoder.preprocess(x)), pre_logits=True
+        )
+        return 100 * (head(features).argmax(1) == y).double().mean().item()
+
+
+@pytest.mark.parametrize("networks", [VIT], indirect=True)
+def test_a_merged_vector_has_the_heads_of_its_tasks(networks, tmp_path, capsys):
+    """`evaluate` of the file, and of what is imported or merged from it, takes them."""
+    name, nets = networks
+    with torch.no_grad():  # heads of features that are told apart, or all accuracies are chance
+        for task in ("Reds", "Greys"):
+            asked = request.read("evaluate", [], {"model": name}, base="base.pt",
+                                 data=[f"{task}={task}"])  # fmt: skip
+            with asked.vectors() as none:
+                lab = none.lab([task])
+            x, y = lab.evaluator.images(task, "train")
+            features = lab.evaluator.features(lab.clip.encoder.params, task, "train")
+            mean = torch.stack([features[y == c].mean(0) for c in range(2)])
+            nets[task].head.weight.copy_(mean)
+            nets[task].head.bias.copy_(-mean.square().sum(1) / 2)
+            torch.save(nets[task].state_dict(), f"{task}.pt")
+    about = ["--model", name, "--base", "base.pt"]
+    words = ["merge", "Reds.pt", "Greys.pt", *about, "--alpha", "0.7", "--out", "one.safetensors"]
+    assert main([*words, "--model-out", "net.safetensors"]) == 0
+    assert "with the heads of Reds, Greys" in capsys.readouterr().out
+    assert "heads of Reds, Greys are in `one.safetensors`" in Path("net.md").read_text()
+    network = timm.create_model(
+        name.removeprefix("timm/"), num_classes=0, checkpoint_path="net.safetensors"
+    ).eval()
+    right = {task: accuracy(network, nets[task].head, task, name) for task in ("Reds", "Greys")}
+    assert right["Reds"] != 50, "a test that chance passes"
+    tensors = load_file("one.safetensors")
+    assert torch.equal(tensors["classifier/Reds.weight"], nets["Reds"].head.weight)
+    assert not any("classifier" in n for n in TaskVector.load("one.safetensors"))
+    assert main(["import", "one.safetensors", *about, "--task", "both"]) == 0
+    assert "heads of Greys, Reds" in capsys.readouterr().out
+    assert main(["merge", "one.safetensors", "Blues.pt", *about, "--alpha", "1",
+                 "--out", "two.safetensors"]) == 0  # fmt: skip
+    told = capsys.readouterr().out
+    assert "with the heads of Greys, Reds, Blues" in told
+    images = [word for task in right for word in ("--data", f"{task}={task}")]
+    for vector in ("one.safetensors", "both_nonlinear"):
+        words = ["evaluate", name, "--add", vector, "--base", "base.pt", *images, "--json"]
+        assert main(words) == 0
+        out, err = capsys.readouterr()
+        for row in json.loads(out)["tasks"]:
+            assert row["after"] == pytest.approx(right[row["task"]])
+        assert "for the 2 classes of Greys in order" in err
+    words = ["evaluate", name, "--add", "one.safetensors", "--base", "base.pt"]
+    assert main([*words, "--data", "Pinks=Reds"]) == 0
+    assert "heads of Greys, Reds, none of the tasks here (Pinks)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("networks", [VIT], indirect=True)
+def test_a_task_of_two_heads_keeps_none(networks, capsys):
+    name, _ = networks
+    about = ["--model", name, "--base", "base.pt", "--alpha", "0.5", "--out", "a.safetensors"]
+    assert main(["merge", "Reds=Reds.pt", "Reds=Greys.pt", "Blues.pt", *about, "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out)["heads"] == ["Blues"] and "Several vectors have a head of Reds" in err
 
 
 @pytest.mark.parametrize("networks", [VIT], indirect=True)

@@ -13,13 +13,14 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from tasklab.analyses.merging.files import Files
 from tasklab.analyses.merging.spaces import Factors
 from tasklab.analyses.merging.vectors import is_matrix
 from tasklab.errors import TasklabError, abridged, shown, whole
@@ -33,6 +34,7 @@ _PART = re.compile(r"\.(lora_(?:embedding_)?[AB])(?:\.weight)?$")
 #: How an adapter begins whose base's weights are changed at its beginning, too
 _OWN_BASE = ("pissa", "olora", "corda", "loftq", "lora_ga")
 _NOT_ADDED = ("layer_replication", "alora_invocation_tokens", "use_qalora")
+_OTHERS = ("target_parameters", "trainable_token_indices")  # have no matrices of their own names
 _SAVED = re.compile(r"\.modules_to_save(?:\.[^.]+)?(?=\.)")
 
 
@@ -50,6 +52,41 @@ def is_adapter(place: Path) -> bool:
     return (place / CONFIG).is_file()
 
 
+def turned_in(network: nn.Module) -> dict[str, bool]:
+    """Return of each weight of a linear layer whether it is stored inputs x outputs."""
+    kinds = {"Conv1D": True, "Linear": False}
+    named = ((name, type(one).__name__) for name, one in network.named_modules())
+    return {f"{name}.weight": kinds[kind] for name, kind in named if kind in kinds}
+
+
+def opened(
+    place: Path, base: Mapping[str, Tensor] | None, turned: Mapping[str, bool] | None = None
+) -> Adapter:
+    """Return the adapter in a folder, as `Adapter`.
+
+    Args:
+        place: The folder.
+        base: The weights that it was trained on.
+        turned: Of weights, whether they are stored inputs x outputs, as far as that is known.
+    """
+    if base is None:
+        raise TasklabError(f"{str(place)!r} is an adapter: give the base that it changes.")
+    if not (place / WEIGHTS).is_file():
+        others = sorted(one.name for one in place.iterdir() if one.suffix == ".bin")
+        also = f", but {abridged(others)}: save it again as safetensors" if others else ""
+        raise TasklabError(f"{str(place)!r} has no {WEIGHTS}{also}.")
+    return Adapter(place, Files(place / WEIGHTS), base, turned)
+
+
+def check_no_adapter(place: Path, names: Iterable[str]) -> None:
+    """Raise if names of tensors are those of an adapter, which is a folder with its settings."""
+    if low := [name for name in names if _PART.search(name)]:
+        raise TasklabError(
+            f"{str(place)!r} holds an adapter ({abridged(low, 1)}): give its folder, with its "
+            f"{CONFIG}."
+        )
+
+
 class Adapter(Lazy):
     """The weights of a base with an adapter of peft, each made when it is asked for.
 
@@ -57,13 +94,18 @@ class Adapter(Lazy):
         place: The adapter's folder.
         files: Its tensors.
         base: The weights that it was trained on.
+        turned: Of weights, whether they are stored inputs x outputs, as far as that is known.
 
     Raises:
         TasklabError: If it is no LoRA, or a DoRA, or names matrices that the base lacks.
     """
 
     def __init__(
-        self, place: Path, files: Mapping[str, Tensor], base: Mapping[str, Tensor]
+        self,
+        place: Path,
+        files: Mapping[str, Tensor],
+        base: Mapping[str, Tensor],
+        turned: Mapping[str, bool] | None = None,
     ) -> None:
         self.base, self.files = base, files
         config = _config(place)
@@ -79,7 +121,7 @@ class Adapter(Lazy):
                 module = plain.removesuffix(".lora_B.bias")
                 self._added[f"{module}.bias"] = name, _scale(config, module)
             else:
-                self._saved[plain] = name
+                self._saved[plain.replace(".base_layer.", ".")] = name
         for module, own in parts.items():
             embedding = "lora_embedding_A" in own
             letters = (
@@ -87,17 +129,47 @@ class Adapter(Lazy):
             )
             if set(own) != set(letters):
                 raise TasklabError(f"{str(place)!r} has half of the factors of {shown(module)}.")
-            turned = embedding or bool(config.get("fan_in_fan_out"))
             A, B = (own[letter] for letter in letters)
-            self._low[f"{module}.weight"] = _Low(A, B, _scale(config, module), turned)
+            self._low[f"{module}.weight"] = _Low(A, B, _scale(config, module), embedding)
         lacking = [n for n in (*self._low, *self._added, *self._saved) if n not in base]
         if lacking:
             raise TasklabError(
                 f"the adapter {str(place)!r} changes {abridged(lacking)}, which the base lacks: "
                 "give the base that it was trained on, with its names."
             )
+        self._turn(place, bool(config.get("fan_in_fan_out")), turned or {})
         for name in (*self._low, *self._saved):
             self._check(place, name)
+
+    def _turn(self, place: Path, told: bool, known: Mapping[str, bool]) -> None:
+        """Find which matrices are stored inputs x outputs, as those of transformers' Conv1D.
+
+        Shapes tell of all that are not square. The setting `fan_in_fan_out` does not: where both
+        kinds of layers are adapted, peft leaves that of the last one. Square ones follow others of
+        their own name.
+        """
+        found: dict[str, bool] = {}
+        for name, low in self._low.items():
+            shape = (_like(self.files, low.B).shape[0], *_like(self.files, low.A).shape[1:])
+            if not low.turned and len(shape) == 2 and shape[0] != shape[1]:
+                found[name] = tuple(_like(self.base, name).shape) == shape[::-1]
+            elif low.turned or len(shape) != 2:
+                found[name] = low.turned
+        alike: dict[str, set[bool]] = {}
+        for name, turned in found.items():
+            alike.setdefault(_last(name), set()).add(turned)
+        for name in self._low:
+            turns = {known[name]} if name in known else alike.get(_last(name), set())
+            if name not in found and len(turns) != 1:
+                if told or True in found.values():
+                    raise TasklabError(
+                        f"{str(place)!r} does not tell whether the square {shown(name)} is stored "
+                        "inputs x outputs: give the base as a module, in Python, or merge the "
+                        "adapter by peft (merge_and_unload)."
+                    )
+                turns = {False}
+            found.setdefault(name, next(iter(turns), False))
+        self._low = {name: low._replace(turned=found[name]) for name, low in self._low.items()}
 
     def _check(self, place: Path, name: str) -> None:
         wanted = tuple(_like(self.base, name).shape)
@@ -113,6 +185,11 @@ class Adapter(Lazy):
                 f"the adapter {str(place)!r} changes {shown(name)} by a matrix {found}, where the "
                 f"base has {wanted}: it is of another base."
             )
+
+    @property
+    def turned(self) -> set[str]:
+        """The matrices that are stored inputs x outputs."""
+        return {name for name, low in self._low.items() if low.turned}
 
     @property
     def changed(self) -> tuple[str, ...]:
@@ -160,7 +237,12 @@ class Adapter(Lazy):
 
 
 def factored(
-    change: Mapping[str, Tensor], folder: Path, *, rank: int, start: str | None = None
+    change: Mapping[str, Tensor],
+    folder: Path,
+    *,
+    rank: int,
+    start: str | None = None,
+    turned: Collection[str] = (),
 ) -> dict[str, float]:
     """Write a change as a low-rank adapter of peft, and return the error of each matrix.
 
@@ -170,6 +252,7 @@ def factored(
         folder: Written whole or not at all.
         rank: Of every matrix.
         start: Name or path of the base, for the adapter's settings.
+        turned: Names of those that are stored inputs x outputs.
 
     Returns:
         By name, |W - B A| / |W|: 0 where the rank suffices.
@@ -185,6 +268,7 @@ def factored(
                 f"{shown(name)} changed, and LoRA of linear layers has no place for it: write the "
                 "merged weights."
             )
+        W = W.T if name in turned else W
         U, s, Vh = torch.linalg.svd(W.double(), full_matrices=False)
         module, root = name.removesuffix(".weight"), s[:rank].sqrt()
         tensors[f"{_PREFIX}{module}.lora_A.weight"] = (
@@ -195,7 +279,8 @@ def factored(
         modules.append(module)
     config: dict[str, Any] = {
         "peft_type": "LORA", "r": rank, "lora_alpha": rank, "target_modules": sorted(modules),
-        "base_model_name_or_path": start, "bias": "none", "fan_in_fan_out": False,
+        "base_model_name_or_path": start, "bias": "none",
+        "fan_in_fan_out": bool({*turned} & lost.keys()),
         "use_rslora": False, "use_dora": False, "inference_mode": True, "task_type": None,
     }  # fmt: skip
     smallest = {n: min(change[n].shape) for n in lost}
@@ -209,6 +294,11 @@ def factored(
         save_file(tensors, draft / WEIGHTS, metadata={"format": "pt"})
         (draft / CONFIG).write_text(json.dumps(config, indent=1) + "\n", "utf-8")
     return lost
+
+
+def _last(name: str) -> str:
+    """Return the last part of a module's name, e.g. c_proj of h.0.attn.c_proj.weight."""
+    return name.removesuffix(".weight").rpartition(".")[2]
 
 
 def _config(place: Path) -> Mapping[str, Any]:
@@ -233,6 +323,11 @@ def _config(place: Path) -> Mapping[str, Any]:
         raise TasklabError(
             f"{str(place)!r} has {other[0]}: it is not added to the base's weights, as a merge "
             "needs."
+        )
+    if other := [name for name in _OTHERS if config.get(name)]:
+        raise TasklabError(
+            f"{str(place)!r} has {other[0]}, which are not read: merge it into its base by peft "
+            "(merge_and_unload), and give the whole network."
         )
     for name in ("r", "lora_alpha"):
         if not isinstance(config.get(name), int | float) or config[name] <= 0:

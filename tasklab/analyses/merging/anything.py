@@ -109,7 +109,8 @@ def merge(
         raise TasklabError(f"{method} merges changes: give the base; only average needs none.")
     models = list(models)
     theta0 = None if base is None else _read(base)
-    each = [_read(model, theta0) for model in models]
+    turned = adapters.turned_in(base) if isinstance(base, nn.Module) else None
+    each = [_read(model, theta0, turned) for model in models]
     if target is not None:
         _check_apart(target, [base, *models])
     alpha = _coefficient(method, alpha, len(each))
@@ -136,7 +137,9 @@ def merge(
             tau = spaces.merge(space, chosen.function, changes, products, alpha=alpha, **options)
         if rank is not None and target is not None:
             start = str(base) if isinstance(base, str | Path) else None
-            lost = adapters.factored(tau, target, rank=rank, start=start)
+            across = {name for name, of in (turned or {}).items() if of}
+            across |= {n for one in each if isinstance(one, adapters.Adapter) for n in one.turned}
+            lost = adapters.factored(tau, target, rank=rank, start=start, turned=across)
             worst = max(lost, key=lost.__getitem__, default=None)
             if worst is not None:
                 _log.info("rank %d loses %.1f %% of %s at most", rank, 100 * lost[worst], worst)
@@ -191,7 +194,11 @@ def _made(
             yield name, merged
 
 
-def _read(network: Network, base: Mapping[str, Tensor] | None = None) -> Mapping[str, Tensor]:
+def _read(
+    network: Network,
+    base: Mapping[str, Tensor] | None = None,
+    turned: Mapping[str, bool] | None = None,
+) -> Mapping[str, Tensor]:
     if isinstance(network, nn.Module):
         network = network.state_dict()
     if isinstance(network, Mapping):
@@ -214,11 +221,13 @@ def _read(network: Network, base: Mapping[str, Tensor] | None = None) -> Mapping
             f"{str(place)!r} is no file of safetensors; of another one, give the state dict: "
             "torch.load(file, weights_only=True)."
         )
+    if place.name == adapters.WEIGHTS and adapters.is_adapter(place.parent):
+        place = place.parent
     if adapters.is_adapter(place):
-        if base is None:
-            raise TasklabError(f"{str(place)!r} is an adapter: give the base that it changes.")
-        return adapters.Adapter(place, Files(place / adapters.WEIGHTS), base)
-    return Files(place)
+        return adapters.opened(place, base, turned)
+    found = Files(place)
+    adapters.check_no_adapter(place, found)
+    return found
 
 
 def _coefficient(method: str, alpha: float | None, count: int) -> float:

@@ -26,7 +26,9 @@ class Files(Lazy):
     def __init__(self, place: Path) -> None:
         files = shards.in_folder(place) if place.is_dir() else [place]
         if not files:
-            raise TasklabError(f"{str(place)!r} has no *.safetensors files.")
+            inner = sorted(file.parent.name for file in place.glob("*/adapter_config.json"))
+            hint = f" Its folders {abridged(inner)} are adapters: give each." if inner else ""
+            raise TasklabError(f"{str(place)!r} has no *.safetensors files.{hint}")
         self.place, self._of, self._state = place, dict[str, Path](), dict[Path, Any]()
         self.tied: dict[str, str] = {}
         for file in files:

@@ -29,7 +29,7 @@ def base():
 
 
 def written(folder, tensors, **config):
-    folder.mkdir()
+    folder.mkdir(parents=True)
     given = {"peft_type": "LORA", "r": 2, "lora_alpha": 6} | config
     (folder / "adapter_config.json").write_text(json.dumps(given))
     save_file(
@@ -253,3 +253,68 @@ def test_an_adapter_of_one_tied_name_changes_it_alone(base, tmp_path):
         merged["head.weight"], base["q.weight"] + 3 * product(tensors, "head")
     )
     assert torch.equal(merged["q.weight"], base["q.weight"])
+
+
+class Conv1D(nn.Module):
+    """A linear layer whose weight is stored inputs x outputs, as transformers' of GPT-2."""
+
+    def __init__(self, outputs, inputs):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(inputs, outputs))
+
+
+@pytest.mark.parametrize("told", [True, False])  # peft leaves what the last layer needs
+def test_shapes_tell_what_is_stored_inputs_by_outputs(told, tmp_path):
+    torch.manual_seed(0)
+    net = nn.ModuleDict(
+        {"a": nn.ModuleDict({"c": Conv1D(6, 6), "q": nn.Linear(6, 6)}),
+         "b": nn.ModuleDict({"c": Conv1D(8, 6), "o": nn.Linear(6, 8)})}
+    )  # fmt: skip
+    state = net.state_dict()
+    known = factors("a.c", 6, 6) | factors("b.c", 8, 6) | factors("b.o", 8, 6)
+    place = written(tmp_path / "known", known, fan_in_fan_out=told)
+    for base in (net, state):
+        merged = tasklab.merge(base, [place])
+        for name in ("a.c", "b.c"):
+            found = merged[f"{name}.weight"] - state[f"{name}.weight"]
+            torch.testing.assert_close(found, 3 * product(known, name).T, atol=1e-6, rtol=1e-5)
+        found = merged["b.o.weight"] - state["b.o.weight"]
+        torch.testing.assert_close(found, 3 * product(known, "b.o"), atol=1e-6, rtol=1e-5)
+    square = known | factors("a.q", 6, 6)  # is it as c, or as o?
+    place = written(tmp_path / "square", square, fan_in_fan_out=told)
+    refuses("square 'a.q.weight' is stored inputs x outputs", tasklab.merge, state, [place])
+    found = tasklab.merge(net, [place])["a.q.weight"] - state["a.q.weight"]
+    torch.testing.assert_close(found, 3 * product(square, "a.q"), atol=1e-6, rtol=1e-5)
+    out = tmp_path / "merged"
+    tasklab.merge(net, [place], rank=6, out=out)
+    again, expected = tasklab.merge(net, [out]), tasklab.merge(net, [place])
+    for name, tensor in expected.items():
+        torch.testing.assert_close(again[name], tensor, atol=1e-5, rtol=1e-5)
+    assert load_file(out / "adapter_model.safetensors")[
+        "base_model.model.b.c.lora_B.weight"
+    ].shape == (8, 6)
+
+
+def test_biases_of_adapted_layers_are_those_of_peft(base, tmp_path):
+    """With bias="lora_only" peft saves them under base_layer."""
+    bias = torch.randn(8)
+    tensors = factors("q", 8, 6) | {"q.base_layer.bias": bias}
+    place = written(tmp_path / "a", tensors, bias="lora_only")
+    torch.testing.assert_close(tasklab.merge(base, [place], unrelated=True)["q.bias"], bias)
+
+
+def test_what_is_half_an_adapter_or_several_is_told(base, tmp_path):
+    one = written(tmp_path / "both" / "one", factors("q", 8, 6))
+    refuses("folders one are adapters: give each", tasklab.merge, base, [tmp_path / "both"])
+    file = one / "adapter_model.safetensors"
+    merged = tasklab.merge(base, [file])
+    assert torch.equal(merged["q.weight"], tasklab.merge(base, [one])["q.weight"])
+    save_file(load_file(file), tmp_path / "loose.safetensors")
+    refuses("holds an adapter .+adapter_config.json", tasklab.merge, base,
+            [tmp_path / "loose.safetensors"])  # fmt: skip
+    torch.save(load_file(file), one / "adapter_model.bin")
+    file.unlink()
+    refuses("no adapter_model.safetensors, but adapter_model.bin", tasklab.merge, base, [one])
+    for other in ({"target_parameters": ["experts"]}, {"trainable_token_indices": [3]}):
+        place = written(tmp_path / next(iter(other)), factors("q", 8, 6), **other)
+        refuses(f"has {next(iter(other))}, which", tasklab.merge, base, [place])
