@@ -1,4 +1,4 @@
-"""Weights on this machine, by their files and folders; nothing is loaded or downloaded.
+"""Find weights on this machine by their files and folders, without loading or downloading them.
 
 Images are the loader's to find (`tasks.images.loader.DecodedImages.state`).
 """

@@ -1,4 +1,4 @@
-"""Public names of a room, read from its sources: what a decorator declares needs no list."""
+"""Public names of a room, read from the decorators in its sources."""
 
 from __future__ import annotations
 

@@ -182,7 +182,7 @@ METHODS: Mapping[str, Method] = MappingProxyType(
             place="quadratic.wudi", title="WUDI",
             text="reduces interference of linear layers by 300 Adam steps", paper="2503.08099",
         ),
-        # No statement compares it; recorded rates, encoders and the cross-examination have its rows.
+        # No statement compares it; recorded rates, encoders and the cross-examination have it.
         "wudi_exact": Method(
             place="quadratic.wudi_exact", title="WUDI's minimum",
             text="the closed-form minimum of WUDI's interference", paper="2503.08099",

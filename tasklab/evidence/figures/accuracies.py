@@ -1,4 +1,4 @@
-"""Accuracies alone and in the sum, beside the papers', and what they cost."""
+"""Tables of accuracies alone and in the sum beside the papers', and of their cost."""
 
 from __future__ import annotations
 

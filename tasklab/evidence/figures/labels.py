@@ -1,4 +1,4 @@
-"""Labels of what records name: merges, methods, metrics and protocols, in the book's order."""
+"""Labels of merges, methods, metrics and protocols, in the book's order."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ class DecodedImages:
         return tuple(t for t in (*self.suite.tasks, self.suite.control) if t.source is not None)
 
     def state(self, name: str) -> Data:
-        """Return the state of a task's images; nothing is decoded or downloaded.
+        """Return the state of a task's images without decoding or downloading them.
 
         Decoded images need no originals; but originals that are here and wrong are `"damaged"`.
         """

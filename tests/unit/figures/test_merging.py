@@ -142,7 +142,9 @@ def test_ways_are_columns_of_gains():
     assert list(table) == merging.merges_in(every)
     axes = figures.merge_ways(every).axes[0]
     words = [text.get_text() for text in axes.texts]
-    assert words[:3] == ["−2.0"] * 3 and len(words) == 3 * (len(MERGES) - 1)
+    first = next(name for name in MERGES if name != "arithmetic")
+    gain = f"{VALUES[first] - VALUES['arithmetic']:+.1f}".replace("-", "−")
+    assert words[:3] == [gain] * 3 and len(words) == 3 * (len(MERGES) - 1)
     heads = [text.get_text() for text in axes.get_xticklabels()]
     assert heads == [f"{name}: 51.0 %" for name in table.index]  # slanted
     two = figures.merge_ways(tidy(pd.concat([df, linear]))).axes[0]

@@ -101,7 +101,7 @@ def test_defaults_are_those_of_papers_and_of_their_code():
 
 def test_methods_have_sources_and_unknown_ones_a_nearest(cases):
     for name, method in merging.METHODS.items():
-        assert re.fullmatch(r"\d{4}\.\d{5}", method.paper), name
+        assert re.fullmatch(r"(\d{4}\.\d{5})?", method.paper), name  # none: a rule of one's own
         assert method.paper in (method.function.__doc__ or ""), name
         assert method.text and method.title and "alpha" in method.options, name
     vectors = cases.vectors(2)
