@@ -38,6 +38,7 @@ from compared import QUICK, SIZES, Bench, Figure, Size, merging
 
 from tasklab import machine
 from tasklab.evidence.records.table import provenance
+from tasklab.models import products
 
 TOLD = {time.process_time: "time of the process", time.perf_counter: "time on the clock"}
 
@@ -112,7 +113,8 @@ def main() -> None:
     taken = {name: dataclasses.asdict({**sizes, **merges.SHAPES}[name]) for name in args.models}
     notes = provenance({**settings, "sizes": taken}, gpu=gpu, seconds=seconds)
     about = {name: notes[name] for name in ("commit", "utc", "rounds", "torch")}
-    about["machine"] = gpu or notes["machine"]["cpu"]
+    library = "oneDNN" if products.by_onednn() else "MKL"  # processors of one name differ in it
+    about["machine"] = gpu or f"{notes['machine']['cpu']}, products by {library}"
     rows = [{**row, **about} for row in rows]
     if args.out.is_file():  # what was not measured now stays, with its own commit
         new = {(row["model"], row["figure"]) for row in rows}

@@ -63,7 +63,7 @@ SIZES = {
     ),
 }
 QUICK = {  # of `--quick`
-    "mini": dataclasses.replace(SIZES["mini"], steps=3, images=64, photos=64, tasks=4, points=2),
+    "mini": dataclasses.replace(SIZES["mini"], steps=3, images=64, photos=64, tasks=4),
     "vitb32": dataclasses.replace(SIZES["vitb32"], images=4, photos=32, features=2),
 }
 
