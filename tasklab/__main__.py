@@ -66,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _escape() -> None:
     """Print escapes, not a traceback, for letters that the terminal's encoding does not have.
 
-    Where a process has no error stream, `print` would write errors among what was asked for.
+    Without an error stream, `print` would mix errors into the command's output.
     """
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w", encoding="utf-8")

@@ -106,8 +106,8 @@ class FirstToken(nn.Module):
 def vit_from_transformers(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return the parameters of transformers' ViT or ViTMAE under timm's names.
 
-    Query, key and value become one matrix `qkv`, in this order. What comes after the encoder's
-    final norm (pooler, decoder, classifier) is left out; other names stay as they are, so that a
+    Query, key and value become one matrix `qkv`, in this order. Layers after the encoder's
+    final norm (pooler, decoder, classifier) are left out; other names stay as they are, so that a
     model which they do not fit can name them.
     """
     result: dict[str, Tensor] = {}

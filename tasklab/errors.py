@@ -1,7 +1,7 @@
 """Errors a user can act on, and the checks of names, numbers and paths that raise them.
 
 Each check takes the `name` of an option, for its message, and the `value` that was given. It
-returns the value as what it should be, or raises; `least` and `most` are possible values.
+returns the converted value or raises; `least` and `most` are possible values.
 """
 
 from __future__ import annotations

@@ -309,7 +309,7 @@ def shared(notes: Mapping[str, Sequence[str]]) -> list[str]:
 def tell(text: str) -> None:
     """Print a sentence: in a notebook as ordinary output, as stderr looks like an error.
 
-    Elsewhere it is on stderr: stdout is for what a program was asked for.
+    Elsewhere it is on stderr: stdout is for a program's results.
     """
     if file := sys.stdout if output() == "notebook" else sys.stderr:
         print(text, file=file, flush=True)
@@ -324,7 +324,7 @@ def begin(text: str) -> None:
 def _shell() -> Any:
     """Return the shell of the notebook's kernel that this runs in, or `None`.
 
-    That ipykernel is loaded says nothing: whoever runs notebooks loads it, too.
+    A loaded ipykernel is no sign: a program that runs notebooks loads it, too.
     """
     if "ipykernel.zmqshell" not in sys.modules:
         return None

@@ -147,7 +147,7 @@ def negation(
 
     Coefficients are tried from the one that forgets most, and the first that keeps 95 % of the
     control accuracy is the rule's choice. The control task, which has most images, is evaluated at
-    no others, and only until it is sure whether it is kept (`Evaluator.reaches`).
+    no others, and only until its accuracy surely is or is not preserved (`Evaluator.reaches`).
 
     Args:
         evaluator: The model with its heads and images.

@@ -1,6 +1,6 @@
 """Meters of a step: seconds in turns, floating-point operations, and bytes of live tensors.
 
-A step is any function without arguments; what it returns is thrown away.
+A step is any function without arguments; its result is discarded.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def peak_bytes(step: Step, device: torch.device | str = "cpu") -> int:
     """Return the peak of bytes in use during a step, above those before it.
 
     On a CPU these are the tensors between operations, counted: the same number every time, on every
-    machine. What a kernel needs within one operation is not seen. On a CUDA device this is the peak
+    machine. Temporary memory within one operation is not counted. On a CUDA device this is the peak
     of PyTorch's allocator, which sees all; call the step once before, or it counts workspaces.
 
     >>> peak_bytes(lambda: torch.ones(256).add(1).add(1))  # two of three tensors at a time

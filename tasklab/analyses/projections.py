@@ -3,7 +3,7 @@
 A projection is a matrix of a block: `q`, `k`, `v`, `output` (of attention), `MLP input`,
 `MLP output`. open_clip keeps q, k and v as the thirds of one matrix; they are split here.
 
-The second moments of the input x of a projection, C = E[x x'] over images and tokens, tell the mean
+The second moments of the input x of a projection, C = E[x x'] over images and tokens, give the mean
 size of any matrix's product with the data:
 
     E|A x|^2 = tr(A C A') = <C, A' A>.
@@ -64,8 +64,8 @@ def pieces(
     """Cut parameters into projections, by name.
 
     Args:
-        projections: Those to tell from the rest, each of which must be in every block. `None`
-            takes those that are there, but no less than the four of attention.
+        projections: Those to separate from the rest; every block must have each. `None` takes
+            all that the model has, at least the four of attention.
 
     Returns:
         The pieces; together they are all parameters.

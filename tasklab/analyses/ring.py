@@ -84,7 +84,7 @@ def eigenfunctions(kernel: Float[ndarray, "N N"], count: int) -> Float[ndarray, 
     """Return the eigenvectors of the largest eigenvalues, scaled to a mean square of 1.
 
     Any mixture of those with equal eigenvalues would do. A weight on D_1, too small to be seen in
-    the values, prefers the ones that live on one half, if there are any.
+    the values, prefers those on one half, if any exist.
     """
     first = np.arange(len(kernel)) < len(kernel) // 2
     _, vectors = np.linalg.eigh(kernel + np.diag(1e-7 * first))
@@ -96,7 +96,7 @@ def fit(
 ) -> Float[ndarray, " N"]:
     """Return on the whole ring the function of least norm that is `y` inside a task's support.
 
-    It is what training the linearized network from zero on that task ends in.
+    Training the linearized network from zero on that task converges to it.
 
     Args:
         kernel: On all points.

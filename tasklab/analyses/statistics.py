@@ -1,8 +1,8 @@
 """Correlations whose points are not independent: intervals that draw tasks or models anew.
 
-Rows of a table share what they were measured on. Rows of one task share its images (`over_tasks`);
+Rows of a table are not independent. Rows of one task share its images (`over_tasks`);
 rows of pairs share models (`over_pairs`). So a bootstrap sample draws whole tasks, or models, and a
-row counts as often as what it belongs to was drawn: of a pair, as often as both were.
+row counts as often as its task was drawn; a row of a pair, as often as both models were.
 """
 
 from __future__ import annotations

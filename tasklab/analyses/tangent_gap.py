@@ -5,8 +5,8 @@ a task vector tau, at the distance c and for the output h of any layer, that is 
 
     gap(c) = E|h(x; theta_0 + c tau) - h(x; theta_0) - c J tau| / E|c J tau|,    J = dh/dtheta,
 
-|.| the Euclidean norm of an image's outputs, E the mean over images. 0 is a linear model; at 1 what
-the linearization leaves out is as large as what it says. The remainder grows with c squared, so
+|.| the Euclidean norm of an image's outputs, E the mean over images. 0 is a linear model; at 1
+the remainder is as large as the linearization. The remainder grows with c squared, so
 near 0 the gap grows with c. Both papers on linearized models argue with this regime (tangent,
 section 3: fine-tuning is not in it; linear layers, section 3: fine-tuning the attention weights
 alone is nearer to it), and neither measures it.

@@ -1,8 +1,8 @@
 """Conjecture 4.1 of *On the Emergence of Cross-Task Linearity*: is the relation transitive?
 
 The conjecture: models (i, k) satisfy cross-task linearity if (i, j) and (j, k) do. The paper infers
-it from all of its pairs satisfying it; here it is tested over all triples of models, beside what
-would be seen if the model in the middle were another one.
+it from all of its pairs satisfying it; here it is tested over all triples of models, beside triples
+whose middle model is replaced by another.
 """
 
 from __future__ import annotations

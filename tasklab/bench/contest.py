@@ -67,8 +67,8 @@ class _Keeper:
     ) -> dict[str, Any]:
         """Return a stored result, or compute it by `make`.
 
-        `what` determines it beside the vectors and the images; `make` is given what keeps single
-        evaluations meanwhile; `title` and the `count` of evaluations are for the progress bar.
+        `what` is its key beside the vectors and the images; `make` is given the cache of single
+        evaluations; `title` and the `count` of evaluations are for the progress bar.
         """
 
         def made(folder: Path) -> tuple[dict, Any]:

@@ -265,7 +265,7 @@ class Lab(Runs):
     def family(self) -> dict[str, str]:
         """The models that this one is compared with, by role; in a light rehearsal shipped ones.
 
-        What they show is the same code, and a ViT-L/14 needs gigabytes for a step.
+        They run the same code on less, because a ViT-L/14 needs gigabytes for a step.
         """
         roles, own = family(self.parameters.model), self.parameters.model
         if not self.light:

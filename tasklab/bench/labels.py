@@ -16,7 +16,7 @@ from tasklab.tasks.suites import suite
 class Checks:
     """Accuracies of imported vectors on validation images of the tasks that they name.
 
-    `missing` lists tasks whose images are not here; `problem` is what is wrong with the last one.
+    `missing` lists tasks whose images are not here; `problem` describes a fault of the last one.
     """
 
     def __init__(self, model: str, place: Mapping[str, Any]) -> None:

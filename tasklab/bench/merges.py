@@ -1,9 +1,9 @@
 """Every way of merging some task vectors, with the same rule and the same budget.
 
 All methods are searched alike (`analyses.merging.search`): their options and one coefficient are
-chosen on validation images, in as many looks (`FULL`, `QUICK`). Beside them stand minima of what
-they approximate: on the span of the vectors, over all weights in three metrics, and in the network
-by training (`MINIMA`); and the least loss on the span.
+chosen on validation images, in as many looks (`FULL`, `QUICK`). Beside them stand minima of the
+loss E that they approximate: on the span of the vectors, over all weights in three metrics, and in
+the network by training (`MINIMA`); and the least loss on the span.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ def effort(bench: Bench, name: str) -> tuple[int, tuple[tuple[int, int], ...]]:
     """Return epochs of steps on batches, then images of each task and steps of each round.
 
     `least_few` has the images that RegMean reads, in both presets. In the metric of logits, and
-    where tasks count alike, batches are too noisy. Of `DISTILLED` there is one round of gradient
+    where tasks count alike, batches are too noisy. `DISTILLED` takes one round of gradient
     steps.
     """
     lab = bench.trial.lab

@@ -35,7 +35,7 @@ class PublishedVectors:
         """Return the vectors that are imported for a lab; `None` if its parameters name no source.
 
         Args:
-            parameters: Of the lab; of random weights there is no vector.
+            parameters: Of the lab; random weights have no published vector.
             store: Where imported vectors are.
             tasks: Names of the lab's tasks.
 
@@ -102,7 +102,7 @@ class PublishedVectors:
             weights: The hash of the lab's model.
 
         Raises:
-            LeftOutError: If there is none of the method.
+            LeftOutError: If the method has no published vector.
             TasklabError: If it starts from other weights than the lab's model has.
         """
         about = self.record(task, method)

@@ -115,7 +115,7 @@ class Given(Trial):
         Other heads are as they were.
 
         Args:
-            vector: What edits the model.
+            vector: The edit of the model.
             alpha: Times the vector.
             linear: Whether to edit the linearized model; by default as the method does.
         """

@@ -3,7 +3,7 @@
 The metadata of such a cell have `{"tasklab": {"figure": "fig-name", "caption": "..."}}`.
 Further keys are arguments of `caption`: `"kind": "live"` where the records do not say it,
 `"experiment"` where they have several.
-In a chapter the caption appears below the figure, with the sample of what is drawn.
+In a chapter the caption appears below the figure, with the size of the sample.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def caption(
         caption: Markdown, whose first sentence is the figure's message.
         records: The plotted records; their numbers of seeds, tasks and images are added.
         experiment: Only its records are counted.
-        drawn: Whether there is a figure: not if its results are still to be recorded.
+        drawn: Whether the figure is drawn; `False` while its results are not recorded.
         kind: `"live"` or `"recorded"`; by default that of the records
             (`page.results`, `study.recorded`).
         counts: Whether the numbers are added.

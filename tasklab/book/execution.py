@@ -77,7 +77,7 @@ def executed(
         The artifact, whose record has `notebook` and `seconds`.
 
     Raises:
-        TasklabError: As `execute` does; nothing is kept then.
+        TasklabError: As `execute` does; no output is stored then.
     """
 
     def make(_: Path) -> tuple[dict, dict]:

@@ -1,7 +1,6 @@
 """Cells that need training, where vectors are published: one line in place of an error.
 
-What such a cell assigns does not exist afterwards, so that later cells that use it are left out
-too, without a line of their own.
+Later cells that use the variables of such a cell are left out too, without a line of their own.
 """
 
 from __future__ import annotations

@@ -130,7 +130,7 @@ def folded(shown: Any, summary: str, *, kind: str = "recorded") -> Any:
     """Return a table in a closed fold below a summary.
 
     Args:
-        shown: The table; what is none is returned as it is.
+        shown: The table; other objects are returned unchanged.
         summary: The line that stays in sight.
         kind: `live` where the page computes its results.
     """

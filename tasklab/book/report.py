@@ -127,8 +127,8 @@ def longest_first(sources: Sequence[Path]) -> list[Path]:
 def execute(run: Sequence[tuple], jobs: int) -> None:
     """Execute notebooks, in processes that share the cores if several are to run at once.
 
-    They share the store too: of two that need one run, one makes it while the other goes
-    on with what else it needs (`Store.first_free`).
+    They share the store too: of two that need one run, one makes it while the other
+    computes its other runs (`Store.first_free`).
 
     Raises:
         TasklabError: One failed; the others are ended.

@@ -64,13 +64,12 @@ def record(
         given: As in a chapter's first code cell.
         chapter: Its name (`tasklab list chapters`).
         part: Which of its files: editing, maps, ... By default editing.
-        every: All parts, of all chapters or of the named one, after a count of their runs. What
-            is kept in the store is not computed again, so that the same command goes on after an
-            interruption.
+        every: All parts, of all chapters or of the named one, after a count of their runs. Results
+            in the store are not computed again: the same command goes on after an interruption.
         dry_run: Only count the fine-tuning runs, and those that are in the store.
         out: Where to write. By default the package's data.
         jobs: Processes that share the cores.
-        add: Keep the records that are there and compute only the seeds, methods and learning rates
+        add: Keep the recorded rows and compute only the seeds, methods and learning rates
             that they lack, on another machine too: a part of many hours in several sittings.
         check: Instead, measure so many recorded rows of all parts (or of the named chapter) again,
             those first that take the least, and say which come out bit for bit. Results are kept

@@ -69,8 +69,8 @@ def compare(
             those that are solved for on many images; all,least_few adds one.
         fast: Try three of them, those with the largest gains in recorded runs, and rules of one's
             own; the command says how often these had the best merge.
-        without_labels: Choose options, coefficients and the merge by what they lose in the tangent
-            model on unlabelled validation images, E(tau) / E(0). Labels of test images only report.
+        without_labels: Choose options, coefficients and the merge by the loss E(tau) / E(0) in the
+            tangent model on unlabelled validation images. Labels of test images only report.
         base: The checkpoint that published ones start from.
         out: The report to write, one HTML file.
         merged: Write the best merge as a task vector, with its coefficient.

@@ -48,7 +48,7 @@ def grid(
         retries: After a lost machine, on Ray.
         only: Number of one run, as a job of the array does it.
         summary: With --slurm, list the runs of the array and why some are missing.
-        dry_run: List the runs and what is kept already; with --slurm print the scripts too, also
+        dry_run: List the runs and the stored ones; with --slurm print the scripts too, also
             where the weights are not, as on a login node.
     """
     cores, again = whole("--cpus", cpus, 1, 10_000), whole("--retries", retries, 0, 1000)

@@ -41,8 +41,8 @@ def inspect(
 
     Args:
         network: Files or folders of weights of any architecture (safetensors, or of torch.save,
-            of which nothing is executed), of task vectors, or of adapters of peft (LoRA). Without
-            --base, two networks, of which the second is compared with the first.
+            whose code is never executed), of task vectors, or of adapters of peft (LoRA). Without
+            --base, two networks: the second is compared with the first.
         base: Network before fine-tuning. Of several, each network is compared with the nearest.
         json: Print JSON: changes (of each network its base, norm, relative norm, distances to all
             bases, kinds of tensors and how many moved, types, rounding, stable ranks, names that

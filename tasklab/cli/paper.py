@@ -34,13 +34,13 @@ def paper(
 ) -> int:
     """Get weights, images and vectors, execute the chapters, build the report.
 
-    Every step prints first what it lacks, in bytes. What is finished is skipped, so that the same
+    Every step prints first what it lacks, in bytes. Finished work is skipped: the same
     command goes on after an interruption.
 
     Args:
         model: Short name: vitb32, vitb16, vitl14.
         given: As in a chapter's first code cell.
-        train: Fine-tune. By default vectors are published ones where there are any.
+        train: Fine-tune. By default published vectors are used where they exist.
         source: A folder that holds the published files, in place of the hub.
         chapter: Only this chapter, and no report. By default all.
         jobs: Chapters that run at once.

@@ -1,7 +1,7 @@
 """Words of a command line → a call of the command's function, by tyro.
 
-tyro makes the options of a function's arguments. What it finds wrong becomes one sentence, as all
-that a user can put right; and what may be text is passed on as it was written, so that the
+tyro makes the options of a function's arguments. Its errors become one sentence, as all
+user errors do; values that may be text are passed on unchanged, so that the
 functions and `Parameters` check it, in one place for every door.
 """
 

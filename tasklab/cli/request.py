@@ -157,8 +157,8 @@ class Request:
         """Yield the task vectors; large ones lie in a working folder until the block ends.
 
         Args:
-            images: Whether the model will look at images; what its base lacks for heads is then
-                an error before minutes of reading.
+            images: Whether the model will look at images; a base without the parts for heads is
+                then an error before minutes of reading.
         """
         with self.outputs.room() as room:
             yield Vectors(

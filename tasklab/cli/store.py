@@ -23,8 +23,8 @@ def store(
     """Check, clean or measure the folder of results.
 
     Args:
-        what: verify compares every result with its checksums; gc removes what killed processes
-            left, and what was set aside as damaged; size shows what takes the space.
+        what: verify compares every result with its checksums; gc removes files of killed
+            processes and damaged results; size lists the largest entries.
         store_root: Folder of results.
         dry_run: Of gc: list removable entries only.
         days: Of gc: unfinished computations go after so many days. By default 7.

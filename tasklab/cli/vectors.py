@@ -165,7 +165,7 @@ class Vectors:
         """Return a row of each vector for JSON, cards and reports.
 
         Args:
-            result: What was made of them; the rows then have each one's cosine with it.
+            result: The merge of them; rows then have each vector's cosine with it.
         """
         return [
             {"vector": one.name, "task": one.task, "method": one.method, "sha256": one.sha256}

@@ -7,7 +7,7 @@
                                     files, with which the vector is compared when it is loaded
            README.md                the model card
 
-The vector is what the run left, bit for bit; a folder is there whole or not at all.
+The vector is the run's, bit for bit; the folder is written whole or not at all.
 """
 
 from __future__ import annotations

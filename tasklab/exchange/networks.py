@@ -1,8 +1,8 @@
 """Settings of a checkpoint's network: the same weights can stand for two networks.
 
 Activation, number of heads and the layer norms' epsilon leave no trace in the names and shapes of
-parameters, nor does the normalisation of the images. A pickled module tells the former, and so does
-transformers' `config.json`; a bare state dict does not.
+parameters, nor does the normalisation of the images. A pickled module and transformers'
+`config.json` hold the former; a bare state dict does not.
 """
 
 from __future__ import annotations

@@ -239,8 +239,8 @@ class Outputs:
         """Return the outputs that options name; raise unless all of them can be written.
 
         Args:
-            asked: By option a place and the format of what is written there; places that are `None`
-                are left out. The first option has a place.
+            asked: Option -> place and format of the output; places that are `None` are left
+                out. The first option has a place.
             vectors: Names of the vectors that are read, which no output may replace.
             model_out: Where a merged model is written.
             model: Short name of its model; `None` if that is not known yet.

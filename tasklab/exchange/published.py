@@ -105,8 +105,8 @@ def fetch(
 ) -> Iterator[dict[str, Any]]:
     """Fetch and import vectors; yield the record of each (`importing.add`).
 
-    One that cannot be had, or is not what it is called, has a `problem` in place of the rest, and
-    the others go on. What is imported is not fetched again; an interrupted file goes on where it
+    One that is absent or mislabelled has a `problem` in place of the rest, and the others go on.
+    Imported vectors are not fetched again; an interrupted file goes on where it
     stopped; a file enters the hub's cache only after its checksum was compared. A `folder` is a
     mirror on this machine in place of the hub.
 

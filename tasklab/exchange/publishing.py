@@ -3,8 +3,8 @@
 `NAME.safetensors` and `NAME.pt` are for open_clip or timm, a folder is for transformers'
 `CLIPModel`. The image tower is theta_0 + tau, the text tower of a CLIP the pre-trained one. The
 card is `NAME.md` or the folder's `README.md`. A model of the package's own gets open_clip's
-configuration, `NAME.json`. Nothing that is there already is replaced, but for a card whose model is
-not there.
+configuration, `NAME.json`. Existing files are never replaced, except a card whose model is
+absent.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ of which nothing is executed), a folder of transformers' `save_pretrained` (in o
 several) or of open_clip's, a repository on the Hugging Face hub, or what `tasklab export` or
 `TaskVector.save` writes. A parameter that is missing, unexpected or of another shape is an error,
 and so is a network that makes something else of the same weights (GELU for QuickGELU, another
-number of heads), as far as the checkpoint tells.
+number of heads), if the checkpoint records it.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def contents(
     Args:
         path: Checkpoint, or repository on the hub.
         model: Short name of the model.
-        start: Returns the pre-trained parameters: asked if there are two ways to name a list.
+        start: Returns the pre-trained parameters: called if a list can be named in two ways.
         text: Whether its text tower is read as well, if it has one: as it is `found`, or `checked`
             against the model's shapes.
     """

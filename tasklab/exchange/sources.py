@@ -56,7 +56,7 @@ def parts(file: Path) -> list[Path]:
 def check_weights(file: Path) -> None:
     """Raise if a checkpoint holds adapters by the names in its header; no tensor is read.
 
-    Files of `torch.save` have no header: only what they are called is looked at.
+    Files of `torch.save` have no header: only their names are looked at.
     """
     if file.name in ADAPTERS[1:]:
         raise TasklabError(f"{file}: {naming.refusal([file.name])}")

@@ -1,7 +1,7 @@
 """The drawn world: how each task shows its things.
 
-A task has a look of its own, none of which is that of the pre-training pictures: that gap is what
-fine-tuning closes. How hard each task is was set once, on validation images, by the levels of the
+Each task has a style of its own that pre-training pictures lack: fine-tuning closes that
+gap. How hard each task is was set once, on validation images, by the levels of the
 non-linear model.
 
 Every processor draws the same bytes: pictures are made by elementwise IEEE operations and the

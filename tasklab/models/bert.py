@@ -6,7 +6,7 @@
 
 Padding costs nothing: linear layers and norms read the tokens of all texts as rows of one matrix,
 and attention alone reads them text by text. Texts of one length need no padding and keep their
-shape (B, L, D). What a block gives is zero beyond a text's end.
+shape (B, L, D). A block's output is zero beyond a text's end.
 
 Names of parameters are timm's; queries, keys and values are one matrix.
 

@@ -211,7 +211,7 @@ def linear_probe(
 
     Minimises the mean cross-entropy plus decay/2 |weight|² with L-BFGS in float64, on features
     divided by their root mean square length s; the head's weight has that division in it. The
-    problem is convex with one minimum in the weight; there is no learning rate to choose and no
+    problem is convex with one minimum in the weight; it needs no learning rate and no
     seed.
 
     Args:

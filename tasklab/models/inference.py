@@ -1,7 +1,7 @@
 """Forward passes alone, without derivatives, in fewer and larger matrix products.
 
-An encoder computes what its library wrote, which has to serve training too. Where no derivative is
-wanted, the same features come from less work:
+An encoder runs its library's code, which also serves training. Without derivatives the same
+features take less work:
 
 - queries, keys and values of all tokens of all images are one product; with the library's order of
   axes it is one for each image;

@@ -1,9 +1,8 @@
 """Record and replace the outputs of an encoder's blocks while it runs.
 
-With h_l(x; theta) what block l gives and B_l(theta; h) the features that the blocks after it make
-of h, an encoder is f(x; theta) = B_l(theta; h_l(x; theta)) for every l. `outputs` and `front`
-return h_l, `back` computes B_l. Parameters stay an argument, and afterwards the modules are what
-they were.
+With h_l(x; theta) the output of block l and B_l(theta; h) the features that the later blocks
+compute from h, an encoder is f(x; theta) = B_l(theta; h_l(x; theta)) for every l. `outputs`
+and `front` return h_l, `back` computes B_l. Parameters stay an argument; the modules end unchanged.
 """
 
 from __future__ import annotations

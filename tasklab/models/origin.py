@@ -51,7 +51,7 @@ class Origin:
     def check(self) -> None:
         """Raise a `TasklabError` if the network was changed.
 
-        An isolated call looks once. Outside, where nothing is kept, a change is looked for in
+        An isolated call looks once. Outside, where no result is cached, a change is looked for in
         microseconds: values changed through `tensor.data` are not seen.
         """
         if isolation.inside() or self._count != seals.count(self.params):

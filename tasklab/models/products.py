@@ -11,7 +11,7 @@ With a derivative, the two products of the backward pass are made the same way:
 Sums are taken in another order, at most: results differ by rounding. Nothing changes in other
 precisions, on other devices, for small products and within `torch.func`.
 
-Letters: T tokens, D width of what comes in, E of what comes out.
+Letters: T tokens, D width of the input, E of the output.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ def _activations(width: int, depth: int, tokens: int, heads: int) -> int:
     """Return a bound of the values that blocks store of one image for the backward pass.
 
     Each token of a block keeps, in units of the width: both norms' inputs and results (4), q, k and
-    v (3), what attention gives (1), and in the MLP, three of its four-fold width (12); and, for
+    v (3), attention's output (1), and in the MLP, three of its four-fold width (12); and, for
     each head, two rows of attention weights.
     """
     return depth * tokens * (20 * width + 2 * heads * tokens)

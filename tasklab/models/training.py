@@ -3,7 +3,7 @@
 With a dozen tokens and narrow heads most of an attention's time goes to copies, above all in
 bfloat16. The same features and gradients come from fewer:
 
-- queries, keys and values are one product, of which all three are views, and attention is written
+- queries, keys and values are views of one product, and attention is written
   out, softmax(scale q k^T) v, in the precision of the pass;
 - patches that do not overlap are embedded by a product instead of a convolution.
 

@@ -1,9 +1,9 @@
 """Pre-trained weights: where they are on this machine, how to get them, and whether they fit.
 
-Files are safetensors, or checkpoints of PyTorch (`.pt`, `.pth`, `.bin`), of which tensors are read
-and nothing is executed (`tasklab.storage.torch_files`).
+Files are safetensors, or checkpoints of PyTorch (`.pt`, `.pth`, `.bin`), whose tensors are read
+without executing code (`tasklab.storage.torch_files`).
 
-A file is what it was, or it is refused: shipped ones have their checksum in their card, and of
+Changed files are refused: shipped ones have their checksum in their card, and of
 fetched ones commit and checksum are noted beside the file at the first load.
 """
 

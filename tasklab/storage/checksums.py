@@ -1,7 +1,7 @@
 """Checksums of files and tensors, at the speed of the disk, each computed once a process.
 
-What is published has its plain SHA-256; within the store, and within files of vectors, what is
-larger than `PART` bytes has a tree: the SHA-256 of its parts' checksums, which threads compute.
+Published files have their plain SHA-256; in the store, and in files of vectors, tensors
+larger than `PART` bytes have a tree: the SHA-256 of its parts' checksums, which threads compute.
 
 A file that was read is not read again while its inode, size and times of change are the same.
 """
@@ -122,7 +122,7 @@ def _tree(file: Path) -> str:
 def _each(function: Callable[[Item], bytes], items: Iterable[Item]) -> list[bytes]:
     """Return a function's results; threads compute those of more than a few.
 
-    A thread that writes takes no more threads: at the end of the process there are none.
+    A writing thread starts no others: at the end of the process none can start.
     """
     items = list(items)
     threads = min(_THREADS, len(items), int(machine.cores()))

@@ -158,7 +158,7 @@ def fetch(
         progress: Whether to show a bar.
 
     Raises:
-        TasklabError: If it cannot be had, or is not what the hub, or `sha256`, says that it is.
+        TasklabError: If it cannot be fetched, or its checksum is not the hub's or `sha256`.
     """
     if found := cached(repository, file, revision, kind):
         if _is(found, found.resolve().name, sha256):

@@ -1,7 +1,7 @@
 """Query the Hugging Face hub's availability once and briefly; check names in its answers.
 
-Its own client tries again for most of a minute, and makes names of files in its cache of what a
-server answers, as it is: see `guard`.
+Its own client retries for most of a minute, and uses a server's answer unchecked as file names in
+its cache: see `guard`.
 """
 
 from __future__ import annotations

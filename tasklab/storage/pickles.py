@@ -5,7 +5,7 @@ itself and neither looks up a name nor calls anything. Tensors and plain contain
 are, and any other object as an `Inert` record of its class's name and its state.
 
 Hostile files are expected. Nothing is hashed but short text and numbers, no tensor reaches beyond
-its storage, and what copies something that the file names again is paid for from a `Budget`.
+its storage, and copies of an object that the file refers to again are charged to a `Budget`.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ class Request:
 def deferred() -> Iterator[Request]:
     """Defer SIGTERM: the block sees the request, and raises `Terminated` when all is in order.
 
-    A request that nobody looked at is handed on afterwards. In other threads nothing changes.
+    A request that was not looked at is handed on afterwards. Other threads are unaffected.
     """
     request = Request()
     with _handler(lambda number, frame: setattr(request, "asked", True)):

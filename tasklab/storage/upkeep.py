@@ -50,8 +50,8 @@ def leftovers(store: Store, *, days: float = DAYS) -> Iterator[Leftover]:
     """Yield removable entries, each locked while yielded.
 
     These are drafts of killed writers, also of images and pre-trained models, artifacts set aside
-    as damaged, checkpoints of what is finished or rests for so many days, and locks. Only names
-    that this program gives are among them: all else in these folders is somebody else's.
+    as damaged, checkpoints of runs that are finished or idle for so many days, and locks. Only
+    names that this program gives are among them: other files in these folders belong to others.
     """
     for path in _entries(store.root / "damaged", rf"{_OWN}-{_HEX}{{8}}"):
         yield _leftover(path, "set aside as damaged")

@@ -106,7 +106,7 @@ def class_split(index: int, split: str) -> Images:
 def _drawn(kind: str, split: str) -> UInt8[Tensor, "C n 3 32 32"]:
     """Return the same number of pictures of every noun in use of a kind.
 
-    What a picture shows is drawn with it, so we draw until there are enough of each.
+    The class is drawn with the picture, so we draw until each class has enough.
     """
     wanted, count = PER_CLASS[split], len(_NOUNS[kind])
     rng = Rng(_SEED, list(PER_CLASS).index(split), list(KINDS).index(kind))
@@ -123,8 +123,8 @@ def replaced(one: Images, other: Images, ratio: float, seed: int = 0) -> Images:
     """Return the first data set with a share of its samples replaced by samples of the second.
 
     A measure of the similarity of two tasks (section 5 and figure 12): at 0 it is `one`, at 1 all
-    samples are of `other`. With the same seed, what is replaced at a ratio is replaced at every
-    larger one too, by the same samples.
+    samples are of `other`. With the same seed, samples replaced at a ratio are replaced at every
+    larger one too, by the same ones.
 
     Args:
         one: N samples.

@@ -11,9 +11,9 @@ of the published code (apanariello4/merge-and-rebase):
 
 with u = f / |f| and its linearization u_lin, no gradient from the last term to the teacher, and a
 drawn in each step from a range that grows from [1, 1] to [1/2, 2] with the square root of the share
-of the run. lambda is 500, b is 1. G says what a change does to images that are none of the tasks':
+of the run. lambda is 500, b is 1. G measures a change on images of no task:
 the EK-FAC factors (`kronecker.corrected`) of a reference data set, with the published weights
-(`methods.Published`, which also has what trains, decay, warm-up and clipping).
+(`methods.Published`, which also has the trained parts, decay, warm-up and clipping).
 
 Method `delta_even` has cross-entropies at the whole vectors, a from U(1/2, 1), features that are
 not normalised, |f(x; theta_0)|^2 under the distance, all parts of G alike, and strengths that were

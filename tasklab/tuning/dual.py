@@ -8,11 +8,11 @@ enabled, tangents never are:
     d norm(x)    = w (dx - mean dx - n mean(n dx)) / deviation + n dw + db
     d softmax(s) = p (ds - sum p ds)
 
-There are no modules, hooks or dual numbers here, so `torch.compile` turns a block into few kernels
+The code has no modules, hooks or dual numbers, so `torch.compile` turns a block into few kernels
 (`tasklab.tuning.compiled`). Matrix products are in the type that autocast names; norms, softmax and
 activations of tangents are at least float32.
 
-`passes` returns an `Encoder` of this kind. It computes what its library's does, up to rounding.
+`passes` returns an `Encoder` of this kind. It equals its library's up to rounding.
 
 Letters: B images, L tokens, D width, H heads, d width of a head.
 """

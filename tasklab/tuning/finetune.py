@@ -1,6 +1,6 @@
 """Fine-tuning: one loop; a method is a set of parameter names (`methods`) and a gradient.
 
-What is trained is delta = theta - theta_0, from zero and in float32, so the result is the task
+The trained variable is delta = theta - theta_0, from zero and in float32, so the result is the task
 vector itself, with no rounding of a difference. The papers' optimiser holds theta, and AdamW's
 decay then pulls theta, not delta, towards zero, in linearized training too. With the rate r and the
 decay w, theta <- (1 - r w) theta - r u is the same as
@@ -12,7 +12,7 @@ so we let AdamW decay delta and subtract the last term ourselves: the papers' up
 The order of the images is a function of seed and step alone, and a resumed run computes with as
 many threads, so that it ends where an uninterrupted one does.
 
-What a step computes is in `steps`.
+`steps` defines a step.
 """
 
 from __future__ import annotations

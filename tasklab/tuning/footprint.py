@@ -1,6 +1,6 @@
 """How much memory fine-tuning takes: a bound, from the shapes of the encoders alone.
 
-It can be told of models whose weights are not there. Where the whole batch does not fit, a step is
+The models' weights are not needed. Where the whole batch does not fit, a step is
 computed in parts, and blocks twice (`tasklab.tuning.memory`).
 """
 
@@ -29,7 +29,7 @@ def needed(
     """Return the bytes that fine-tuning an encoder takes in float32, at most.
 
     Five copies of the encoder (theta_0, its change, two moments of AdamW, the gradient), the text
-    tower if it is kept, and what a step keeps for its backward pass.
+    tower if it is loaded, and a step's tensors for its backward pass.
 
     Args:
         tower: The encoder's shape.

@@ -23,7 +23,7 @@ EK-FAC, summed over images. Blocks and the projection have weights. Without thes
 methods `tak_even` and `delta_even`, all parts are those of delta' G delta.
 
 **EK-FAC**, which DELTA takes from one reference data set (`tuning.distillation`), keeps the
-eigenvectors U_A and U_B of A and B and measures how much there is along each pair of them,
+eigenvectors U_A and U_B of A and B and measures the variance along each pair of them,
 
     G is about (U_A x U_B) diag(S) (U_A x U_B)',     S = E (U_B' (sum_tokens g a') U_A)^2, entry by
     entry.

@@ -1,7 +1,7 @@
 """Small networks, and plain SGD to train them from scratch within seconds.
 
 The paper on cross-task linearity starts with an MLP and a ResNet-18 (section 4.1, appendix C.1.1).
-Both are encoders here whose features are logits, so what works on the layers of an encoder
+Both are encoders here whose features are logits, so code for the layers of an encoder
 (`tasklab.models.blocks`) works on them.
 
     network = resnet18(seed=0, width=8)
@@ -147,7 +147,7 @@ def train(
 ) -> dict[str, Tensor]:
     """Return the parameters after SGD on the cross-entropy of a task.
 
-    There is no augmentation, no weight decay and one learning rate (appendix C.1.1). Batch
+    Training has no augmentation, no weight decay and one learning rate (appendix C.1.1). Batch
     normalisation is in train mode and keeps its running statistics. Neither `params` nor the
     network changes. Give `epochs` or `steps`; 0 returns a copy of `params`.
 

@@ -171,7 +171,7 @@ class Session(contextlib.ExitStack):
         optimiser: AdamW of the trained tensors.
         left: The steps that are left.
         losses: Of all steps, at the end.
-        what: The present step, for messages.
+        what: Name of the present step, for messages.
     """
 
     def __init__(

@@ -11,6 +11,7 @@ from tasklab.storage import shipped
 LOCK = "from tasklab.storage import shipped; shipped.lock()\n"
 CHECKS = """
 import torch
+from tasklab import figures
 from tasklab.evidence.chapters import CHAPTERS
 from tasklab.cli import names
 from tasklab.evidence.chapters import outlook
@@ -30,6 +31,8 @@ assert [*CHAPTERS][-1] == "norms" and [one.outcome for one in verdicts] == ["not
 every = {name: {entry for entry, *_ in names.rows(name)} for name in ("models", "methods")}
 assert "vitb16_laion" in every["models"] and "mlp" in every["methods"]
 assert "spread" in dir(experiments) and callable(experiments.spread)
+axes = figures.plot(spread).axes[0]
+assert {text.get_text() for text in axes.get_yticklabels()} == {"Scenes", "Signs"}
 """
 
 

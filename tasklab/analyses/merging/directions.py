@@ -54,8 +54,8 @@ def essential(
         merged  alpha b 2 m(P) m(A) polar(P) polar(A)
 
     where m(A) is the mean singular value, and b = (norm / mean norm)^2 of the merged matrices of
-    one kind over all blocks. Attention's output weights, and what is in no block, are merged as by
-    `tsv_m`; the first are scaled by b too. What is no matrix is averaged.
+    one kind over all blocks. Attention's output weights, and matrices outside of blocks, are
+    merged as by `tsv_m`; the first are scaled by b too. Other parameters are averaged.
 
     Args:
         vectors: Task vectors of one model.

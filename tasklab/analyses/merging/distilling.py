@@ -147,8 +147,8 @@ def progressive(
 ) -> Solution:
     """Learn a coefficient of every entry of every vector, block by block (ProDistill).
 
-    What is in no block is `start` times the sum, as in the published code. Minibatches are drawn
-    once, and visited in a new order in each pass; that code draws them anew.
+    Parameters outside of blocks are `start` times the sum, as in the published code. Minibatches
+    are drawn once, and visited in a new order in each pass; that code draws them anew.
 
     Args:
         encoder: The encoder, in eval mode; it is not changed.

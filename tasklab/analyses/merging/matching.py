@@ -7,8 +7,8 @@ linear layer that
 
 with A_t and B_t K-FAC's factors of task t's Fisher information at its own model
 (`tuning.kronecker.fisher`). It is solved for tau = W - W_0, in which it has the same form, by some
-steps of conjugate gradients from a start; fewer steps stay nearer to it. What has no factors is
-averaged.
+steps of conjugate gradients from a start; fewer steps stay nearer to it. Parameters
+without factors are averaged.
 
 Letters: O outputs, I inputs of a layer; one more input is the bias.
 """

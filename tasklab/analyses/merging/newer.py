@@ -115,7 +115,7 @@ def dc_merge(
 
         U = polar([U_1 ... U_T]),     V = polar([V_1 ... V_T]),     M_t = U' U_t S_t V_t' V
 
-    of which the largest entries are kept; their sum elects each entry's sign, those that agree are
+    trimmed to the largest entries; their sum elects each entry's sign, those that agree are
     averaged, and of the mean M only the blocks of a task with itself: merged = alpha U M V'.
 
     Args:

@@ -35,7 +35,7 @@ def first(names: Iterable[str], named: Collection[str] = (), count: int = FIRST)
 
     Args:
         names: Merges to choose from.
-        named: Those that are tried even if no recorded run has them, as a rule of one's own.
+        named: Merges that are tried even without recorded runs, as a user's own rule.
         count: How many of the recorded ones.
 
     >>> first(["average", "ties", "tsv_m", "regmean", "iso_c", "my_rule.py"], ["my_rule.py"])

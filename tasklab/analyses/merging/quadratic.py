@@ -215,7 +215,7 @@ def wudi_exact(vectors: Vectors, *, alpha: float = 1.0) -> TaskVector:
         min_W sum_t |(W - tau_t) tau_t'|^2 / |tau_t|^2
 
     Its minimum is RegMean's formula with G_t = tau_t' tau_t / |tau_t|^2; where that leaves
-    directions free, the one that gradient descent from the sum goes to. What is no matrix is
+    directions free, the limit of gradient descent from the sum. Other parameters are
     averaged. Where the vectors have about as many rows as inputs, the minimum also fits their
     noise, and is far longer than their sum: `wudi_descent` ends before.
     """
@@ -245,7 +245,7 @@ def wudi_descent(
     """Go towards the minimum that `wudi_exact` computes, by Adam from the sum of the vectors.
 
     This is FusionBench's WUDI (arXiv:2503.08099): `wudi` of all matrices, with |tau_t|^2 in place
-    of |tau_t|, and what is no matrix averaged.
+    of |tau_t|, and other parameters averaged.
 
     Args:
         vectors: Task vectors of one model, by their tasks or in the order of the tasks.

@@ -329,7 +329,7 @@ def costs(name: str) -> tuple[bool, bool, int]:
 def named(name: str) -> str:
     """Return the name of a method, given in any case and with any hyphens.
 
-    `FILE.py` and `FILE.py:FUNCTION` name a rule of one's own, which is read (`own`).
+    `FILE.py` and `FILE.py:FUNCTION` name a user's own rule, which is read (`own`).
 
     Raises:
         TasklabError: If there is none of that name, with the nearest one.

@@ -12,8 +12,8 @@ The best look is taken; of equals, the smaller coefficient and the earlier value
 an option has a finer grid of coefficients instead.
 
 A look may end where it is surely below the best so far (`Looks`): with every image that is left
-counted as right, the score is an upper bound. Multiples near c* come first. What is chosen is what
-whole looks choose.
+counted as right, the score is an upper bound. Multiples near c* come first. The choice equals
+that of whole looks.
 
 `choose` is that rule, which recorded numbers have. With the few images that somebody brings, the
 best of several noisy looks is a lucky one: `smoothly` looks as often, and takes the coefficient at
@@ -76,8 +76,8 @@ def choose(
         make: Value of the option -> the merged vector.
         options: The values to try; `(None,)` for a method without.
         place: The vector -> its best coefficient in the tangent model, and E there.
-        look: The vector, a coefficient and the best score so far -> what is to be as large as
-            possible on validation images; anything below the best stands for all that is.
+        look: The vector, a coefficient and the best score so far -> the score on validation
+            images, to be maximised; a score below the best may be any such number.
         budget: Evaluations of accuracy, at most.
 
     >>> one = TaskVector({})

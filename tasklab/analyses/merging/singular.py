@@ -39,11 +39,11 @@ def tsv_m(vectors: Vectors, *, alpha: float = 1.0) -> TaskVector:
 
     *Task Singular Vectors*, arXiv:2412.00081 (TSV-Merge):
 
-        tau_t = U_t S_t V_t', of which the r / T largest triplets are kept
+        tau_t = U_t S_t V_t', truncated to the r / T largest triplets
         U = [U_1 ... U_T], V = [V_1 ... V_T], S = diag(S_1, ..., S_T)
         merged = alpha polar(U) S polar(V)'
 
-    One task alone stays as it is. A direction that tasks share exactly is kept once, shared among
+    One task alone stays as it is. A direction that tasks share exactly counts once, shared among
     them. (TSV-Compress keeps a model for each task: it is no merge.)
     """
     return decomposed(listed(vectors), orthogonalised, alpha)
@@ -78,7 +78,7 @@ def boosting(vectors: Vectors, *, beta: float = 0.01, alpha: float = 1.0) -> Tas
         sum_t tau_t = U S V',      merged = alpha U max(S, s_k) V'
 
     with s_k the first singular value at which the share beta of their sum is reached. Of q, k and v
-    each is a matrix. What is no matrix is the sum.
+    each is a matrix. Other parameters are summed.
 
     Args:
         vectors: Task vectors of one model.

@@ -6,7 +6,7 @@ The mean accuracy in % along a coefficient is, with x = ln(alpha / center),
 
 a Gaussian process: slope and bend are normal with the spreads that recorded curves have
 (`benchmarks/coefficients.py`), `rest` is smooth with a length of `LENGTH`, and the noise is that of
-the images which are there. What is chosen is where its mean given the looks is highest, so that one
+the available images. The coefficient maximises the posterior mean given the looks, so that one
 lucky look decides little, and few images leave the coefficient near the center.
 
 Source: C. Rasmussen and C. Williams, Gaussian Processes for Machine Learning, 2006, sections 2.2

@@ -49,7 +49,7 @@ def lines(vectors: Vectors, *, alpha: float = 1.0, beta: float = 0.0) -> TaskVec
 
         alpha (1 + beta l / (L - 1)) sum_t tau_t      in block l = 0, ..., L - 1
 
-    What is in no block gets alpha, as in the published code: embeddings, the projection. With
+    Parameters outside of blocks (embeddings, projection) get alpha, as in the published code. With
     beta = 0 this is task arithmetic.
 
     Args:

@@ -20,8 +20,8 @@ _RANGE = {"min": -1.0, "max": 1.0, "step": 0.05}
 def accuracies(lab: Lab, method: str, split: str = "val") -> Callable[..., pd.Series]:
     """Return a function from coefficients by task to the accuracies in % of all tasks.
 
-    The model is theta_0 + sum_t alpha_t tau_t, or its linearization; what has no coefficient has 0.
-    The control task comes last, if there are prompts to classify it.
+    The model is theta_0 + sum_t alpha_t tau_t, or its linearization; without a coefficient it is 0.
+    The control task comes last, if the model has prompts for it.
 
     Args:
         lab: Model, tasks, seeds, scale and store.

@@ -142,7 +142,7 @@ def laid_out(grid: Grid, *, away: bool, unseen: bool = False) -> list[Job]:
         grid: Models, methods, tasks and seeds.
         away: Whether other machines, with other devices, do the runs.
         unseen: Whether weights may be missing here: a run of random ones then stands for each of
-            theirs, under another key, and none counts as kept.
+            theirs, under another key, and none counts as stored.
 
     Raises:
         TasklabError: One line for each name, weights file or data set that is missing.

@@ -1,6 +1,6 @@
 """Work spread over a Ray cluster: one slot for each item, retried after a lost machine or process.
 
-Ray only says who does what. Results go into a store that all machines share
+Ray only assigns runs to machines. Results go into a store that all machines share
 (`cluster.shared_store`), so that whatever is finished stays finished, and a run that is taken over
 goes on from its last checkpoint.
 """
@@ -98,7 +98,7 @@ class Cluster:
         If the caller stops, running items are stopped too.
 
         Args:
-            items: What can be sent to other machines.
+            items: Arguments that pickle can send to other machines.
             work: Function of an item.
             root: Folder of the store, which every machine must see.
             cpus: Cores of a slot.

@@ -3,7 +3,7 @@
 While work is going on, the store has a folder of its own:
 
     STORE/tmp/grid-<id>/token   written at the start; a machine that sees it shares the store
-                       /lock    held by the process that leads; nobody else may get it
+                       /lock    held by the leading process alone
                        /<attempt>.lost
 """
 

@@ -4,7 +4,7 @@
 
 Task i of the array does run i of the plan (`tasklab train ... --only i`). Two minutes before its
 time is over SLURM signals the job's script, which ends the run with a checkpoint and requeues the
-job. A preempted job is requeued by SLURM itself. A second job lists what became of the runs.
+job. A preempted job is requeued by SLURM itself. A second job lists the outcome of each run.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """List needs of `tasklab paper` on this machine: files to fetch, images to decode, runs to do.
 
-Nothing is fetched, loaded or trained. Bytes are those that the hub tells, where it answers.
+Nothing is fetched, loaded or trained. Sizes are the hub's, where it answers.
 """
 
 from __future__ import annotations

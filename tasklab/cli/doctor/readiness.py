@@ -1,7 +1,7 @@
 """Chapters that run with each model on this machine, and missing files of the others.
 
 Nothing is downloaded, and no weights are loaded: files are looked for, and their sizes compared
-with what their headers tell. What cannot be told in the time there is becomes a line of the report.
+with those in their headers. Checks that take too long become a line of the report.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ def open(
     Args:
         name: Of the chapter, or of its appendix: `"tangent"`, `"tangent_more"`.
         parameters: Of the notebook, or the name of a model.
-        progress: Whether to show progress bars, and which runs there are.
+        progress: Whether to show progress bars and the count of runs.
         **given: Single parameters in place of `parameters`; `tasks`, `own` and `base` as of `Lab`.
 
     Raises:

@@ -4,7 +4,7 @@
     experiments.single(lab, ["nonlinear", "linearized"])
 
 Every experiment returns records as `records.table` describes them, and keeps them in the store
-under everything that determines them: what was computed once is not computed again.
+under everything that determines them: no result is computed twice.
 
 A function that a module of this folder declares with `@experiment` is a name of this package; each
 is loaded when it is first used, so that the parameters can be read without torch. `make stubs`

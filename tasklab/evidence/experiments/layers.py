@@ -25,7 +25,7 @@ GRADIENT_IMAGES = 64  # of training, of each task
 def cosines(lab: Lab, methods: Sequence[str]) -> pd.DataFrame:
     """Return cosines between task vectors and their sizes (linear layers, figure 5).
 
-    `norm` is |tau| / |theta_0|. Of a model without attention no projections are told apart.
+    `norm` is |tau| / |theta_0|. In a model without attention projections are not separated.
     """
     parts = {} if has_attention(lab.parameters.model) else {"projections": ()}
     theta0 = lab.clip.encoder.params

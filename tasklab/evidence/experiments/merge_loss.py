@@ -1,9 +1,9 @@
 """Loss of merges in the tangent model, in three metrics, and the choice by it.
 
 E(tau) / E(0) needs unlabelled images of the tasks and no label. `merge_loss` measures it of every
-merge and of what is solved for (`minima.MINIMA`), and the accuracy of a merge whose option and
-coefficient have the least E. What is trained in the network (`minima.DISTILLED`) also stands as it
-was trained, at the coefficient 1.
+merge and of the minima (`minima.MINIMA`), and the accuracy of a merge whose option and
+coefficient have the least E. Vectors trained in the network (`minima.DISTILLED`) are also measured
+at the coefficient 1.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ def merged(
 
     `normalised` is by the single model of the same kind. Of the vector (task `all`): `norm`, its
     length over the mean length of the single vectors; `objective`, E(tau) / E(0) in the tangent
-    model on validation images; `excess`, what that is above the best merge on the span. The other
+    model on validation images; `excess`, its difference to the best merge on the span. The other
     metrics are those of `analyses.agreement`.
 
     Args:

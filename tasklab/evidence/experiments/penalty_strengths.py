@@ -1,7 +1,7 @@
 """Strength of a penalty, searched on validation images by the accuracy of the sum.
 
-A penalty keeps vectors out of each other's way and costs accuracy alone (`tuning.penalties`). Its
-strength is to a way of merging what the coefficient is: the published codes search it. Here every
+A penalty reduces interference between vectors and costs accuracy alone (`tuning.penalties`). Its
+strength is tuned like a coefficient: the published codes search it. Here every
 strength is measured, with 0 for the same way of fine-tuning without it.
 """
 

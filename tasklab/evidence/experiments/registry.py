@@ -5,7 +5,7 @@
         ...
 
 A declaration is all that the rest of the package knows of an experiment: its metrics
-and columns, the figure that draws them, what claims compare, and what it takes before it runs.
+and columns, the figure that draws them, the sides of claims, and its fine-tuning runs.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Cross-task linearity of networks that are pre-trained and fine-tuned here (CTL, sections 4.1, 5).
 
 An MLP reads digits and then rotated digits; a ResNet-18 reads five classes of the generated world
-and then five others at a time. Both are trained from scratch within seconds, so that what makes the
-linearity emerge can be varied: how long each phase takes, and how alike the tasks are.
+and then five others at a time. Both are trained from scratch within seconds, so that the
+suspected causes of linearity can be varied: the length of each phase, and the tasks' similarity.
 """
 
 from __future__ import annotations

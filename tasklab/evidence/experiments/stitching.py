@@ -170,7 +170,7 @@ def variants(lab: Lab, task: str, seed: int) -> dict[str, finetune.FineTune]:
     In a rehearsal at full size all have one length; no two seeds share a run.
 
     Args:
-        lab: Gives the recipe, of which rates and steps are multiples.
+        lab: Its recipe's rate and steps are multiplied.
         task: Name of a task.
         seed: Of the experiment, from which the runs' seeds follow.
     """

@@ -1,6 +1,6 @@
 """Figures of merges: accuracy, distance from the best one, and vectors they suit.
 
-A line of the page is a way of merging, in the order of what is drawn or of their sorts: weighted
+Each row is a merge, ordered by its value or by its sort: weighted
 sums, masks, singular directions, quadratic distances, and the best merges there could be.
 """
 
@@ -107,7 +107,7 @@ def merge_accuracy(df: pd.DataFrame) -> Figure:
 def merge_ranking(df: pd.DataFrame) -> Figure:
     """Plot the accuracy of every merge of most tasks between the rows that bound it.
 
-    Above stand one model a task and joint training, below the pre-trained model. Colour tells
+    Above stand one model a task and joint training, below the pre-trained model. Colour shows
     whether a merge reads images. Records: `merging` of one model and method,
     `single` and `joint`.
     """

@@ -1,9 +1,9 @@
 """Rank correlations of metrics with merged accuracy, over tasks or pairs that share tasks.
 
-The table of the cross-examination (`experiments.crossing`) has each metric x and what merging
-costs, y, of the same T tasks, or of their T (T - 1) / 2 pairs. Pairs share models: if the model of
-one task is easily disturbed, all T - 1 pairs with it are. An interval that takes pairs for
-independent is then too short, and a test rejects too often. So tasks are what is drawn here:
+The table of the cross-examination (`experiments.crossing`) has each metric x and the cost y
+of merging, of the same T tasks, or of their T (T - 1) / 2 pairs. Pairs share models: if the model
+of one task is easily disturbed, all T - 1 pairs with it are. An interval that takes pairs for
+independent is then too short, and a test rejects too often. So tasks are drawn here:
 
 - **p-value**: the tasks of x are permuted against those of y, rows and columns of the matrix of
   pairs together, and the correlation computed anew (QAP; N. Mantel, *Cancer Research* 27 (1967),
@@ -20,7 +20,7 @@ In simulations with 8 tasks (600 draws; pairs x_ij = a_i + a_j + e_ij, likewise 
 0, 0.5 and 0.9 of the variance belong to the tasks and x and y are unrelated, intervals of 28
 independent points contain 0 in 97, 91 and 70 % of the draws, these in 99.8, 99 and 95 %; where the
 correlation is 0.6 to 0.7, in 96, 89 and 68 % against 99, 99 and 90 %. QAP rejects in 4, 6 and 6 %
-(level 5 %). p tells whether there is anything; the interval, roughly how much.
+(level 5 %). Read p for whether a correlation exists, the interval for its rough size.
 
 Letters: T tasks, P units (tasks or pairs), G groups (a method of an encoder at a seed).
 """
@@ -53,8 +53,8 @@ _NOT_OF_IT = (
 def units(df: pd.DataFrame, n_tasks: int) -> pd.DataFrame:
     """Return all metrics of tasks, or of pairs, side by side.
 
-    What is known of tasks alone counts for a pair by its mean over both; what is known of pairs
-    counts for a task by its mean over all pairs with it.
+    A metric of tasks counts for a pair by its mean over both; a metric of pairs counts for a task
+    by its mean over all pairs with it.
 
     Returns:
         One row per unit and group: model, init, method, seed, task, one, other (the same as one for

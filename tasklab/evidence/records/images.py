@@ -7,7 +7,7 @@ Where records hold per-image correctness (`hits`), this variance is that of the
 bootstrap over images, every draw serving both sides and all seeds. Of a mean this variance is
 known without drawing (B. Efron and R. Tibshirani, An Introduction to the Bootstrap, 1993): the
 covariance of the images' contributions to two seeds' effects, over the number of images. Two
-*different* seeds, because what is particular to an image and a seed is in the spread over seeds
+*different* seeds, because the interaction of image and seed is in the spread over seeds
 already (N. Obuchowski and H. Rockette, Communications in Statistics B 24, 1995, 285-308, of readers
 and patients; here seeds and images).
 
@@ -196,7 +196,7 @@ def crossed(
     Args:
         pairs: Rows of `pairing.pairs`, with their `seed`.
         sets: Label of each row's images (`sets_of`).
-        contributions: Maps a row to N times what each of its N images adds to its difference (N,).
+        contributions: Row -> N times the share of each of its N images in its difference (N,).
 
     Returns:
         The variance in squared units of the metric; NaN where seeds have other images, or rows
@@ -221,7 +221,7 @@ def shared(contributions: np.ndarray) -> float:
     """Return the variance that drawing images adds to an effect, at all seeds alike.
 
     The covariance over images between different seeds, over the number of images; the mean of all
-    pairs of seeds. It may be negative where there is none.
+    pairs of seeds. It may be negative where the true one is zero.
     """
     seeds, n = contributions.shape
     centred = contributions - contributions.mean(1, keepdims=True)

@@ -8,7 +8,7 @@ number of tasks are added, `subset` names the group. `hits` holds per-image corr
 pair's maps the images of either task whose prediction changed (`images.packed`).
 
 Records are declared in the room `declared`, or by the experiment itself (`experiments.experiment`);
-`EXPERIMENTS` and `COMPARISONS` collect the declarations. `table.tidy` refuses what is not declared.
+`EXPERIMENTS` and `COMPARISONS` collect the declarations. `table.tidy` refuses undeclared rows.
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ def drawn(units: pd.DataFrame, of: Callable[[np.ndarray], Source]) -> list[Sourc
     """Return seeds and units as sources of error; the noise of a unit at a seed counts once.
 
     Each of the n - 1 orthonormal contrasts of n seeds has that noise alone, so the units' variance
-    of a contrast is what the noise adds to the variance of a seed's mean.
+    of a contrast is the noise's share in the variance of a seed's mean.
 
     Args:
         units: Differences, a row for each unit (task, pair or set) and a column for each seed.

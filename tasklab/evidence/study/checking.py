@@ -1,8 +1,8 @@
 """Recorded rows, measured again: a sample of all parts, and how many come out bit for bit.
 
 A row can come out where it was measured on this make of processor, on images that are drawn today,
-and after fine-tuning in a precision that this processor is fast in. Results are kept in a store of
-their own, so that nothing is read that was recorded, and the same call goes on where it stopped.
+and after fine-tuning in a precision that this processor is fast in. Results go into a store of
+their own: no recorded result is read, and the same call goes on where it stopped.
 """
 
 from __future__ import annotations

@@ -107,8 +107,8 @@ def with_joint(rows: pd.DataFrame) -> pd.DataFrame:
 def evidence(chapter: str) -> pd.DataFrame:
     """Return all recorded results by which a chapter's claims are judged, maps as their box means.
 
-    What two parts have is that of the first one: they may be of machines that round otherwise.
-    Claims on what is not recorded are not tested. Parts on all tasks of a suite, of which labs take
+    Rows that two parts have are taken from the first: machines may round differently.
+    Claims on missing records are not tested. Parts on all tasks of a suite, of which labs take
     some, are left out: their sums are of sets, and claims are about one sum.
     """
     declared = chapter_of(chapter).parts.items()
@@ -125,7 +125,7 @@ def evidence(chapter: str) -> pd.DataFrame:
 def gathered(chapter: str, tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
     """Return tables of records as one by which a chapter's claims are judged.
 
-    Maps are their box means; what two tables have is that of the first one.
+    Maps are their box means; rows that two tables have are taken from the first.
     """
     maps = [t[t["alpha1"].notna()] for t in tables if "alpha1" in t]
     others = [t[t["alpha1"].isna()] if "alpha1" in t else t for t in tables]

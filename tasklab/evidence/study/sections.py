@@ -1,7 +1,7 @@
 """Answers of a chapter's sections: sentences written by hand, one for each outcome.
 
-`sections.toml` has the sentences. What a page says is chosen by the verdicts on the records that the
-page is about (`Evidence`): those recorded of its model, or those that its run computes.
+`sections.toml` has the sentences. Verdicts choose among them (`Evidence`), on the records that the
+page is about: those recorded of its model, or those that its run computes.
 """  # noqa: E501
 
 from __future__ import annotations
@@ -314,7 +314,7 @@ def comparison(evidence: Evidence) -> list[dict[str, Any]]:
     Returns:
         Dictionaries of statement, short, unit, this (outcome, effect, low, high, over and seeds),
         paper (effect by model) and worlds (by model, as this). Effects are positive in the claimed
-        direction, and `None` where undefined; `over` is what was drawn for an interval.
+        direction, and `None` where undefined; `over` names the units drawn for an interval.
     """
     found = []
     for row in evidence.rows[evidence.rows["outcome"] != "not tested"].to_dict("records"):

@@ -1,7 +1,7 @@
 """Compare a copy of a data set with the papers' one.
 
 Copies differ: RESISC45 and SUN397 circulate with other label orders, SUN397 with two splits, DTD
-with two notions of its training set. What is right stands in `paper_tasks.json`. Labels of another
+with two notions of its training set. The right ones are in `paper_tasks.json`. Labels of another
 order are renumbered by the names of their classes; anything else is an error that shows both.
 """
 
@@ -82,7 +82,7 @@ def arrange(task: Task, splits: Mapping[str, Split]) -> dict[str, Split]:
 def _test_names(entry: Mapping[str, Any]) -> tuple[str, ...]:
     """Return a copy's possible names of the test images, the likeliest first.
 
-    ImageNet's are its validation images, whatever else is there. Copies of some data sets call
+    ImageNet's are its validation images; other splits are ignored. Copies of some data sets call
     the test images `val`; where validation images of the same number exist, these may be meant.
     """
     sizes = entry["sizes"]

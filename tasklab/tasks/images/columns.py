@@ -169,7 +169,7 @@ def _of_splits(
 def _of_classes(file: Path, head: Sequence[str], rows: Rows, others: Sequence[int]) -> int:
     """Return the column of classes: by its name, or as the only candidate.
 
-    Of columns that tell the same, one in words and one in numbers, it is the one in words. A
+    Of two columns with the same labels, in words and in numbers, it is the one in words. A
     column with the same entry in all rows, or another one in each, has no classes.
     """
     values = {one: [row[one].strip() for row in rows] for one in others}

@@ -40,7 +40,7 @@ _MANY = 20  # folders in which a list is looked for
 class _List:
     """A list whose rows name images: of each row the image, class and split.
 
-    An image that is not there is its name; of a name that is not clear there are two images.
+    A missing image is returned as its name; an ambiguous name as two images.
     """
 
     file: Path

@@ -7,8 +7,8 @@
            manifest.json  sizes, class names, origin, checksums: of itself, of the labels, and of
                           the pixels of every `BLOCK` images
 
-Threads write each image to its place; what is finished is written down, so that a decoding that
-was killed goes on where it was. The folder gets its name when all of it is there. Pixels are
+Threads write each image to its place; finished images are noted, so that a killed decoding
+goes on where it was. The folder gets its name when it is complete. Pixels are
 compared with their checksums once a process, a block at a time, before they are used.
 """
 

@@ -90,7 +90,7 @@ def _gtsrb(root: Path) -> Splits:
 
     `GTSRB/Training/` with `GTSRB/Final_Test/Images/` and `GT-final_test.csv` are the papers' (and
     torchvision's). The competition's archive has `GTSRB/Final_Training/Images/` instead, and a copy
-    of it `Train/`, `Test/` and `Test.csv`: what these have is read, so that its size can be told.
+    of it `Train/`, `Test/` and `Test.csv`: these are read, so that their sizes can be compared.
     """
     tops = [one for one in (root / "GTSRB", root) if one.is_dir()]
     words = ("Training", "Final_Training/Images", "Train")
