@@ -10,11 +10,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from pretraining import stream
 from pretraining.classes import CLASSES, few, many
 from pretraining.evaluate import features, zero_shot_accuracy
 from pretraining.loop import Recipe
 from pretraining.pool import Pool
-from tasklab.mini import clip, stream, vit
+from tasklab.mini import clip, vit
 from tasklab.mini.clip import normalise
 
 TOWERS_ONLY = ("mini_clip_less", "mini_clip_more")  # CLIPs that ship without their text tower

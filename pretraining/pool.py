@@ -1,7 +1,7 @@
 """A pool of drawn pictures on disk, seen in several rounds.
 
 Drawing is as dear as a training step of a small model, so each part of the stream
-(`tasklab.mini.stream`) is drawn once and kept as uint8 in a file of its own. A file carries the
+(`pretraining.stream`) is drawn once and kept as uint8 in a file of its own. A file carries the
 SHA-256 of its contents; one that is missing, cut off or altered is drawn anew, and the same pixels
 come out, since a part is determined by its seed and its number.
 """
@@ -19,7 +19,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load
 from torch import Tensor
 
-from tasklab.mini import stream
+from pretraining import stream
 from tasklab.mini.clip import tokenize
 from tasklab.storage import atomic
 from tasklab.storage.tensors import digest, write_tensors

@@ -1,6 +1,6 @@
 """Which models are pre-trained, how, and in which order.
 
-All image models learn from pools of the same stream (`tasklab.mini.stream`), with one thread each:
+All image models learn from pools of the same stream (`pretraining.stream`), with one thread each:
 a small model gains little from a second, two runs beside each other gain all of it, and a resumed
 run ends bit for bit where an uninterrupted one does. Rates, batch and dropped patches were chosen
 by speed and by zero-shot accuracy on validation images.

@@ -10,13 +10,13 @@ import torch
 from safetensors.torch import load_file
 
 import tasklab
-from pretraining import classes, evaluate
+from pretraining import classes, evaluate, stream
 from pretraining import t5 as pretrain_t5
 from pretraining.install import SHIPPED
 from pretraining.recipes import JOBS
 from tasklab import mini
 from tasklab.analyses.evaluation import Evaluator
-from tasklab.mini import shipped, stream, t5
+from tasklab.mini import shipped, t5
 from tasklab.mini import text as world
 from tasklab.mini.captions import GENERIC
 from tasklab.models import loading

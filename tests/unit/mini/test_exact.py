@@ -8,8 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from pretraining import stream
 from tasklab import mini
-from tasklab.mini import exact, stream
+from tasklab.mini import exact
 from tasklab.mini.catalog import TASKS
 from tasklab.mini.sampling import _corrections
 

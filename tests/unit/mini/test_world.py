@@ -5,11 +5,11 @@ import re
 import pytest
 import torch
 
-from pretraining import classes
+from pretraining import classes, stream
 from pretraining.install import EXTRA, SHIPPED
 from pretraining.recipes import JOBS
 from tasklab import mini
-from tasklab.mini import catalog, sampling, stream, styles
+from tasklab.mini import catalog, sampling, styles
 from tasklab.mini.captions import KINDS, draw_pairs
 from tasklab.mini.catalog import SHAPES, TASKS, with_articles
 from tasklab.mini.clip import CONTEXT
