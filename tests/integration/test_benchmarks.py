@@ -21,16 +21,19 @@ def scripts(script):
     return tuple(map(script, ("bench", "compared", "chapters")))
 
 
-def test_every_figure_agrees_and_is_a_row(scripts, tmp_path):
+def test_every_figure_agrees_and_is_a_row(scripts, tmp_path, monkeypatch):
     bench, compared, _ = scripts
     few = {"step": 4, "steps": 2, "photos": 24, "images": 8, "features": 2}
-    size = compared.Size(**few, tasks=2, points=2, alphas=1)
-    rows = [
-        bench.measured(figure, 1, bench.time.process_time)
-        for figure in compared.Bench("mini_xs", size).figures(tmp_path)
-    ]
+    size, out = compared.Size(**few, tasks=2, points=2, alphas=1), tmp_path / "out.json"
+    for sizes in (bench.SIZES, bench.QUICK):
+        monkeypatch.setitem(sizes, "mini_xs", size)
+    words = ["bench", "--quick", "--models", "mini_xs", "--out", str(out)]
+    monkeypatch.setattr(sys, "argv", words)
+    bench.main()
+    rows = json.loads(out.read_text())["rows"]
     names = " | ".join(row["figure"] for row in rows)
     for told in (
+        "step, linearized",
         "steps, nonlinear",
         "steps, attention",
         "photos for training",
