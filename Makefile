@@ -17,7 +17,7 @@ help:
 	@echo "make pdf      all pages but the reference as dist/tasklab.pdf, by Chromium and poppler-utils"
 	@echo "make test     run every test (PYTEST_ARGS='-m \"not site\"' for a part)"
 	@echo "make bench    how many times as long the papers' own procedures take"
-	@echo "make bench-gpu PART=steps  a CUDA device, nine minutes a part: steps, chapters, paths, merges, many"
+	@echo "make bench-gpu PART=steps  a CUDA device, nine minutes a part: steps, chapters, paths, merges, many, paper"
 	@echo "make mutate   plant faults in a room (ROOM=analyses COUNT=100); print those that survive"
 	@echo "make peers    compare merges with installed mergekit, fusion_bench and peft, in .venv-peers"
 	@echo "make lint     style, docstrings, the import order and types"
@@ -41,7 +41,7 @@ test: $(STAMP)
 bench: $(STAMP)
 	$(BIN)/python benchmarks/bench.py
 
-# A card, in parts of nine minutes: make bench-gpu PART=steps, chapters, paths, merges or many. What is
+# A card, in parts of nine minutes: make bench-gpu PART=steps (chapters, paths, merges, many, paper). What is
 # measured already stays, so a part can be repeated until nothing is left.
 PART ?= all
 bench-gpu: $(STAMP)
