@@ -237,7 +237,7 @@ def register() -> None:
         tower=shapes.vit(64, 2, 8, embed=16),
     )  # fmt: skip
     zoo.MODELS = tuple(zoo.REGISTRY)
-    for name, entry in published.table().items():
+    for name, entry in published.declared().items():
         entry["models"][MODEL] = "clip-vit-tiny" if name == "fusion_bench" else "ViT-tiny"
 
 
@@ -248,7 +248,7 @@ def forget() -> None:
 
     zoo.REGISTRY.pop(MODEL, None)
     zoo.MODELS = tuple(zoo.REGISTRY)
-    published.table.cache_clear()
+    published.declared.cache_clear()
     for kept in (reading.shapes, reading.text_shapes):  # by a name that other tests use too
         kept.cache_clear()
 

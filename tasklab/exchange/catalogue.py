@@ -39,7 +39,7 @@ class Published:
 
 
 @functools.cache
-def table() -> Mapping[str, Mapping[str, Any]]:
+def declared() -> Mapping[str, Mapping[str, Any]]:
     """Return the declared sources by name."""
     read = json.loads(shipped.content(_TABLE))
     return {name: {**read.get(entry.get("like"), {}), **entry} for name, entry in read.items()}
@@ -47,8 +47,8 @@ def table() -> Mapping[str, Mapping[str, Any]]:
 
 def entry(source: str) -> Mapping[str, Any]:
     """Return a declared source, or raise a `TasklabError` with the nearest name."""
-    choose("source of published vectors", source, table())
-    return table()[source]
+    choose("source of published vectors", source, declared())
+    return declared()[source]
 
 
 def source_of(text: object) -> str:
@@ -57,7 +57,7 @@ def source_of(text: object) -> str:
     >>> source_of("published:orthoreg")
     'orthoreg'
     """
-    every = [f"{PREFIX}{name}" for name in table()]
+    every = [f"{PREFIX}{name}" for name in declared()]
     choose("vectors", text, every)
     return str(text).removeprefix(PREFIX)
 

@@ -18,7 +18,15 @@ from typing import Any, Literal
 
 from tasklab.errors import TasklabError
 from tasklab.exchange import importing, places
-from tasklab.exchange.catalogue import PREFIX, Published, entry, offers, source_of, table, vectors
+from tasklab.exchange.catalogue import (
+    PREFIX,
+    Published,
+    declared,
+    entry,
+    offers,
+    source_of,
+    vectors,
+)
 from tasklab.models.zoo import spec
 from tasklab.progress import bar
 from tasklab.storage import fetching
@@ -26,7 +34,7 @@ from tasklab.storage.checksums import file_sha256
 from tasklab.storage.store import Store
 
 __all__ = ["PREFIX", "Published", "Status", "entry", "fetch", "imported", "offers", "source_of"]
-__all__ += ["status", "table", "vectors"]
+__all__ += ["status", "declared", "vectors"]
 LACKING = (401, 403, 404)  # answers of a hub that has a file not, or not for this user
 _TENSOR_FILE = 1.001  # bytes of a file over those of its numbers: names and shapes
 

@@ -131,7 +131,7 @@ def words(world, where, source, *more):
     return ["import", "--from", source, "--model", "tiny", *places, "--device", "cpu", *more]
 
 
-@pytest.mark.parametrize("source", published.table())
+@pytest.mark.parametrize("source", published.declared())
 def test_a_source_is_imported_and_checked(world, fresh, capsys, source):
     kept, pair = Store(fresh / "store"), ["EuroSAT", "GTSRB"]
     given = words(world, fresh, source, "--tasks", "EuroSAT,GTSRB")

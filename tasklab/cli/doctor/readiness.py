@@ -98,7 +98,7 @@ def examine(data_root: Path | None = None, store_root: Path | None = None) -> Re
             f"there is a device or its driver, but torch {versions['torch']} does not see it: "
             "is torch installed for it, and CUDA_VISIBLE_DEVICES right?"
         )
-    chapters = table(files, room)
+    chapters = runnable(files, room)
     needed = importlib.metadata.requires("torchvision") if versions.get("torchvision") else None
     pair = machine.unpaired(versions, needed)
     causes = tuple(blocking(versions, pair, disks, files, chapters))
@@ -145,7 +145,7 @@ def hub_answer(model: str = "vitb32") -> str:
     return fetching.unreachable(example.repository, example.published) or ""
 
 
-def table(files: Mapping[str, Weights], room: int | None) -> dict[str, dict[str, Cell]]:
+def runnable(files: Mapping[str, Weights], room: int | None) -> dict[str, dict[str, Cell]]:
     """Return, for each model and chapter, whether it can run in `room` bytes of free memory."""
     return {name: {one: _cell(one, name, files, room) for one in CHAPTERS} for name in files}
 

@@ -25,7 +25,7 @@ from tasklab.bench.inventory import Weights, find_weights
 from tasklab.bench.parameters import Parameters
 from tasklab.bench.provenance import provenance
 from tasklab.cli.doctor import readiness, speed
-from tasklab.cli.doctor.readiness import table
+from tasklab.cli.doctor.readiness import runnable
 from tasklab.errors import TasklabError
 from tasklab.evidence.chapters import CHAPTERS
 from tasklab.machine import GIB, Disk, Memory, cards
@@ -425,7 +425,7 @@ def everything(**states):
 
 
 def test_cells_tell_the_first_reason():
-    cells = table(everything(), None)
+    cells = runnable(everything(), None)
     assert set(cells) == set(REGISTRY) and set(cells["mini"]) == set(CHAPTERS)
     for name, row in cells.items():
         for chapter, cell in row.items():
@@ -436,34 +436,34 @@ def test_cells_tell_the_first_reason():
             else:
                 expected = "yes"
             assert (cell.why, cell.runs) == (expected, expected == "yes"), (name, chapter)
-    before, after = table(everything(), None), table(everything(t5_base="missing"), None)
+    before, after = runnable(everything(), None), runnable(everything(t5_base="missing"), None)
     pairs = ((name, chapter) for name in before for chapter in CHAPTERS)
     changed = {(n, chapter) for n, chapter in pairs if before[n][chapter] != after[n][chapter]}
     family = set(zoo.FAMILIES[1].values()) - {"t5_base"}
     assert changed == {(name, chapter) for name in family for chapter in ("tangent", "ctl")}
     cell = after["vitb32"]["ctl"]
     assert (cell.why, cell.lacks, cell.runs) == ("lacks 1", ("t5_base",), False)
-    cells = table(everything(vitb32="missing", vitb16="damaged", vitl16_in21k="missing"), None)
+    cells = runnable(everything(vitb32="missing", vitb16="damaged", vitl16_in21k="missing"), None)
     assert {cell.why for cell in cells["vitb32"].values()} == {"missing"}
     assert {cell.why for cell in cells["vitb16"].values()} == {"damaged"}
     assert cells["vitl14"]["tangent"].why == "lacks 2"
     quick = cells["vitl14"]["closed_vocab"]
     assert (quick.runs, quick.why, quick.lacks) == (True, "quick only", ("vitl16_in21k",))
-    cells = table(everything(mae_b16="missing"), None)
+    cells = runnable(everything(mae_b16="missing"), None)
     assert cells["vitl14"]["closed_vocab"].why == "lacks 1"
-    cells = table(everything(t5_base="fetchable", vitb16_in1k="fetchable"), None)
+    cells = runnable(everything(t5_base="fetchable", vitb16_in1k="fetchable"), None)
     assert cells["vitl14"]["ctl"] == readiness.Cell(True, "fetches 2", ("vitb16_in1k", "t5_base"))
     assert cells["vitl14"]["linear_layers"].why == "yes"
     one, largest = (footprint.span(spec(name))[0] for name in ("vitb32", "vitl14"))
-    cells = table(everything(), one)
+    cells = runnable(everything(), one)
     assert cells["vitb32"]["linear_layers"].why == "yes"
     assert cells["vitb32"]["tangent"].why == f"needs {machine.gib(largest)}"  # of its relative
     assert cells["mini"]["tangent"].why == "yes"
-    cells = table(everything(), one - 1)
+    cells = runnable(everything(), one - 1)
     assert cells["vitb32"]["linear_layers"] == readiness.Cell(False, f"needs {machine.gib(one)}")
-    assert {c.why for c in table(everything(), 0)["mini"].values()} == {"needs 0.1 GiB"}
+    assert {c.why for c in runnable(everything(), 0)["mini"].values()} == {"needs 0.1 GiB"}
     middle = footprint.span(spec("clip_b16_laion2b"))[0]
-    cells = table(everything(), middle)
+    cells = runnable(everything(), middle)
     assert cells["mae_b16"]["closed_vocab"].why == "quick only"  # full takes a ViT-L
 
 
@@ -549,7 +549,7 @@ def test_what_blocks_the_default_is_listed():
         files = changes.get("files", shipped)
         return readiness.blocking(
             changes.get("versions", versions), changes.get("pair"),
-            changes.get("disks", {"store": disk, "decoded": disk}), files, table(files, None),
+            changes.get("disks", {"store": disk, "decoded": disk}), files, runnable(files, None),
         )  # fmt: skip
 
     assert lines() == []
