@@ -77,7 +77,10 @@ REHEARSAL = Scale(
     cost_batches=(2,),
 )
 LIGHT = dataclasses.replace(  # of a full-size model, whose every pass takes long
-    REHEARSAL, counts={"val": 2, "test": 2, "control": 2}, stitched_images=(2, 2)
+    REHEARSAL,
+    counts={"val": 2, "test": 2, "control": 2},
+    feature_images=(1, 1),
+    stitched_images=(2, 2),
 )
 REHEARSED_BLOCKS = 2  # of each tower of a full-size model: the others are the same code
 REHEARSED_TASKS = 4  # of a full-size model: every experiment has pairs, groups and others in them

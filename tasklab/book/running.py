@@ -1,7 +1,7 @@
 """Where a notebook is that runs in JupyterLab, in the output of its first cell.
 
-*Run all* scrolls to the last cell, and a result is far from there: the line names the section and the
-cell that runs, and at the end how long all took.
+*Run all* scrolls to the last cell, and results are far from there: the view goes back to the top, where the
+line names the section and the cell that runs, and at the end how long all took.
 """  # noqa: E501
 
 from __future__ import annotations
@@ -20,6 +20,12 @@ from tasklab.book.words import say
 from tasklab.progress import duration
 
 _OPENED = "JPY_SESSION_NAME"  # set by JupyterLab: the notebook's path
+# *Run all* makes the last cell the active one; whoever runs another cell stays there.
+_BACK = """
+const box = document.querySelector(".jp-NotebookPanel:not(.lm-mod-hidden) .jp-WindowedPanel-outer");
+const last = box && [...box.querySelectorAll(".jp-Cell")].pop();
+if (last && last.classList.contains("jp-mod-active")) box.scrollTop = 0;
+"""
 
 
 @dataclasses.dataclass
@@ -48,9 +54,7 @@ class Line:
             where = f"{self.cells[self.last][1]}, cell {self.last + 1}" if self.last >= 0 else ""
             self.show(f"*Stopped at {where}.*" if where else "*Stopped.*")
         elif self.last == len(self.cells) - 1:
-            self.show(
-                f"*All {len(self.cells)} cells have run, in {spent}. Scroll up for the results.*"
-            )
+            self.show(f"*All {len(self.cells)} cells have run, in {spent}. The results are below.*")
 
 
 def watch() -> Line | None:
@@ -59,7 +63,8 @@ def watch() -> Line | None:
     cells = cells_of(Path(opened)) if opened else []
     if shell is None or not cells:
         return None
-    handle = IPython.display.display(say("*Running.*"), display_id=True)
+    # the line takes the script's place when the next cell runs
+    handle = IPython.display.display(IPython.display.Javascript(_BACK), display_id=True)
     line = Line(cells, lambda text: handle.update(say(text)))
     shell.events.register("pre_run_cell", line.before)
     shell.events.register("post_run_cell", line.after)

@@ -15,10 +15,11 @@ SAID = {  # quantities of the synthetic benchmark, and how pages say them
         r"Non-linear fine-tuning reaches {}", r"full fine-tuning \({}\)",
         r"one model a task\s+\({}\)",
     ],
-    "one linearized model a task": [r"[Ll]inearized fine-tuning (?:reaches )?{}(?=\.| A model)"],
+    "one linearized model a task": [r"(?<!that of )[Ll]inearized fine-tuning (?:reaches )?{}"],
     "sum": [
         r"One model with the sum of eight vectors scores {}", r"the sum of non-linear ones {}",
-        r"with all of them {}", r"that of full fine-tuning {}", r"the sum (?:reaches )?{}",
+        r"with all of them {}", r"that of full fine-tuning {}(?= and that)",
+        r"the sum (?:reaches )?{}",
     ],
     "sum of linearized vectors": [
         r"sum of eight linearized vectors scores {}", r"that of linearized fine-tuning {}",

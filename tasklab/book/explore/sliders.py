@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import ipywidgets
 import pandas as pd
@@ -14,7 +15,12 @@ from tasklab.evidence.experiments import LINEAR, Lab
 from tasklab.taskvector import TaskVector
 from tasklab.tuning.methods import EDITS
 
-_RANGE = {"min": -1.0, "max": 1.0, "step": 0.05}
+_SLIDER: dict[str, Any] = {  # the usual width cuts names of ten letters
+    "min": -1.0,
+    "max": 1.0,
+    "step": 0.05,
+    "style": {"description_width": "8em"},
+}
 
 
 def accuracies(lab: Lab, method: str, split: str = "val") -> Callable[..., pd.Series]:
@@ -65,8 +71,8 @@ def coefficients(lab: Lab, method: str = "linearized", split: str = "val") -> ip
         display(table.round(1))
 
     waits = {"manual": method not in LINEAR, "manual_name": "evaluate"}
-    sliders = {task: ipywidgets.FloatSlider(0.0, description=task, **_RANGE) for task in tasks}
-    every = ipywidgets.FloatSlider(0.0, description="all tasks", **_RANGE)
+    sliders = {task: ipywidgets.FloatSlider(0.0, description=task, **_SLIDER) for task in tasks}
+    every = ipywidgets.FloatSlider(0.0, description="all tasks", **_SLIDER)
     for slider in sliders.values():
         ipywidgets.dlink((every, "value"), (slider, "value"))
     return ipywidgets.VBox([every, ipywidgets.interactive(show, waits, **sliders)])

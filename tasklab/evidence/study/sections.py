@@ -26,7 +26,7 @@ from tasklab.evidence.records.claims import CLAIMS
 from tasklab.evidence.records.judgement import DECIDED, Verdict
 from tasklab.evidence.records.papers import printed
 from tasklab.evidence.records.schema import NETWORKS
-from tasklab.evidence.records.statements import seen, verdict_rows
+from tasklab.evidence.records.statements import on_site, seen, verdict_rows
 from tasklab.evidence.study import results
 from tasklab.evidence.study.chips import by_world, chip, effect, outcome_of, verdict_word
 from tasklab.evidence.study.judged import judged, package
@@ -106,7 +106,7 @@ class Evidence:
         """Return the frames of a statement's outcome, and of worlds that differ."""
         frames = [chip(self.rows.loc[statement], statement)]
         frames += [by_world(statement)] if worlds and self.differs(statement) else []
-        return " ".join(frames)
+        return _between().join(frames)
 
     def elsewhere(self, statement: str, *, effects: bool = True) -> list[str]:
         """Return a statement's outcome in each other recorded world, in words, and its effect."""
@@ -138,9 +138,10 @@ class Evidence:
             if text:
                 row = self._row(statement_of(self.chapter, name))
                 statement = statement_of(self.chapter, name)
-                mark = "" if row is None else f" {self.marks(statement, worlds=worlds)}"
+                mark = "" if row is None else self.marks(statement, worlds=worlds)
                 there = "; ".join(self.elsewhere(statement) if worlds else ())
-                listed.append(f"- {text}{mark}{there and f' {there}.'}")
+                listed.append(f"- {_between().join(filter(None, (text, mark, there)))}")
+                listed[-1] += "." * bool(there)
         if not listed:
             return ""
         source = f"in {'recorded runs' if self.recorded else 'this run'} of `{self.name}`"
@@ -149,6 +150,9 @@ class Evidence:
     def weaknesses(self) -> str:
         """Return the statements that fail or stay open on these records, as a list in Markdown."""
         rows = self.rows[self.rows["outcome"] != "not tested"].to_dict("records")
+        if rows and all(one["n_seeds"] == 1 and outcome_of(one) not in DECIDED for one in rows):
+            many = f"all {len(rows)} statements" if len(rows) > 1 else "the statement"
+            return f"- On `{self.name}` one seed of fine-tuning leaves {many} open."
         told: dict[str, list[str]] = {"fails": [], "open": []}
         for row in rows:
             kind = verdict_word(row).partition(" ")[0]
@@ -283,6 +287,11 @@ def line(statement: str, evidence: Evidence, *, worlds: bool = True) -> str:
     if worlds:
         told += evidence.elsewhere(statement, effects=not evidence.recorded)
     return " · ".join(filter(None, told))
+
+
+def _between() -> str:
+    """Return what stands between frames: a notebook that has not run draws none around them."""
+    return " " if on_site() else " · "
 
 
 def _in_world(statement: str, chapter: str, model: str, label: str, effects: bool) -> str:

@@ -39,3 +39,25 @@ def test_it_is_shown_in_jupyterlab_alone(tmp_path, monkeypatch):
     monkeypatch.setenv("JPY_SESSION_NAME", str(notebook(tmp_path)))
     assert running.watch() is None  # no kernel
     assert running.cells_of(tmp_path / "none.ipynb") == []
+
+
+def test_run_all_is_taken_back_to_the_top_where_the_line_is(tmp_path, monkeypatch):
+    shown, registered = [], {}
+
+    class Handle:
+        def update(self, one):
+            shown.append(one)
+
+    def display(one, *, display_id):
+        shown.append(one)
+        return Handle()
+
+    events = types.SimpleNamespace(register=lambda name, call: registered.setdefault(name, call))
+    shell = types.SimpleNamespace(events=events)
+    monkeypatch.setenv("JPY_SESSION_NAME", str(notebook(tmp_path)))
+    monkeypatch.setattr(running.IPython, "get_ipython", lambda: shell)
+    monkeypatch.setattr(running.IPython.display, "display", display)
+    assert running.watch() is not None and len(shown) == 1
+    assert "scrollTop = 0" in shown[0].data and "jp-mod-active" in shown[0].data
+    registered["pre_run_cell"](types.SimpleNamespace(cell_id="b"))  # no script stays in the file
+    assert shown[1].data.startswith("*Running: Do they add?, cell 2 of 2")
