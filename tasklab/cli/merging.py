@@ -50,6 +50,8 @@ def merge(
     model_out: Path | str | None = None,
     rank: int | str | None = None,
     space: str | None = None,
+    matrices: str | None = None,
+    tables: str | None = None,
     unrelated: bool = False,
     json: bool = False,
 ) -> None:
@@ -78,6 +80,9 @@ def merge(
         rank: Write what was merged of such networks to the folder --out as an adapter of this rank.
         space: Of such networks or adapters, merge coordinates in a shared basis: knots (KnOTS), or
             for adapters core (Core Space). For arithmetic, ties, dare, tsv_m, iso_c, iso_cts.
+        matrices: Pattern of names of such networks that are matrices of linear layers, although
+            they look like embeddings.
+        tables: Pattern of names that are none, although they have two axes: of embeddings.
         unrelated: Merge such networks also if they look like no change of their --base.
         json: Print JSON: out, model_out, model, weights (the hash of theta_0), method, options
             and their origin, norm and tensors of the result, and of each of vectors its
@@ -99,11 +104,18 @@ def merge(
                 "--search, --data and --model-out are for models of `tasklab list models`: give "
                 "--model, or --alpha alone."
             )
-        terms = (method, options, target, rank, space)
+        kinds = {"matrices": matrices, "tables": tables}
+        terms = (method, options, target, rank, space, kinds)
         networks.merge(base, vector, *terms, unrelated=unrelated, json=json)
         return
-    only = {"--rank": rank is not None, "--space": space is not None, "--unrelated": unrelated}
-    if word := next((name for name, asked in only.items() if asked), ""):
+    if model_name is None and base is None and (word := next(filter(networks.is_one, vector), "")):
+        raise TasklabError(
+            f"{word} does not tell of which model it is: give --model (`tasklab list models`), or "
+            "for any other network the --base that it was fine-tuned from."
+        )
+    only = {"--rank": rank, "--space": space, "--matrices": matrices, "--tables": tables}
+    only |= {"--unrelated": unrelated or None}
+    if word := next((name for name, asked in only.items() if asked is not None), ""):
         raise TasklabError(f"{word} is for networks that are merged without --model.")
     if search and options:
         raise TasklabError(f"--search chooses {', '.join(options)}: leave one of the two out.")

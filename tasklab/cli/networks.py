@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json as writer
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +37,7 @@ def merge(
     target: Path,
     rank: int | str | None,
     space: str | None,
+    kinds: Mapping[str, str | None],
     *,
     unrelated: bool,
     json: bool,
@@ -51,6 +52,7 @@ def merge(
         target: File to write, or with a rank a folder.
         rank: Of the adapter to write; `None` for a whole network.
         space: In which the rule works.
+        kinds: Patterns of names, `matrices` and `tables`.
         unrelated: Whether the networks may start from other weights than the base.
         json: Print JSON.
     """
@@ -62,6 +64,7 @@ def merge(
     each = {word: _read(word) for word in (base, *words)}
     networks = [each[word][0] for word in words]
     about: dict[str, Any] = {"out": target, "rank": cut, "space": space, "unrelated": unrelated}
+    about |= kinds
     try:
         merging.anything.merge(each[base][0], networks, method, **about, **options)
     except TasklabError as error:  # what Python calls an option

@@ -121,7 +121,7 @@ class Vectors:
             return {}
         found: dict[str, models.heads.Head] = {}
         for one in self.sources:
-            heads = {task or one.task: head for task, head in one.heads.items()}
+            heads, used = {task or one.task: head for task, head in one.heads.items()}, list[str]()
             for task in (there := [task for task in heads if task in lab.suite.names]):
                 weight, classes = heads[task]["weight"], len(lab.suite[task].classes)
                 if len(weight) != classes:
@@ -132,10 +132,9 @@ class Vectors:
                     continue
                 head = models.heads.Head(weight, heads[task].get("bias"), normalise=False)
                 found[task] = head.to(lab.clip.encoder.device)
-                tell(
-                    f"{one.name} has a head of its own, for the {classes} classes of {task} in "
-                    "order."
-                )
+                used.append(f"the {classes} classes of {task}")
+            if used:
+                tell(f"{one.name} has a head of its own, for {', '.join(used)} in order.")
             if heads and not there:
                 here = f"tasks here ({', '.join(lab.suite.names)})"
                 tell(

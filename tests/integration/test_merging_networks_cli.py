@@ -45,6 +45,19 @@ def test_networks_are_merged_as_in_python(files, tmp_path, capsys):
         assert torch.equal(found[name], tensor)
 
 
+def test_patterns_name_what_is_a_matrix(files, tmp_path):
+    _, words = files
+    for option in ([], ["--tables", r"^up\."]):
+        out = tmp_path / f"{len(option)}.safetensors"
+        given = ["--method", "iso_c", "--alpha", "0.7", *option, "--out", str(out)]
+        assert main(["merge", *words, *given]) == 0
+        pattern = option[1] if option else None
+        expected = tasklab.merge(words[3], words[:2], "iso_c", alpha=0.7, tables=pattern)
+        assert torch.equal(load_file(out)["up.weight"], expected["up.weight"])
+    plain = load_file(tmp_path / "0.safetensors")["up.weight"]
+    assert not torch.allclose(load_file(tmp_path / "2.safetensors")["up.weight"], plain)
+
+
 def test_files_of_torch_are_merged_as_those_of_safetensors(files, tmp_path, capsys):
     """Also below a key and wrapped, as training scripts save them; notes tell of wrappers."""
     _, (*words, _, base) = files

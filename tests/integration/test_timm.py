@@ -208,7 +208,8 @@ def test_a_merged_vector_has_the_heads_of_its_tasks(networks, tmp_path, capsys):
         out, err = capsys.readouterr()
         for row in json.loads(out)["tasks"]:
             assert row["after"] == pytest.approx(right[row["task"]])
-        assert "for the 2 classes of Greys in order" in err
+        told = "head of its own, for the 2 classes of Greys, the 2 classes of Reds in order"
+        assert told in err
     words = ["evaluate", name, "--add", "one.safetensors", "--base", "base.pt"]
     assert main([*words, "--data", "Pinks=Reds"]) == 0
     assert "heads of Greys, Reds, none of the tasks here (Pinks)" in capsys.readouterr().err

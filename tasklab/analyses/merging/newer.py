@@ -14,8 +14,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from tasklab.analyses.merging.singular import leading, orthogonal
-from tasklab.analyses.merging.vectors import Vectors, decomposed, listed, total
-from tasklab.errors import TasklabError, real
+from tasklab.analyses.merging.vectors import Vectors, decomposed, is_narrow, listed, mean, total
+from tasklab.errors import real
 from tasklab.taskvector import TaskVector
 
 _APART = 0.3  # of the lengths' spread, from which on tasks are scaled alike
@@ -128,12 +128,9 @@ def dc_merge(
     keep = real("keep", keep, 0, 1)
 
     def rule(name: str, matrices: list[Tensor]) -> Tensor:
+        if is_narrow(name, matrices):
+            return mean(matrices)
         k = min(matrices[0].shape) // len(matrices)
-        if k == 0:
-            raise TasklabError(
-                f"{name} has {min(matrices[0].shape)} directions, too few for {len(matrices)} "
-                "tasks."
-            )
         return _covered([leading(x, k) for x in matrices], keep, bool(smooth))
 
     return decomposed(listed(vectors), rule, alpha)

@@ -24,10 +24,12 @@ from tasklab.analyses.merging.vectors import (
     by_tensor,
     decomposed,
     is_matrix,
+    is_narrow,
     listed,
+    mean,
     total,
 )
-from tasklab.errors import TasklabError, real
+from tasklab.errors import real
 from tasklab.taskvector import TaskVector
 
 _FINE = 1e-8  # c^2
@@ -44,18 +46,17 @@ def tsv_m(vectors: Vectors, *, alpha: float = 1.0) -> TaskVector:
         merged = alpha polar(U) S polar(V)'
 
     One task alone stays as it is. A direction that tasks share exactly counts once, shared among
-    them. (TSV-Compress keeps a model for each task: it is no merge.)
+    them. Of a matrix with r < T, such as a head of one output, the mean is taken. (TSV-Compress
+    keeps a model for each task: it is no merge.)
     """
     return decomposed(listed(vectors), orthogonalised, alpha)
 
 
 def orthogonalised(name: str, matrices: list[Tensor]) -> Tensor:
     """Return one matrix of all tasks' leading singular directions, as `tsv_m` does."""
+    if is_narrow(name, matrices):
+        return mean(matrices)
     k = min(matrices[0].shape) // len(matrices)
-    if k == 0:
-        raise TasklabError(
-            f"{name} has {min(matrices[0].shape)} directions, too few for {len(matrices)} tasks."
-        )
     return _rejoined([leading(x, k) for x in matrices])
 
 

@@ -15,7 +15,7 @@ from tasklab.taskvector import TaskVector
 from tasklab.tuning.methods import BLOCK
 
 # T5's blocks have other names than `tuning.methods` looks for: it is fine-tuned as a whole.
-_BLOCKS = re.compile(rf"^.*?(?:{BLOCK}|(?:^|\.)block\.(\d+)\.)")
+_BLOCKS = re.compile(rf"^.*?(?:{BLOCK}|(?:^|\.)(?:block|layer|h)\.(\d+)\.)")
 
 
 def average(vectors: Vectors, *, alpha: float = 1.0) -> TaskVector:

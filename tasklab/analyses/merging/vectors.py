@@ -12,6 +12,7 @@ Letters: T tasks, O outputs, I inputs.
 from __future__ import annotations
 
 import contextlib
+import logging
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
@@ -29,6 +30,7 @@ Vectors = Sequence[TaskVector] | Mapping[str, TaskVector]
 Rule = Callable[[str, list[Tensor]], Tensor]
 _NO_MAP = re.compile(r"embed|(?:^|\.)(?:wte|wpe|shared)\.weight$|attention_bias|bias_table|rel_pos")
 _Pattern = re.Pattern[str] | None
+_log = logging.getLogger(__name__)
 # Own patterns of what is a matrix, and what is none (`told`)
 _KINDS: ContextVar[tuple[_Pattern, _Pattern]] = ContextVar("kinds", default=(None, None))
 _AS_NEEDED: ContextVar[bool] = ContextVar("as needed", default=False)
@@ -217,6 +219,14 @@ def is_matrix(name: str, tensor: Tensor) -> bool:
     if no is not None and no.search(name):
         return False
     return not _NO_MAP.search(name) or (yes is not None and bool(yes.search(name)))
+
+
+def is_narrow(name: str, matrices: Sequence[Tensor]) -> bool:
+    """Return whether a matrix has fewer directions than there are tasks; logged, if it has."""
+    few = min(matrices[0].shape)
+    if few < len(matrices):
+        _log.info("%s has %d directions, for %d tasks: their mean", name, few, len(matrices))
+    return few < len(matrices)
 
 
 def turned(name: str, tensor: Tensor) -> Tensor:

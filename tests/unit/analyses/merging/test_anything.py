@@ -150,6 +150,34 @@ def test_patterns_change_what_is_a_matrix(base, models):
     assert torch.equal(merged()["wte.weight"], usual["wte.weight"])  # nothing stays set
 
 
+@pytest.mark.parametrize("method", ["tsv_m", "dc_merge", "iso_cts"])
+def test_a_matrix_of_fewer_directions_than_networks_is_merged(method, caplog):
+    """A head of one output; TSV-M takes the mean of it, as of what is no matrix."""
+    caplog.set_level("INFO", "tasklab")
+    torch.manual_seed(0)
+    base = {"up.weight": torch.randn(9, 6), "score.weight": torch.randn(1, 6)}
+    states = [{n: x + 0.1 * torch.randn_like(x) for n, x in base.items()} for _ in range(3)]
+    merged = tasklab.merge(base, states, method, alpha=1.0)
+    if method != "iso_cts":
+        mean = sum(state["score.weight"] for state in states) / 3
+        torch.testing.assert_close(merged["score.weight"], mean)
+        assert "score.weight has 1 directions, for 3 tasks: their mean" in caplog.text
+    alone = {n: x for n, x in base.items() if n != "score.weight"}
+    rest = tasklab.merge(alone, [{n: one[n] for n in alone} for one in states], method, alpha=1.0)
+    torch.testing.assert_close(merged["up.weight"], rest["up.weight"])
+
+
+@pytest.mark.parametrize("front", ["h", "encoder.layer", "layers"])
+def test_blocks_are_found_by_the_usual_names(front):
+    torch.manual_seed(0)
+    base = {f"{front}.{i}.up.weight": torch.randn(4, 4) for i in range(3)}
+    states = [{n: x + 0.1 * torch.randn_like(x) for n, x in base.items()} for _ in range(2)]
+    merged = tasklab.merge(base, states, "lines", alpha=0.5, beta=2.0)
+    for i, (name, start) in enumerate(base.items()):
+        change = sum(state[name] - start for state in states)
+        torch.testing.assert_close(merged[name], start + 0.5 * (1 + 2.0 * i / 2) * change)
+
+
 def test_an_average_needs_no_base(models):
     merged = tasklab.merge(None, models, "average")
     each = [m.state_dict()["blocks.1.up.weight"] for m in models]
