@@ -128,7 +128,8 @@ class Request:
         elif self.model and images and base is None:
             found = bench.inventory.find_weights(spec(self.model), init=self.init)
             if found.problem:
-                raise TasklabError(found.problem)
+                start = " Or give the checkpoint that the vectors start from as --base."
+                raise TasklabError(found.problem + start * bool(self.named))
 
     def _size(self, name: str) -> int | None:
         """Return the bytes of a vector's files, `None` for a run; raise if it is missing."""

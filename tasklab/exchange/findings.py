@@ -55,22 +55,23 @@ def passed_over(file: Path) -> list[str]:
     return [f"{file.name} is read, and not {abridged(others)} beside it"] if others else []
 
 
-def left(named: Weights, tensors: Mapping[str, Tensor], file: Path) -> list[str]:
+def left(named: Weights, tensors: Mapping[str, Tensor], file: Path, kept: int = 0) -> list[str]:
     """Describe tensors of a checkpoint that are no part of the encoder.
 
     Args:
         named: The encoder's tensors.
         tensors: All tensors of the file.
         file: Its path, beside which adapters may be.
+        kept: How many of them are kept, as a head.
     """
     notes = []
-    if named.left:
+    if named.left > kept:
         plain = [naming.bare(name) for name in tensors]
         read = (named.prefix, "visual_projection.") if "proj" in named.theta else (named.prefix,)
         outside = [x for x in plain if named.prefix and not x.startswith(read)]
         heads = dict.fromkeys(name.partition(".")[0] for name in outside)
         which = f" ({abridged(heads, 4)})" if heads else ""
-        notes.append(f"{named.left} tensors of other parts are left out{which}")
+        notes.append(f"{named.left - kept} tensors of other parts are left out{which}")
     averaged = [name for name in tensors if state_dicts.averaged(name)]
     if averaged and state_dicts.averaged(named.prefix):
         notes.append(f"its weights, in {shown(named.prefix)}, are averaged over training")

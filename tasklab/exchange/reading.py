@@ -29,7 +29,7 @@ from tasklab.errors import TasklabError, abridged, first_line, is_out_of_memory
 from tasklab.exchange import findings, layouts, networks, precision, sources
 from tasklab.machine import gib
 from tasklab.models import loading, weights
-from tasklab.models.zoo import INITS, spec
+from tasklab.models.zoo import INITS, closed, spec
 from tasklab.storage import shards, state_dicts, torch_files, vectors
 from tasklab.storage.checksums import file_sha256
 from tasklab.storage.tensors import read_tensors, text_sha256
@@ -140,7 +140,7 @@ def contents(
             path=file,
             sha256=_digest(parts),  # last: a file of something else may be large
             layout=named.layout,
-            notes=(*notes, *findings.left(named, tensors, file)),
+            notes=(*notes, *findings.left(named, tensors, file, closed(model) * len(head))),
             method="linearized" if begin is not None else None,
             theta=_fitted(tower, named.theta, file, lacking),
             theta0=_fitted(_tower(model), begin, file) if begin is not None else None,

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Literal, get_args
 
-from tasklab.errors import choose
+from tasklab.errors import TasklabError, choose
 from tasklab.models import shapes
 from tasklab.models.entry import Spec as Spec
 from tasklab.models.libraries import SENTENCES, TIMM, bert, of_sentences, of_timm
@@ -266,7 +266,12 @@ def spec(name: str) -> Spec:
         return dataclasses.replace(entry, tower=next(towers, None))
     if name.startswith(SENTENCES):
         return of_sentences(name)
-    choose("model", name, REGISTRY)
+    try:
+        choose("model", name, REGISTRY)
+    except TasklabError as error:
+        if "did you mean" in str(error):
+            raise
+        raise TasklabError(f"{error} A model of timm's is {TIMM}NAME.") from None
     return REGISTRY[name]
 
 

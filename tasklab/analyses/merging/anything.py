@@ -101,6 +101,8 @@ def merge(
         raise TasklabError("an adapter of a rank is written to a folder: give out.")
     if target is not None and rank is None:
         atomic.check_suffix("merged networks", target, ".safetensors")
+        if target.is_dir() or not target.parent.is_dir():
+            raise TasklabError(f"out is a file in a folder that is there, not {str(target)!r}.")
     elif target is not None:
         atomic.check_new_folder("out", target)
     if isinstance(models, str | Path | Mapping | nn.Module):
@@ -203,8 +205,18 @@ def _read(
         network = network.state_dict()
     if isinstance(network, Mapping):
         held = {} if isinstance(network, Lazy) else network
+        if odd := [n for n in held if not isinstance(n, str)]:
+            raise TasklabError(f"a state dict has names, and {shown(odd[0])} is none.")
+        if odd := [n for n, x in held.items() if isinstance(x, Mapping)]:
+            raise TasklabError(
+                f"{abridged(odd)} of a network is a dictionary: give the state dict in it, "
+                f"checkpoint[{odd[0]!r}]."
+            )
         if odd := [n for n, x in held.items() if not isinstance(x, Tensor)]:
-            raise TasklabError(f"{abridged(odd)} of a state dict is no tensor.")
+            kind = type(held[odd[0]]).__name__
+            raise TasklabError(
+                f"{abridged(odd)} of a state dict is no tensor but {kind}: give tensors by name."
+            )
         if odd := [n for n, x in held.items() if x.is_meta or x.layout != torch.strided]:
             raise TasklabError(
                 f"{abridged(odd)} of a state dict has no numbers (device meta) or is sparse: load "
@@ -256,7 +268,10 @@ def _parameters(
         added = [name for name in other if name not in first]
         if lacking or added:
             what = f"lacks {abridged(lacking)}" if lacking else f"has {abridged(added)} beside"
-            raise TasklabError(f"network {number} {what}: networks must have the same parameters.")
+            raise TasklabError(
+                f"network {number} {what}: networks must have the same parameters. Take what only "
+                "one has, such as a task's own head, out of its state dict."
+            )
         for name in first:
             one, two = like(first, name), like(other, name)
             if one.shape != two.shape:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+import os
+import re
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,9 @@ from torch import Tensor
 from tasklab.errors import TasklabError, abridged
 from tasklab.storage import checksums, shards
 from tasklab.storage.lazy import Lazy
+
+#: What training code puts in front of names
+_WRAPPERS = re.compile(r"^((model|network|net|module|_orig_mod|_forward_module)\.)+")
 
 
 class Files(Lazy):
@@ -87,7 +92,8 @@ class _Renamed(Lazy):
 def aligned(first: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
     """Return tensors by another network's names, if the names differ by a common prefix.
 
-    A tied parameter that one of the two files leaves out is that of its twin.
+    Names of wrappers (`module.`, `model.`) may be in front of both. A tied parameter that one of
+    the two files leaves out is that of its twin.
 
     >>> x = torch.ones(1)
     >>> list(aligned({"a.bias": x, "w": x}, {"module.a.bias": x, "module.w": x}))
@@ -108,7 +114,16 @@ def aligned(first: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> Mapping
             if long.endswith(f".{end}") and {front + one for one in less} == more:
                 names = {n: front + n if more is there else n.removeprefix(front) for n in first}
                 return _Renamed(other, names)
+    ours, front = _front(here), _front(there)
+    if {name.removeprefix(ours) for name in here} == {x.removeprefix(front) for x in there}:
+        return _Renamed(other, {name: front + name.removeprefix(ours) for name in first})
     return other
+
+
+def _front(names: Collection[str]) -> str:
+    """Return the words of wrappers that all names begin with."""
+    common = os.path.commonprefix([*names])
+    return match[0] if (match := _WRAPPERS.match(common)) else ""
 
 
 def _twin(tensors: Mapping[str, Tensor], name: str, tied: Mapping[str, str]) -> bool:

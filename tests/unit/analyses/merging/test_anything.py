@@ -178,6 +178,30 @@ def test_blocks_are_found_by_the_usual_names(front):
         torch.testing.assert_close(merged[name], start + 0.5 * (1 + 2.0 * i / 2) * change)
 
 
+def test_what_is_no_state_dict_is_told_with_the_remedy(base, tmp_path):
+    state = base.state_dict()
+    told = refuses("model of a network is a dict", tasklab.merge, {"model": state}, [state])
+    assert "checkpoint['model']" in told
+    whole = {"epoch": 3, "state_dict": state}
+    refuses(r"checkpoint\['state_dict'\]", tasklab.merge, base, [whole])
+    refuses("no tensor but ndarray", tasklab.merge, {"w": torch.ones(2).numpy()}, [state])
+    refuses("has names, and 0 is none", tasklab.merge, {0: torch.ones(2)}, [state])
+    refuses("a file in a folder", tasklab.merge, base, [state], out=tmp_path)
+    refuses("a file in a folder", tasklab.merge, base, [state], out=tmp_path / "x" / "y")
+
+
+def test_wrappers_of_base_and_network_may_differ(base, models):
+    expected = tasklab.merge(base, models, "ties", alpha=0.6)
+    fronts = ("model.module.", "model.", "module._orig_mod.", "")
+    start, *each = (
+        {f"{front}{n}": x for n, x in one.state_dict().items()}
+        for front, one in zip(fronts, (base, *models), strict=True)
+    )
+    found = tasklab.merge(start, each, "ties", alpha=0.6)
+    for name, tensor in expected.items():
+        assert torch.equal(found[f"model.module.{name}"], tensor)
+
+
 def test_an_average_needs_no_base(models):
     merged = tasklab.merge(None, models, "average")
     each = [m.state_dict()["blocks.1.up.weight"] for m in models]
