@@ -81,7 +81,8 @@ class Evidence:
         if not _whole(numbers):
             return ""
         if row is None:
-            return f"{entry['open'].format(**numbers)} *These records are too few for a verdict.*"
+            few = self._rehearsal() or "*These records are too few for a verdict.*"
+            return f"{entry['open'].format(**numbers)} {few}"
         text = entry[_SENTENCES.get(outcome_of(row), "fails")].format(**numbers)
         return " ".join(filter(None, (text, self._caution(row))))
 
@@ -120,9 +121,14 @@ class Evidence:
         )
         return [one for one in others if one]
 
+    def _rehearsal(self) -> str:
+        if self.steps is None or self.steps >= REHEARSAL_STEPS:
+            return ""
+        return f"*A rehearsal of {self.steps} steps: these numbers mean nothing.*"
+
     def _caution(self, row: Mapping[str, Any]) -> str:
-        if self.steps is not None and self.steps < REHEARSAL_STEPS:
-            return f"*A rehearsal of {self.steps} steps: these numbers mean nothing.*"
+        if note := self._rehearsal():
+            return note
         if row["n_seeds"] == 1 and outcome_of(row) not in DECIDED:
             return "*One seed of fine-tuning cannot decide this.*"
         return ""

@@ -55,6 +55,16 @@ def test_one_seed_decides_nothing_and_a_rehearsal_means_nothing():
     assert text.endswith("*A rehearsal of 2 steps: these numbers mean nothing.*")
 
 
+def test_numbers_that_no_statement_tests_are_few_or_a_rehearsal(monkeypatch):
+    table = sums({"pretrained": 40.0, "nonlinear": 70.0, "linearized": 80.0}, seeds=1)
+    monkeypatch.setattr(sections.Evidence, "_row", lambda *_: None)
+    ends = {None: "*These records are too few for a verdict.*", 2: "these numbers mean nothing.*"}
+    for steps, end in ends.items():
+        text = sections.of_run("tangent", [table], "vitl14", steps=steps).answer(ADD)
+        assert text.startswith("**Whether linearized vectors add better is open.**")
+        assert text.endswith(end) and text.count("*These") + text.count("*A rehearsal") == 1
+
+
 def test_what_was_not_run_is_not_answered():
     empty = sections.of_run("tangent", [], "vitl14")
     assert empty.answer(ADD) == empty.found(worlds=False) == empty.weaknesses() == ""
