@@ -65,6 +65,16 @@ def test_first_lines_name_their_subject():
     assert len(FILES) > 300 and [line for path in FILES for line in vague(path)] == []
 
 
+def test_the_code_of_extend_it_does_as_well(tmp_path, monkeypatch):
+    monkeypatch.setitem(globals(), "PACKAGE", tmp_path)
+    page = (BOOK / "extend.md").read_text("utf-8")
+    modules = re.findall(r"^```python\n# tasklab/\S+\.py\n(\"{3}.*?)```", page, re.M | re.S)
+    for number, code in enumerate(modules):
+        (tmp_path / f"{number}.py").write_text(code, "utf-8")
+    assert len(modules) > 4
+    assert [line for path in tmp_path.glob("*.py") for line in vague(path)] == []
+
+
 def test_rooms_and_modules_have_pages():
     files = sources.pages(PACKAGE.parent)
     pages = {Path(file).name for file in files if file.startswith("reference/")}

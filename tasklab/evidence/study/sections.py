@@ -296,7 +296,7 @@ def line(statement: str, evidence: Evidence, *, worlds: bool = True) -> str:
 
 
 def _between() -> str:
-    """Return what stands between frames: a notebook that has not run draws none around them."""
+    """Return the separator of marks: the site draws frames around them, a notebook a dot."""
     return " " if on_site() else " · "
 
 
