@@ -29,7 +29,7 @@ SAID = {  # quantities of the synthetic benchmark, and how pages say them
     "least E of 256 images": [r"reaches {} without a label"],
     "least E, coefficient from labels": [r"without a label, and {} with a coefficient from label"],
 }  # fmt: skip
-LABELS = (r"this chapter's", r"(?<=[(, ])\w+ seeds", "On real drawings", "same seeds")
+LABELS = (r"this chapter['’]s", r"(?<=[(, ])\w+ seeds", "On real drawings", "same seeds")
 UNREAD = "script, style, svg, pre, .math, .cell_input, .tasklab-editor"
 LEVEL = re.compile(
     r"(?:Mean accuracy(?: on ([^:]*images[^:]*):)? [\d.]+ % \(pre-trained|pre-trained model scores)"
@@ -73,6 +73,8 @@ def quantities(passages):
 def passages(page):
     """Return the paragraphs and items of a page's article, each once."""
     article = BeautifulSoup(page, "html.parser").find("article")
+    if article is None:  # as on the page of the search
+        return []
     for part in article.select(UNREAD):
         part.decompose()
     return [one.get_text(" ") for one in article.select("p, li") if not one.select("p, li")]
