@@ -222,7 +222,7 @@ def is_matrix(name: str, tensor: Tensor) -> bool:
 
 
 def is_narrow(name: str, matrices: Sequence[Tensor]) -> bool:
-    """Return whether a matrix has fewer directions than there are tasks; logged, if it has."""
+    """Return whether a matrix has fewer directions than tasks, and log it if so."""
     few = min(matrices[0].shape)
     if few < len(matrices):
         _log.info("%s has %d directions, for %d tasks: their mean", name, few, len(matrices))
