@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,7 +17,7 @@ from torch import Tensor
 
 from tasklab.errors import TasklabError, abridged
 from tasklab.exchange import findings, naming, sources
-from tasklab.storage import shards, state_dicts, torch_files
+from tasklab.storage import shards, state_dicts, torch_files, vectors
 from tasklab.storage.lazy import Lazy
 
 
@@ -46,7 +46,11 @@ def opened(place: Path | str, lazily: Callable[[Path], Lazy]) -> Opened:
         lazy = [lazily(part) for part in parts if sources.is_safetensors(part)]
         if len(lazy) == len(parts):
             header = sources.header(parts[0])
-            return _named(lazy, "tasklab" in header or sources.is_saved(header))
+            if "tasklab" in header:
+                heads = vectors.parted(dict.fromkeys(lazy[0]))[1]
+                told = [f"the heads of {abridged(heads)} are beside it"] if heads else []
+                return _named([_Without(lazy[0], vectors.named(heads))], True, told)
+            return _named(lazy, sources.is_saved(header))
         held, changes, notes = list[Mapping[str, Tensor]](lazy), False, list[str]()
         for part in parts:
             if not sources.is_safetensors(part):
@@ -60,6 +64,26 @@ def opened(place: Path | str, lazily: Callable[[Path], Lazy]) -> Opened:
         if any(str(part) in str(error) for part in parts):
             raise
         raise TasklabError(f"{parts[0]} cannot be read as a checkpoint: {error}") from error
+
+
+class _Without(Lazy):
+    """Tensors of a file but for some names."""
+
+    def __init__(self, tensors: Lazy, left: Collection[str]) -> None:
+        self._tensors, self._names = tensors, [name for name in tensors if name not in left]
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self._tensors[name]
+
+    def like(self, name: str) -> Tensor:
+        """Return a tensor without numbers, of the same shape and type."""
+        return self._tensors.like(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
 
 
 class _Named(Lazy):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import safetensors
 
@@ -23,13 +23,14 @@ from tasklab.storage.tensors import (
 if TYPE_CHECKING:
     from torch import Tensor
 
+_T = TypeVar("_T")
 _FORMAT = {"format": "tasklab task vector", "version": 1}
 _HEADER = "tasklab"  # entry of the header that has the record of `export`
 _EXPORT = "task_vector.safetensors"  # in the folder of an export
 HEAD = "classifier"  # begins the names of a head's tensors: classifier.weight, classifier/Cars.bias
 
 
-def named(heads: Mapping[str, Mapping[str, Tensor]]) -> dict[str, Tensor]:
+def named(heads: Mapping[str, Mapping[str, _T]]) -> dict[str, _T]:
     """Return heads by task as tensors that lie beside those of a vector; `""` is its own task."""
     return {
         f"{HEAD}/{task}.{part}" if task else f"{HEAD}.{part}": x
@@ -38,12 +39,14 @@ def named(heads: Mapping[str, Mapping[str, Tensor]]) -> dict[str, Tensor]:
     }
 
 
-def parted(
-    tensors: Mapping[str, Tensor],
-) -> tuple[dict[str, Tensor], dict[str, dict[str, Tensor]]]:
-    """Return the tensors of a vector, and the heads that lie beside it, as `named` names them."""
-    vector: dict[str, Tensor] = {}
-    heads: dict[str, dict[str, Tensor]] = {}
+def parted(tensors: Mapping[str, _T]) -> tuple[dict[str, _T], dict[str, dict[str, _T]]]:
+    """Return the tensors of a vector, and the heads that lie beside it, as `named` names them.
+
+    >>> parted({"proj": 1, "classifier/Cars.bias": 2})
+    ({'proj': 1}, {'Cars': {'bias': 2}})
+    """
+    vector: dict[str, _T] = {}
+    heads: dict[str, dict[str, _T]] = {}
     for name, x in tensors.items():
         front, _, part = name.rpartition(".")
         head, slash, task = front.partition("/")

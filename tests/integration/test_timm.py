@@ -195,6 +195,10 @@ def test_a_merged_vector_has_the_heads_of_its_tasks(networks, tmp_path, capsys):
     tensors = load_file("one.safetensors")
     assert torch.equal(tensors["classifier/Reds.weight"], nets["Reds"].head.weight)
     assert not any("classifier" in n for n in TaskVector.load("one.safetensors"))
+    assert main(["inspect", "one.safetensors", "--base", "base.pt"]) == 0
+    told = capsys.readouterr().out
+    assert "the heads of Greys, Reds are beside it" in told
+    assert f"{TaskVector.load('one.safetensors').norm():.4g}" in told
     assert main(["import", "one.safetensors", *about, "--task", "both"]) == 0
     assert "heads of Greys, Reds" in capsys.readouterr().out
     assert main(["merge", "one.safetensors", "Blues.pt", *about, "--alpha", "1",
