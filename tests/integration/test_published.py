@@ -324,7 +324,7 @@ def test_the_papers_are_run_from_published_vectors(world, fresh, monkeypatch, ca
 def test_a_chapter_runs_without_training(world, fresh, monkeypatch, name):
     """Its own cells, but for sentences about recorded runs; what trains is left out by name."""
     hub_to(fresh, world, "fusion_bench")
-    monkeypatch.setattr(study, "judged", lambda *_: [])  # verdicts are about recorded runs
+    monkeypatch.setattr(study, "judged", lambda *_, **__: [])  # verdicts are about recorded runs
     shell, shown = InteractiveShell(), []
     monkeypatch.setattr(published_vectors, "_told", set())
     monkeypatch.setattr("IPython.get_ipython", lambda: shell)
