@@ -420,6 +420,7 @@ def test_pictures_are_loaded_when_seen_and_keep_their_place(browser, site, size)
 def test_a_phone_shows_figures_at_a_size_that_can_be_read(browser, site):
     for chapter in OF_CHAPTERS:
         page = _opened(browser, site, chapter, PHONE)
+        page.evaluate(UNFOLD, True)
         figures = page.locator("article figure:has(img[src$='.svg'])")
         pictures = figures.locator("img[src$='.svg']")
         assert figures.count() > 5
