@@ -26,7 +26,7 @@ _SLIDER: dict[str, Any] = {  # the usual width cuts names of ten letters
 def accuracies(lab: Lab, method: str, split: str = "val") -> Callable[..., pd.Series]:
     """Return a function from coefficients by task to the accuracies in % of all tasks.
 
-    The model is theta_0 + sum_t alpha_t tau_t, or its linearization; without a coefficient it is 0.
+    The model is theta_0 + sum_t alpha_t tau_t, or its linearization; a task without a coefficient has 0.
     The control task comes last, if the model has prompts for it.
 
     Args:
