@@ -26,8 +26,8 @@ _SLIDER: dict[str, Any] = {  # the usual width cuts names of ten letters
 def accuracies(lab: Lab, method: str, split: str = "val") -> Callable[..., pd.Series]:
     """Return a function from coefficients by task to the accuracies in % of all tasks.
 
-    The model is theta_0 + sum_t alpha_t tau_t, or its linearization; a task without a coefficient has 0.
-    The control task comes last, if the model has prompts for it.
+    The model is theta_0 + sum_t alpha_t tau_t, or its linearization; a task that is not given has
+    the coefficient 0. The control task comes last, if the model has prompts for it.
 
     Args:
         lab: Model, tasks, seeds, scale and store.
