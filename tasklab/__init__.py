@@ -20,11 +20,29 @@ import lazy_loader
 from tasklab.errors import advising
 
 __version__ = "0.4.0"
+_LAB = 'Lab("mini")'
 _ADVICE = {
-    "load load_model": 'models.load("mini") loads a model, TaskVector.load(path) a vector',
-    "list_models": "`tasklab list models`; models.load(name) loads one",
+    "load load_model from_pretrained": (
+        'models.load("mini") loads a model, TaskVector.load(path) a vector'
+    ),
+    "list_models available_models Model": "`tasklab list models`; models.load(name) loads one",
+    "list_tasks available_tasks datasets": (
+        "`tasklab list tasks`; own.from_folder(name, path) makes your own"
+    ),
     "METHODS methods": "`tasklab list methods`; analyses.merging.METHODS has the merge rules",
-    "evaluate accuracy vector": 'Lab("mini").{name}(...)',
+    "evaluate accuracy vector": f"{_LAB}.{{name}}(...)",
+    "train fit task_vector": f'{_LAB}.vector("TASK") fine-tunes what is missing',
+    "compare best_merge search": (
+        f'`tasklab compare` for all merges, {_LAB}.merge("ties", search=True) for one'
+    ),
+    "ties tsv_m regmean average arithmetic dare": 'merge(base, [a, b], "{name}", alpha=...)',
+    "merging": "merge(base, [a, b], method), or analyses.merging",
+    "plot": f"{_LAB}.plot(evaluation), or figures.plot(table)",
+    "Evaluation": f"{_LAB}.evaluate(vector) returns one",
+    "Experiment run": "experiments.addition(lab, methods) and its like run one",
+    "store": "Store() is the user's; lab.store is a lab's",
+    "seed set_seed": f'{_LAB}.vector("TASK", seed=0); Lab("mini", seeds=[0, 1]) for several',
+    "cka metrics": "analyses has the measures of models and vectors",
 }
 __getattr__, __dir__, __all__ = advising(
     __name__, lazy_loader.attach_stub(__name__, __file__), _ADVICE

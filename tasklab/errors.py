@@ -14,6 +14,7 @@ import os
 import re
 import reprlib
 import sys
+from abc import ABCMeta
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -53,7 +54,16 @@ class LeftOutError(TasklabError):
     """Something needs training or files that `vectors="published:..."` does without; names it."""
 
 
-class Advised:
+class _AdvisedType(ABCMeta):
+    """Answers guesses at attributes of a class as its instances do."""
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(cls, name):
+            raise _no_attribute(cls.__name__, name, lambda: dir(cls), cls._advice)
+
+
+class Advised(metaclass=_AdvisedType):
     """A class that answers guesses at its attributes with the right call."""
 
     __slots__ = ()

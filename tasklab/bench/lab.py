@@ -54,18 +54,20 @@ class Lab(Runs):
 
     _advice = MappingProxyType(
         {
-            "model network encoder pretrained": (
+            "model network encoder pretrained theta0 theta_0 base": (
                 "lab.clip is the model, lab.clip.encoder its image tower"
             ),
             "init preset seed seeds steps lr precision": "lab.parameters has it",
             "methods": "`tasklab list methods`; lab.vector(task, method) takes one",
-            "train fit finetune fine_tune": 'lab.vector("TASK") fine-tunes what is missing',
+            "train fit finetune fine_tune task_vector": (
+                'lab.vector("TASK") fine-tunes what is missing'
+            ),
             "accuracy acc test score add apply edit": "lab.evaluate(vector), lab.evaluate(a + b)",
             "zero_shot zeroshot baseline": "lab.evaluate() is the pre-trained model's accuracy",
             "cosines cosine similarity": "a.cosine(b), or experiments.cosines(lab, methods)",
             "help": "help(lab), or the page of `Lab` in the reference",
             "forget negate subtract": 'lab.evaluate(-0.5 * lab.vector("TASK"))',
-            "search compare merges best_merge best": (
+            "search compare merges best_merge best ties tsv_m regmean average": (
                 'lab.merge("ties", search=True), or `tasklab compare` for all'
             ),
             "xi interference disentanglement": (
@@ -73,7 +75,10 @@ class Lab(Runs):
             ),
             "figure draw": "lab.plot(evaluation), lab.plot(vector)",
             "head heads": 'lab.evaluator.head("TASK")',
-            "data dataset load images": 'lab.evaluator.images("TASK", "test")',
+            "save": "vector.save(path); `tasklab export` writes checkpoints",
+            "load": 'lab.vector(path) reads a vector, Lab("mini", base=path) a checkpoint',
+            "to cuda cpu": 'Lab("mini", device="cuda") chooses the device',
+            "data dataset images": 'lab.evaluator.images("TASK", "test")',
         }
     )
 
@@ -232,6 +237,8 @@ class Lab(Runs):
         tasks = self.suite.names
         if vectors is None:
             vectors = self.vectors()
+        elif not len(vectors):
+            raise TasklabError('there are no vectors to merge: lab.merge("ties", [a, b]).')
         elif not isinstance(vectors, Mapping) and len(vectors) > len(tasks):
             raise TasklabError(f"{len(vectors)} vectors for {len(tasks)} tasks: name their tasks.")
         named = dict(vectors if isinstance(vectors, Mapping) else zip(tasks, vectors, strict=False))

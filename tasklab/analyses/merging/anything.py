@@ -110,6 +110,8 @@ def merge(
     if base is None and (method != "average" or rank is not None):
         raise TasklabError(f"{method} merges changes: give the base; only average needs none.")
     models = list(models)
+    if not models:
+        raise TasklabError("there are no networks to merge: merge(base, [a, b]).")
     theta0 = None if base is None else _read(base)
     turned = adapters.turned_in(base) if isinstance(base, nn.Module) else None
     each = [_read(model, theta0, turned) for model in models]
@@ -261,8 +263,6 @@ def _parameters(
     first: Mapping[str, Tensor], each: Sequence[Mapping[str, Tensor]]
 ) -> tuple[list[str], dict[str, str]]:
     """Return the names that are merged, and tied names with those that stand for them."""
-    if not each:
-        raise TasklabError("there are no networks to merge: merge(base, [a, b]).")
     for number, other in enumerate(each, 1):
         lacking = [name for name in first if name not in other]
         added = [name for name in other if name not in first]

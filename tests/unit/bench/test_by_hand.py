@@ -8,6 +8,7 @@ import pytest
 import torch
 from matplotlib.figure import Figure
 
+from tasklab import merge
 from tasklab.__main__ import main
 from tasklab.analyses import merging, shares
 from tasklab.analyses.evaluation import Evaluator
@@ -233,6 +234,13 @@ def test_plots_reprs_and_refusals(lab):
         (lambda lab, a: lab.evaluate().to_csv(), "evaluation.table().to_csv(path)"),
         (lambda lab, a: figures.plot(a), "lab.plot(a)"),
         (lambda lab, a: lab.evaluate().plot(), "lab.plot(evaluation)"),
+        (lambda lab, a: lab.theta_0, "lab.clip"),
+        (lambda lab, a: lab.ties(), 'lab.merge("ties"'),
+        (lambda lab, a: lab.save("x"), "vector.save(path)"),
+        (lambda lab, a: lab.merge("ties", []), 'no vectors to merge: lab.merge("ties", [a, b])'),
+        (lambda lab, a: merge({"w": a["w"]}, [], "ties"), "no networks to merge"),
+        (lambda lab, a: TaskVector.from_checkpoints("a"), "TaskVector.between(theta, theta0)"),
+        (lambda lab, a: Lab.evalute(a), "did you mean 'evaluate'"),
         (lambda lab, a: a.cpu(), 'vector.to("cpu")'),
         (lambda lab, a: a.numel(), "dict(vector)"),
         (lambda lab, a: TaskVector.load(__file__), "Lab(model).vector(path)"),
