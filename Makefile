@@ -33,9 +33,9 @@ help:
 report: $(READER)
 	$(BIN)/python -m tasklab report --preset $(PRESET)
 
-# Two processes, a file of tests in one of them, the long ones first; each computes with one core.
+# Three processes for two cores, as a test often waits: a file of tests in one of them, the long ones first.
 test: $(STAMP)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 # In turns with the papers' procedures; the numbers are kept beside the script, and a page shows them.
 bench: $(STAMP)

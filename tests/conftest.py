@@ -23,17 +23,19 @@ import pytest
 HERE = Path(__file__).parent
 ROOT = HERE.parent
 FOLDERS = ("unit", "integration", "notebooks", "site", "peers")
-# Long files begin, and the short ones of the package's own examples end, so that no process is left
-# alone with a long one. In between, those that read the site come last: it is built meanwhile.
+# Files of a quarter of a minute or more begin, the longest first, so that no process is left alone
+# with one. Those that read the site come last, as it is built meanwhile, and before the short ones
+# of the package's own examples.
 FIRST = (
-    "test_grid_slurm", "test_grid_ray", "test_device_chapters", "test_search_kill",
-    "test_store_kill", "test_device_paths", "test_build", "test_orders", "test_benchmarks",
-    "test_closed_architectures", "test_architectures", "test_device", "test_compiled",
+    "test_grid_slurm", "test_device_chapters", "test_examples", "test_environments", "test_build",
+    "test_grid_ray", "test_compare_cli", "test_orders", "test_search_kill", "test_store_kill",
+    "test_pretraining", "test_card_script", "test_device_paths", "test_closed_architectures",
+    "test_timm", "test_merging_cli", "test_recorded", "test_simulation", "test_world",
+    "test_sittings", "test_published", "test_device", "test_distilled_merge", "test_architectures",
+    "test_storeys", "test_merging_memory", "test_extend", "test_benchmarks", "test_compiled",
 )  # fmt: skip
-READERS = (
-    "test_pages", "test_speaking", "test_axe", "test_network", "test_editor", "test_run",
-    "test_print", "test_intervals",
-)  # fmt: skip
+READERS = ("test_speaking", "test_pages", "test_axe", "test_network")  # the longest
+ALONE = ("test_speaking", "test_build")  # each test of theirs goes to whichever process is free
 
 os.environ.setdefault("MPLBACKEND", "Agg")  # no test opens a window
 gc.set_threshold(50_000, 20, 50)  # what importing all tests makes stays: looked through less often
@@ -46,11 +48,29 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         folder = item.path.relative_to(HERE).parts[0] if item.path.is_relative_to(HERE) else "unit"
         if folder in FOLDERS:  # doctests of the package count as unit tests
             item.add_marker(getattr(pytest.mark, folder))
-    place = {name: number for number, name in enumerate(FIRST)}
-    place |= {name: 100 + number for number, name in enumerate(READERS)}
-    items.sort(
-        key=lambda item: place.get(item.path.stem, 50 if item.path.is_relative_to(HERE) else 200)
-    )
+    first = {name: number for number, name in enumerate(FIRST)}
+    last = {name: 100 + number for number, name in enumerate(READERS)}
+    reads = {item.path for item in items if "rehearsal" in getattr(item, "fixturenames", ())}
+
+    def place(item: pytest.Item) -> int:
+        if item.path in reads:
+            return last.get(item.path.stem, 150)
+        return first.get(item.path.stem, 50 if item.path.is_relative_to(HERE) else 200)
+
+    items.sort(key=place)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    """Give a process a file of tests, or one test of a file whose tests are long and apart."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = super()._split_scope(nodeid)
+            return nodeid if Path(file).stem in ALONE else file
+
+    return Scheduling(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -155,6 +175,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         if not report.is_current(ROOT) and not session.config.option.collectonly:
             session.config.rehearsal = Rehearsal(ROOT, _shared(session.config))
             session.config.rehearsal.begin()
+            if sys.platform == "linux":  # this thread and its processes: others wait for the site
+                os.nice(5)
 
 
 @pytest.fixture(scope="session")
