@@ -113,6 +113,12 @@ class Adapter(Lazy):
         parts: dict[str, dict[str, str]] = {}
         for name in files:
             plain = _SAVED.sub("", name.removeprefix(_PREFIX))
+            if ".base_layer.out_proj.lora_" in plain:
+                raise TasklabError(
+                    f"{str(place)!r} adapts {shown(plain.partition('.base_layer')[0])}, an "
+                    "nn.MultiheadAttention, whose output projection peft changes twice: merge it "
+                    "into its base by peft (merge_and_unload), and give the whole network."
+                )
             if "lora_magnitude_vector" in plain:
                 raise _of_dora(place)
             if match := _PART.search(plain):
@@ -161,7 +167,7 @@ class Adapter(Lazy):
         for name in self._low:
             turns = {known[name]} if name in known else alike.get(_last(name), set())
             if name not in found and len(turns) != 1:
-                if told or True in found.values():
+                if told or any(of and not self._low[one].turned for one, of in found.items()):
                     raise TasklabError(
                         f"{str(place)!r} does not tell whether the square {shown(name)} is stored "
                         "inputs x outputs: give the base as a module, in Python, or merge the "
@@ -228,6 +234,9 @@ class Adapter(Lazy):
     def like(self, name: str) -> Tensor:
         """Return a tensor without numbers, of the same shape and type."""
         return torch.empty(_like(self.base, name).shape, device="meta")
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.base
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.base)

@@ -6,14 +6,17 @@
 A rule treats a parameter by its name and shape:
 
 - *matrix* (two axes, of a linear layer): rules of matrices apply (TSV-M, Iso-C, WUDI, ...).
-- *table* (two axes, of embeddings, positions, biases of attention): those rules take the mean.
+- *table* (two axes, of embeddings, positions, biases of attention, told by names, and of a module
+  by `nn.Embedding`): those rules take the mean.
 - *other* (norms, biases, kernels of convolutions): those rules take the mean.
-- *state* (whole numbers, masks, running statistics): the base's stay, whatever the rule.
+- *state* (whole numbers, masks, running statistics): the base's stay, whatever the rule. A network
+  may lack them, or have others.
 
 All other rules (sums, TIES, DARE, ...) treat matrices, tables and others alike. `matrices` and
 `tables` override this by name.
 
-Parameters that share memory in the base are merged once, and tied again. Files are
+Parameters that share memory in the base are merged once, and tied again; so is an embedding whose
+copy, such as an output layer, is equal in all networks. Files are
 read one parameter at a time; a rule's sums over all parameters stay in memory.
 """
 
@@ -21,16 +24,17 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import torch
 from torch import Size, Tensor, nn
 
+from tasklab.analyses.finite import as_coefficients, is_several
 from tasklab.analyses.merging import adapters, defaults, registry, spaces, vectors
-from tasklab.analyses.merging.changes import Change, check_kept, equal, merges, related, single
-from tasklab.analyses.merging.files import Files, aligned, like, opened
+from tasklab.analyses.merging.changes import Change, check_kept, equal, related, single
+from tasklab.analyses.merging.files import Files, aligned, like, merges, opened
 from tasklab.errors import TasklabError, abridged, choose, path, real, shown
 from tasklab.progress import LATER, bar
 from tasklab.storage import atomic, shards
@@ -47,7 +51,7 @@ def merge(
     models: Sequence[Network],
     method: str = "arithmetic",
     *,
-    alpha: float | None = None,
+    alpha: float | Sequence[float] | None = None,
     out: Path | str | None = None,
     matrices: str | None = None,
     tables: str | None = None,
@@ -64,8 +68,9 @@ def merge(
         models: The fine-tuned networks, each in any of these forms, or a folder of an adapter of
             peft (LoRA). Of adapters only the changed matrices are merged.
         method: A rule of `tasklab list merges` that needs no images.
-        alpha: Coefficient of the merged change; for `average` 1. It must be given where more than
-            one network is not averaged: nothing measured supports a value for an unknown network.
+        alpha: Coefficient of the merged change; for `average` 1, for `arithmetic` also one of each
+            network. It must be given where more than one network is not averaged: nothing measured
+            supports a value for an unknown network.
         out: File of safetensors to write, a parameter at a time; by default tensors are returned.
         matrices: Pattern of names that are matrices, although they look like tables of embeddings.
         tables: Pattern of names that are no matrices, although they have two axes.
@@ -120,7 +125,9 @@ def merge(
     alpha = _coefficient(method, alpha, len(each))
     first = theta0 if theta0 is not None else each[0]
     each = [aligned(first, one) for one in each]
-    names, twins = _parameters(first, each)
+    of_type = _embeddings(base) if isinstance(base, nn.Module) else set[str]()
+    names, twins = _parameters(first, each, of_type)
+    of_type |= {of for one, of in twins.items() if _is_table(one, like(first, one), of_type)}
     if all(isinstance(one, adapters.Adapter) for one in each):
         changed = {name for one in each for name in one.changed}  # type: ignore[attr-defined]
         names = [name for name in names if name in changed]
@@ -131,7 +138,7 @@ def merge(
     changes = [TaskVector.lazy(Change(theta0, theta, names)) for theta in each]
     if kept:
         _log.info("%d whole numbers and statistics stay those of the base", len(kept))
-    with vectors.told(matrices, tables):
+    with vectors.told(matrices, tables, of_type):
         if space is None:
             tau = chosen.function(changes, alpha=alpha, **options)
         else:
@@ -204,7 +211,8 @@ def _read(
     turned: Mapping[str, bool] | None = None,
 ) -> Mapping[str, Tensor]:
     if isinstance(network, nn.Module):
-        network = network.state_dict()
+        held = network.state_dict()
+        network = {n: x for n, x in held.items() if not n.endswith("_extra_state")}
     if isinstance(network, Mapping):
         held = {} if isinstance(network, Lazy) else network
         if odd := [n for n in held if not isinstance(n, str)]:
@@ -219,10 +227,10 @@ def _read(
             raise TasklabError(
                 f"{abridged(odd)} of a state dict is no tensor but {kind}: give tensors by name."
             )
-        if odd := [n for n, x in held.items() if x.is_meta or x.layout != torch.strided]:
+        if odd := [n for n, x in held.items() if not _is_dense(x)]:
             raise TasklabError(
-                f"{abridged(odd)} of a state dict has no numbers (device meta) or is sparse: load "
-                "the weights, and make them dense."
+                f"{abridged(odd)} of a state dict has no numbers (device meta, a lazy layer) or is "
+                "sparse or nested: load the weights, and make them dense."
             )
         return network
     place = path("a network", network)
@@ -244,7 +252,15 @@ def _read(
     return found
 
 
-def _coefficient(method: str, alpha: float | None, count: int) -> float:
+def _coefficient(
+    method: str, alpha: float | Sequence[float] | None, count: int
+) -> float | tuple[float, ...]:
+    if is_several(alpha):
+        if method != "arithmetic":
+            raise TasklabError(
+                f"alpha of {method} is one number: arithmetic has one of each network."
+            )
+        return as_coefficients(alpha, "alpha")
     if alpha is not None:
         return real("alpha", alpha, -math.inf)
     if method == "average" or count == 1:
@@ -259,12 +275,30 @@ def _coefficient(method: str, alpha: float | None, count: int) -> float:
     )
 
 
+def _is_dense(tensor: Tensor) -> bool:
+    if nn.parameter.is_lazy(tensor) or tensor.is_nested:
+        return False
+    return not tensor.is_meta and tensor.layout == torch.strided
+
+
+def _embeddings(network: nn.Module) -> set[str]:
+    kinds = (nn.Embedding, nn.EmbeddingBag)
+    modules = network.named_modules(remove_duplicate=False)
+    return {f"{name}.weight".removeprefix(".") for name, one in modules if isinstance(one, kinds)}
+
+
+def _is_table(name: str, tensor: Tensor, of_type: Collection[str]) -> bool:
+    return tensor.dim() == 2 and (name in of_type or not vectors.is_matrix(name, tensor))
+
+
 def _parameters(
-    first: Mapping[str, Tensor], each: Sequence[Mapping[str, Tensor]]
+    first: Mapping[str, Tensor],
+    each: Sequence[Mapping[str, Tensor]],
+    of_type: Collection[str],
 ) -> tuple[list[str], dict[str, str]]:
     """Return the names that are merged, and tied names with those that stand for them."""
     for number, other in enumerate(each, 1):
-        lacking = [name for name in first if name not in other]
+        lacking = [n for n in first if n not in other and merges(n, like(first, n))]
         added = [name for name in other if name not in first]
         if lacking or added:
             what = f"lacks {abridged(lacking)}" if lacking else f"has {abridged(added)} beside"
@@ -272,7 +306,7 @@ def _parameters(
                 f"network {number} {what}: networks must have the same parameters. Take what only "
                 "one has, such as a task's own head, out of its state dict."
             )
-        for name in first:
+        for name in filter(other.__contains__, first):
             one, two = like(first, name), like(other, name)
             if one.shape != two.shape:
                 raise TasklabError(
@@ -297,6 +331,14 @@ def _parameters(
             names.append(name)
         else:
             twins[name] = str(tied)
+    for table in [n for n in names if _is_table(n, like(first, n), of_type)]:
+        for name in [n for n in names if n != table and like(first, n).dim() == 2]:
+            copies = [first, *each]
+            if like(first, name).shape == like(first, table).shape and all(
+                equal(one[name], one[table]) for one in copies
+            ):  # tied, and saved twice
+                twins[name] = table
+                names.remove(name)
     if not names:
         raise TasklabError("the networks have no parameters to merge.")
     return names, twins

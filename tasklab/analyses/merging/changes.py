@@ -5,20 +5,18 @@ from __future__ import annotations
 import itertools
 import logging
 import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor
 
 from tasklab.analyses.merging import adapters
-from tasklab.analyses.merging.files import like
-from tasklab.errors import TasklabError, abridged
+from tasklab.analyses.merging.files import is_statistic, like, merges
+from tasklab.errors import TasklabError, abridged, shown
 from tasklab.progress import LATER, bar
 from tasklab.storage.lazy import Lazy
 
 _log = logging.getLogger(__name__)
-_STATE = re.compile(r"(?:^|\.)(?:running_(?:mean|var)|num_batches_tracked)$")
 _FAR = 0.8  # length of a change over the base's: independent networks are about sqrt(2) apart
 _ALIKE = 0.9  # cosine of changes that come from a start of their own
 
@@ -51,6 +49,9 @@ class Change(Lazy):
         """Return a tensor without numbers, of the same shape and type."""
         return single(like(self.theta, name))
 
+    def __contains__(self, name: object) -> bool:
+        return name in self.names
+
     def __iter__(self) -> Iterator[str]:
         return iter(self.names)
 
@@ -58,14 +59,16 @@ class Change(Lazy):
         return len(self.names)
 
 
-def merges(name: str, tensor: Tensor) -> bool:
-    """Return whether a tensor is a parameter: no whole numbers, running statistics or counter."""
-    return tensor.is_floating_point() and not _STATE.search(name)
-
-
 def equal(one: Tensor, other: Tensor) -> bool:
     """Return whether all numbers of two tensors of one shape are equal, whatever their types."""
-    return bool((one.detach().cpu() == other.detach().cpu()).all())
+    x, y = (each.detach().cpu() for each in (one, other))
+    return bool(((x == y) if x.dtype == y.dtype and x.element_size() > 1 else _same(x, y)).all())
+
+
+def _same(x: Tensor, y: Tensor) -> Tensor:
+    x, y = (one.float() if one.is_floating_point() and one.element_size() == 1 else one
+            for one in (x, y))  # fmt: skip
+    return x == y
 
 
 def check_kept(
@@ -79,25 +82,31 @@ def check_kept(
         kept: Names that are not merged; counters and running statistics may differ.
 
     Raises:
-        TasklabError: If a network changes a tensor of whole or complex numbers, as quantised ones.
+        TasklabError: If a network changes a tensor of whole or complex numbers or of 8 bits, as
+            quantised ones, or a mask of pruning.
     """
     chosen = [
         name
         for name in kept
-        if not _STATE.search(name)
-        and (like(first, name).is_complex() or like(first, name).dim() > 1)
+        if not is_statistic(name)
+        and (
+            like(first, name).is_complex()
+            or like(first, name).is_floating_point()
+            or like(first, name).dim() > 1
+        )
     ]
     for number, other in enumerate(each, 1):
         if isinstance(other, adapters.Adapter):
             odd = [name for name in kept if name in other.changed]
         else:
-            odd = [name for name in chosen if not equal(first[name], other[name])]
-            odd += [n for n in first if n not in kept and not like(other, n).is_floating_point()]
+            held = [name for name in chosen if name in other]
+            odd = [name for name in held if not equal(first[name], other[name])]
+            odd += [n for n in first if n not in kept and not merges(n, like(other, n))]
         if odd:
             raise TasklabError(
-                f"network {number} changes {abridged(odd)}, of whole or complex numbers: only "
-                "floating-point parameters are merged. Give the weights from before they were "
-                "quantised."
+                f"network {number} changes {abridged(odd)}, of whole or complex numbers, 8 bits or "
+                "a mask: only floating-point parameters are merged. Give the weights from before "
+                "they were quantised or pruned."
             )
 
 
@@ -119,7 +128,8 @@ def related(
         The names without those of masks, infinite in all networks alike.
 
     Raises:
-        TasklabError: If a network is no change of the base, or all have changed from another one.
+        TasklabError: If a network is no change of the base, or all have changed from another one,
+            or a parameter has NaN or infinity.
     """
     many, changes = len(each), [Change(theta0, theta, names) for theta in each]
     masks: set[str] = set()
@@ -127,11 +137,15 @@ def related(
     with bar(len(names), "compare with the base", unit="tensor", soon=LATER) as shown_:
         for name in names:
             parts = [change[name].double().reshape(-1) for change in changes]
-            if not all(bool(part.isfinite().all()) for part in parts) and all(
-                equal(theta0[name], theta[name]) for theta in each
-            ):
+            odd = [i for i, part in enumerate(parts, 1) if not bool(part.isfinite().all())]
+            if odd and all(equal(theta0[name], theta[name]) for theta in each):
                 masks.add(name)
                 continue
+            if odd:
+                raise TasklabError(
+                    f"{shown(name)} of network {odd[0]}, or of the base, is not finite (NaN or "
+                    "infinity): give weights from before training diverged."
+                )
             for i, j in itertools.combinations_with_replacement(range(many), 2):
                 gram[j, i] += parts[j] @ parts[i]
             start += float(single(theta0[name].detach().cpu()).double().square().sum())
@@ -140,8 +154,6 @@ def related(
     if unrelated:
         return left
     lengths = gram.diagonal().sqrt()
-    if not bool(lengths.isfinite().all()):
-        raise TasklabError("a network has parameters that are not finite.")
     for number, length in enumerate(lengths.tolist(), 1):
         if length > _FAR * math.sqrt(start):
             raise TasklabError(

@@ -17,8 +17,29 @@ from tasklab.errors import TasklabError, abridged
 from tasklab.storage import checksums, shards
 from tasklab.storage.lazy import Lazy
 
+_STATE = re.compile(r"(?:^|\.)(?:running_(?:mean|var)|num_batches_tracked)$")
+_MASK = re.compile(r"(?:^|\.)(?:weight|bias)_mask$")  # of pruning
 #: What training code puts in front of names
 _WRAPPERS = re.compile(r"^((model|network|net|module|_orig_mod|_forward_module)\.)+")
+# And within names, where no module of a network is called so
+_INNER = re.compile(
+    r"(?:^|(?<=\.))(?:_orig_mod|_fsdp_wrapped_module|_fpw_module|_checkpoint_wrapped_module|"
+    r"_forward_module)\."
+)
+
+
+def merges(name: str, tensor: Tensor) -> bool:
+    """Return whether a tensor is a parameter.
+
+    Whole numbers, floats of 8 bits, masks of pruning, running statistics and counters are none.
+    """
+    floating = tensor.is_floating_point() and tensor.element_size() > 1
+    return floating and not is_statistic(name) and not _MASK.search(name)
+
+
+def is_statistic(name: str) -> bool:
+    """Return whether a name is that of a running statistic or a counter."""
+    return bool(_STATE.search(name))
 
 
 class Files(Lazy):
@@ -35,11 +56,14 @@ class Files(Lazy):
             hint = f" Its folders {abridged(inner)} are adapters: give each." if inner else ""
             raise TasklabError(f"{str(place)!r} has no *.safetensors files.{hint}")
         self.place, self._of, self._state = place, dict[str, Path](), dict[Path, Any]()
+        self._like = dict[str, Tensor]()
         self.tied: dict[str, str] = {}
         for file in files:
             with opened(file) as tensors:
                 names = list(tensors.keys())
                 told = tensors.metadata() or {}
+                slices = {name: tensors.get_slice(name) for name in names}
+                self._like |= {name: _empty(part) for name, part in slices.items()}
             self.tied |= {one: of for one, of in told.items() if of in names and one not in names}
             self._state[file] = checksums.state(file)
             if twice := [name for name in names if name in self._of]:
@@ -57,10 +81,10 @@ class Files(Lazy):
 
     def like(self, name: str) -> Tensor:
         """Return a tensor without numbers, of the same shape and type."""
-        with opened(self._of[name]) as tensors:
-            part = tensors.get_slice(name)
-            dtype = safetensors.torch._getdtype(part.get_dtype())
-            return torch.empty(part.get_shape(), dtype=dtype, device="meta")
+        return self._like[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._of
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._of)
@@ -82,6 +106,9 @@ class _Renamed(Lazy):
         """Return a tensor without numbers, of the same shape and type."""
         return like(self._tensors, self._names[name]).to("meta")
 
+    def __contains__(self, name: object) -> bool:
+        return name in self._names
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)
 
@@ -92,8 +119,9 @@ class _Renamed(Lazy):
 def aligned(first: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
     """Return tensors by another network's names, if the names differ by a common prefix.
 
-    Names of wrappers (`module.`, `model.`) may be in front of both. A tied parameter that one of
-    the two files leaves out is that of its twin.
+    Names of wrappers (`module.`, `model.`) may be in front of both, and those of torch.compile and
+    FSDP anywhere. A tied parameter that one of the two files leaves out is that of its twin. Whole
+    numbers and statistics, which are not merged, may be missing or added.
 
     >>> x = torch.ones(1)
     >>> list(aligned({"a.bias": x, "w": x}, {"module.a.bias": x, "module.w": x}))
@@ -107,17 +135,43 @@ def aligned(first: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> Mapping
     known |= {name: of for name, of in theirs.items() if name in here - there}
     if set(known) == here:
         return _Renamed(other, known)
+    ours, stored = _plain(first), _plain(other)
+    fronts = _fronts(*({name for name, of in plain.items() if merges(of, like(held, of))}
+                       for plain, held in ((ours, first), (stored, other))))  # fmt: skip
+    if fronts is None:
+        return other
+    here_front, there_front = fronts
+    turned = {of: there_front + name.removeprefix(here_front) for name, of in ours.items()}
+    return _Renamed(other, {n: stored[plain] for n, plain in turned.items() if plain in stored})
+
+
+def _plain(tensors: Mapping[str, Tensor]) -> dict[str, str]:
+    """Return stored names by those without the words of wrappers within them."""
+    plain = {_INNER.sub("", name): name for name in tensors}
+    return plain if len(plain) == len(tensors) else {name: name for name in tensors}
+
+
+def _fronts(here: Collection[str], there: Collection[str]) -> tuple[str, str] | None:
+    """Return what is in front of all of the one's and of all of the other's names."""
+    if here == there:
+        return "", ""
+    if not here or not there:
+        return None
     short = min(here, key=len)
     for name in there:
         for long, end, more, less in ((name, short, there, here), (short, name, here, there)):
             front = long.removesuffix(end)
             if long.endswith(f".{end}") and {front + one for one in less} == more:
-                names = {n: front + n if more is there else n.removeprefix(front) for n in first}
-                return _Renamed(other, names)
-    ours, front = _front(here), _front(there)
-    if {name.removeprefix(ours) for name in here} == {x.removeprefix(front) for x in there}:
-        return _Renamed(other, {name: front + name.removeprefix(ours) for name in first})
-    return other
+                return ("", front) if more is there else (front, "")
+    ours, theirs = _front(here), _front(there)
+    if {name.removeprefix(ours) for name in here} == {x.removeprefix(theirs) for x in there}:
+        return ours, theirs
+    return None
+
+
+def _empty(part: Any) -> Tensor:
+    dtype = safetensors.torch._getdtype(part.get_dtype())
+    return torch.empty(part.get_shape(), dtype=dtype, device="meta")
 
 
 def _front(names: Collection[str]) -> str:

@@ -188,7 +188,8 @@ def wudi(vectors: Vectors, *, steps: int = 300, lr: float = 1e-5, alpha: float =
         min_W sum_t |(W - tau_t) tau_t'|^2 / |tau_t|
 
     All other parameters stay at theta_0. How far 300 steps lead depends on the size of the vectors.
-    Of a model whose blocks have no such names, all matrices are merged.
+    Where the names of a block's matrices are not all known, all matrices of blocks are merged; of a
+    model without blocks, all matrices.
 
     Args:
         vectors: Task vectors of one model.
@@ -197,7 +198,9 @@ def wudi(vectors: Vectors, *, steps: int = 300, lr: float = 1e-5, alpha: float =
         alpha: Coefficient of the result.
     """
     each = listed(vectors, 2)
-    chosen = matrices(each[0]) or [name for name, x in each[0].items() if is_matrix(name, x)]
+    every = [name for name in each[0] if is_matrix(name, each[0].like(name))]
+    within = [name for name in every if name in depths(each[0])]
+    chosen = {*matrices(each[0]), *within} or {*every}
     steps, lr = whole("steps", steps, 1), real("lr", lr, 0)
 
     def rule(name: str, tensors: list[Tensor]) -> Tensor:

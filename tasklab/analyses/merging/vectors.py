@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 
 from torch import Size, Tensor
@@ -28,11 +28,15 @@ from tasklab.taskvector import TaskVector, shared_base
 
 Vectors = Sequence[TaskVector] | Mapping[str, TaskVector]
 Rule = Callable[[str, list[Tensor]], Tensor]
-_NO_MAP = re.compile(r"embed|(?:^|\.)(?:wte|wpe|shared)\.weight$|attention_bias|bias_table|rel_pos")
+_NO_MAP = re.compile(
+    r"embed|(?:^|[._])embs?(?:\.\d+)?(?:\.weight)?$|(?:^|\.)(?:wte|wpe|shared)\.weight$|"
+    r"attention_bias|bias_table|rel_pos"
+)
 _Pattern = re.Pattern[str] | None
 _log = logging.getLogger(__name__)
-# Own patterns of what is a matrix, and what is none (`told`)
-_KINDS: ContextVar[tuple[_Pattern, _Pattern]] = ContextVar("kinds", default=(None, None))
+_Kinds = tuple[_Pattern, _Pattern, Collection[str]]
+# Own patterns of what is a matrix, and what is none, and names of tables (`told`)
+_KINDS: ContextVar[_Kinds] = ContextVar("kinds", default=(None, None, ()))
 _AS_NEEDED: ContextVar[bool] = ContextVar("as needed", default=False)
 _TURNED = re.compile(r"(?:^|\.)(?:text_)?proj(?:ection)?$")
 
@@ -142,6 +146,9 @@ class _Merged(Lazy):
         """Return a tensor without numbers, of the same shape and type."""
         return self.vectors[0].like(name).to("meta")
 
+    def __contains__(self, name: object) -> bool:
+        return name in self.vectors[0]
+
     def __iter__(self) -> Iterator[str]:
         return iter(self.vectors[0])
 
@@ -150,12 +157,15 @@ class _Merged(Lazy):
 
 
 @contextlib.contextmanager
-def told(matrices: str | None = None, tables: str | None = None) -> Iterator[None]:
+def told(
+    matrices: str | None = None, tables: str | None = None, known: Collection[str] = ()
+) -> Iterator[None]:
     """Merge networks that no table lists: parameters one at a time, and kinds by own patterns.
 
     Args:
         matrices: Pattern of names of two axes that are matrices, whatever they look like.
         tables: Pattern of names that are none.
+        known: Names of tables that look like matrices.
     """
     patterns = []
     for what, pattern in (("matrices", matrices), ("tables", tables)):
@@ -165,7 +175,7 @@ def told(matrices: str | None = None, tables: str | None = None) -> Iterator[Non
             raise TasklabError(
                 f"{what} must be a pattern of names, not {shown(pattern)}."
             ) from None
-    kinds, lazy = _KINDS.set((patterns[0], patterns[1])), _AS_NEEDED.set(True)
+    kinds, lazy = _KINDS.set((patterns[0], patterns[1], known)), _AS_NEEDED.set(True)
     try:
         yield
     finally:
@@ -215,10 +225,11 @@ def is_matrix(name: str, tensor: Tensor) -> bool:
     """
     if tensor.dim() != 2 or not tensor.numel():
         return False
-    yes, no = _KINDS.get()
+    yes, no, tables = _KINDS.get()
     if no is not None and no.search(name):
         return False
-    return not _NO_MAP.search(name) or (yes is not None and bool(yes.search(name)))
+    is_table = name in tables or bool(_NO_MAP.search(name))
+    return not is_table or (yes is not None and bool(yes.search(name)))
 
 
 def is_narrow(name: str, matrices: Sequence[Tensor]) -> bool:

@@ -318,3 +318,26 @@ def test_what_is_half_an_adapter_or_several_is_told(base, tmp_path):
     for other in ({"target_parameters": ["experts"]}, {"trainable_token_indices": [3]}):
         place = written(tmp_path / next(iter(other)), factors("q", 8, 6), **other)
         refuses(f"has {next(iter(other))}, which", tasklab.merge, base, [place])
+
+
+def test_an_adapted_embedding_says_nothing_about_square_layers(base, tmp_path):
+    square = base | {"o.weight": torch.randn(6, 6)}
+    embedding = {
+        "embed.lora_embedding_A": torch.randn(2, 7),
+        "embed.lora_embedding_B": torch.randn(6, 2),
+    }
+    tensors = factors("o", 6, 6)
+    merged = tasklab.merge(square, [written(tmp_path / "a", tensors | embedding)], unrelated=True)
+    wanted = square["o.weight"] + 3 * product(tensors, "o")
+    torch.testing.assert_close(merged["o.weight"], wanted)
+
+
+def test_an_adapted_multihead_attention_is_refused_by_name(base, tmp_path):
+    tensors = factors("mha", 18, 6) | factors("mha.base_layer.out_proj", 6, 6)
+    whole = base | {
+        "mha.in_proj_weight": torch.ones(18, 6),
+        "mha.out_proj.weight": torch.ones(6, 6),
+    }
+    refuses(
+        "adapts 'mha', an nn.Multihead", tasklab.merge, whole, [written(tmp_path / "a", tensors)]
+    )

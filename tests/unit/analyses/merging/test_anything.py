@@ -226,8 +226,10 @@ def test_what_does_not_meet_is_refused(base, models, tmp_path):
     torch.manual_seed(9)
     refuses("is no change of the base", tasklab.merge, base, [models[0], Tiny()], alpha=1.0)
     broken = state | {"conv.bias": torch.full((6,), float("nan"))}
-    refuses("not finite", tasklab.merge, base, [models[0], broken], alpha=1.0)
-    refuses("not finite", tasklab.merge, base, [broken], alpha=1.0, unrelated=True)
+    for method in ("arithmetic", "ties", "tsv_m"):  # unrelated=True excuses a distance, no NaN
+        for some in ({}, {"unrelated": True}):
+            told = refuses("not finite", tasklab.merge, base, [broken], method, alpha=1.0, **some)
+            assert "'conv.bias' of network 1" in told
     refuses("no file or folder", tasklab.merge, tmp_path / "x", models, alpha=1.0)
     (tmp_path / "y.pt").write_bytes(b"x")
     refuses("give the state dict", tasklab.merge, tmp_path / "y.pt", models, alpha=1.0)
@@ -378,3 +380,112 @@ def test_equal_networks_and_the_base_itself_are_told(base, models, caplog):
     assert tasklab.merge(base, same, alpha=0.4, unrelated=True) and not caplog.text
     assert tasklab.merge(base, [models[0], base], alpha=0.4)
     assert "network 2 has the base's parameters: its change is 0" in caplog.text
+
+
+def test_embeddings_are_tables_by_name_or_type():
+    torch.manual_seed(0)
+    theta0 = {n: torch.randn(8, 6) for n in ("tok_emb.weight", "emb.weight", "up.weight", "words")}
+    each = [{n: x + 0.1 * torch.randn(8, 6) for n, x in theta0.items()} for _ in range(2)]
+    merged = tasklab.merge(theta0, each, "tsv_m", alpha=1.0)
+    means = {n: sum(one[n] for one in each) / 2 for n in theta0}
+    same = [n for n in theta0 if torch.allclose(merged[n], means[n], atol=1e-6)]
+    assert same == ["tok_emb.weight", "emb.weight"]
+
+    def language(at):
+        module = nn.Module()
+        module.out, module.words = nn.Linear(6, 8, bias=False), nn.Embedding(8, 6)
+        module.out.weight = module.words.weight  # the layer's name comes first
+        module.words.weight.data = at["words"].clone()
+        return module
+
+    made = tasklab.merge(language(theta0), [language(one) for one in each], "tsv_m", alpha=1.0)
+    torch.testing.assert_close(made["words.weight"], means["words"])
+    assert torch.equal(made["out.weight"], made["words.weight"])
+
+
+@pytest.mark.parametrize("method", ["dare", "tsv_m", "ties"])
+def test_an_embedding_that_is_saved_twice_stays_tied(base, models, tmp_path, method):
+    places = [tmp_path / f"{i}.safetensors" for i in range(4)]
+    for place, one in zip(places, [base, *models], strict=True):
+        save_file({n: x.clone() for n, x in one.state_dict().items()}, place)
+    merged = tasklab.merge(places[0], places[1:], method, alpha=1.0)
+    assert torch.equal(merged["head.weight"], merged["wte.weight"])
+    held = tasklab.merge(base, models, method, alpha=1.0)
+    if method != "dare":  # whose draws depend on the names
+        for name in held:
+            torch.testing.assert_close(merged[name], held[name])
+
+
+def test_wudi_merges_all_matrices_of_blocks():
+    torch.manual_seed(0)
+    names = ["blocks.0.attn.qkv.weight", "blocks.0.mlp.0.weight", "blocks.1.mlp.2.weight", "head"]
+    theta0 = {n: torch.randn(6, 6) for n in names}
+    each = [{n: x + 0.1 * torch.randn(6, 6) for n, x in theta0.items()} for _ in range(2)]
+    merged = tasklab.merge(theta0, each, "wudi", alpha=1.0)
+    assert [n for n in names if torch.equal(merged[n], theta0[n])] == ["head"]
+
+
+def test_arithmetic_has_a_coefficient_of_each_network(base, models):
+    each, theta0 = [m.state_dict() for m in models], base.state_dict()
+    merged = tasklab.merge(base, models, alpha=[0.5, 0.0, -0.25])
+    for name in ("wte.weight", "bn.weight", "blocks.1.up.bias"):
+        wanted = theta0[name] + 0.5 * (each[0][name] - theta0[name])
+        wanted -= 0.25 * (each[2][name] - theta0[name])
+        torch.testing.assert_close(merged[name], wanted)
+    refuses("cannot have 2 coefficients", tasklab.merge, base, models, alpha=[0.5, 0.5])
+    refuses("alpha of ties is one number", tasklab.merge, base, models, "ties", alpha=[1, 1, 1])
+
+
+def test_wrappers_within_names_are_left_out(base, models):
+    one, two = (m.state_dict() for m in models[:2])
+    inner = {n.replace("blocks.0.", "blocks.0._orig_mod."): x for n, x in one.items()}
+    words = "_fsdp_wrapped_module._checkpoint_wrapped_module."
+    fsdp = {"module." + n.replace("conv.", f"conv.{words}"): x for n, x in two.items()}
+    merged = tasklab.merge(base, [inner, fsdp], alpha=0.5)
+    wanted = tasklab.merge(base, models[:2], alpha=0.5)
+    assert list(merged) == list(wanted)
+    assert all(torch.equal(merged[name], wanted[name]) for name in wanted)
+
+
+def test_buffers_may_be_missing_or_added(base, models):
+    parameters = dict(models[0].named_parameters()) | {"head.weight": models[0].head.weight}
+    more = {f"module.{n}": x for n, x in models[1].state_dict().items()}
+    more["module.position_ids"] = torch.arange(4)
+    merged = tasklab.merge(base, [parameters, more], alpha=0.5)
+    wanted = tasklab.merge(base, models[:2], alpha=0.5)
+    assert list(merged) == list(wanted)
+    assert all(torch.equal(merged[name], wanted[name]) for name in wanted)
+
+
+def test_numbers_of_8_bits_and_masks_of_pruning_are_not_merged():
+    few = torch.float8_e4m3fn
+    base = {"w": torch.randn(2, 2).to(few), "b": torch.ones(2), "fc.weight_mask": torch.ones(2, 2)}
+    moved = {"b": torch.full((2,), 1.1)}
+    merged = tasklab.merge(base, [base | moved])
+    assert torch.equal(merged["w"].float(), base["w"].float())
+    torch.testing.assert_close(merged["b"], moved["b"])
+    quantised = base | moved | {"w": torch.randn(2, 2).to(few)}
+    refuses("changes w, .* 8 bits", tasklab.merge, base, [quantised])
+    refuses("changes w, .* 8 bits", tasklab.merge, base | {"w": torch.ones(2, 2)}, [quantised])
+    pruned = base | moved | {"fc.weight_mask": torch.eye(2)}
+    refuses("changes fc.weight_mask, .* mask", tasklab.merge, base, [pruned])
+
+
+def test_what_a_lazy_layer_or_a_nested_tensor_has_is_refused():
+    lazy, few = (
+        nn.LazyLinear(3),
+        torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged),
+    )
+    refuses("weight, bias of a state dict has no numbers", tasklab.merge, lazy, [lazy], alpha=1.0)
+    refuses("w of a state dict .* nested", tasklab.merge, {"w": few}, [{"w": few}], alpha=1.0)
+
+
+def test_a_modules_extra_state_is_no_parameter():
+    class Own(nn.Linear):
+        def get_extra_state(self):
+            return {"scale": 1}
+
+        def set_extra_state(self, state):
+            pass
+
+    assert list(tasklab.merge(Own(3, 2), [Own(3, 2)], unrelated=True)) == ["weight", "bias"]
