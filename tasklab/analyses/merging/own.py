@@ -5,17 +5,20 @@
 
 The coefficient of the result is searched for, as for every method. A function with a parameter
 `features` is given a function of a task vector and a task, which returns features (N, D) of N
-training images of the task, without labels, under the model edited by the vector.
+training images of the task, without labels, under the model edited by the vector. The function is
+given copies, which it may change; what it prints goes to the standard error.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import importlib.util
 import inspect
 import sys
-from collections.abc import Callable, Mapping
+import textwrap
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -43,12 +46,12 @@ class Own(Method):
         def merged(vectors: Any, *, alpha: float = 1.0, features: Any = None) -> TaskVector:
             named = vectors if isinstance(vectors, Mapping) else dict(enumerate(vectors))
             more = {FEATURES: features} if self.needs else {}
-            try:
-                made = self.rule(dict(named), **more)
-            except TasklabError:
-                raise
-            except Exception as error:
-                raise TasklabError(f"{self.place}: {type(error).__name__}: {error}") from error
+            copies = {
+                task: TaskVector({name: x.clone() for name, x in one.items()}, one.base)
+                for task, one in named.items()
+            }
+            with _told(f"{self.place}:"):
+                made = self.rule(copies, **more)
             if not isinstance(made, TaskVector):
                 if not (isinstance(made, Mapping) and made):
                     raise TasklabError(f"{self.title} returns {shown(made)}, and no TaskVector.")
@@ -90,7 +93,9 @@ def take(word: str) -> str:
         raise TasklabError(f"there is no file {shown(place)} with a rule of merging.")
     digest = hashlib.sha256(file.read_bytes()).hexdigest()
     module = _run(file, digest)
-    functions = {n: f for n, f in vars(module).items() if inspect.isfunction(f)}
+    functions = {n: f for n, f in vars(module).items() if callable(f) and not inspect.isclass(f)}
+    if not functions:
+        raise TasklabError(f"{place} has no function: define {name}(vectors).")
     if name not in functions:
         raise unknown(f"function of {place},", name, functions)
     rule = functions[name]
@@ -120,12 +125,24 @@ def _run(file: Path, digest: str) -> Any:
     sys.modules[name] = module  # which dataclasses and pickles of it look up
     sys.path.insert(0, str(file.resolve().parent))
     try:
-        spec.loader.exec_module(module)
-    except Exception as error:
-        raise TasklabError(f"{file} cannot be run: {type(error).__name__}: {error}") from error
+        with _told(f"{file} cannot be run:"):
+            spec.loader.exec_module(module)
     finally:
         sys.path.remove(str(file.resolve().parent))
     return module
+
+
+@contextlib.contextmanager
+def _told(begin: str) -> Iterator[None]:
+    """Raise what somebody's code raises, its exit too, as one sentence; its output is no answer."""
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+    except TasklabError:
+        raise
+    except (Exception, SystemExit) as error:
+        what = f"{type(error).__name__}: {textwrap.shorten(str(error), 300)}"
+        raise TasklabError(f"{begin} {what}") from error
 
 
 def features_of(

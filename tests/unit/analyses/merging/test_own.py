@@ -100,3 +100,41 @@ def test_what_cannot_be_read_is_one_sentence(rule, text, word, told):
 def test_what_is_no_merge_is_refused(rule, cases, body, told):
     word = rule(f"def merge(vectors):\n    {body}\n")
     refuses(told, merging.merge, word, cases.vectors(2))
+
+
+def test_a_rule_that_changes_its_vectors_changes_copies(rule, cases):
+    vectors = cases.vectors(2)
+    before = [{name: x.clone() for name, x in one.items()} for one in vectors]
+    body = "for one in v.values():\n  for n in one: one[n].mul_(2)\n return sum(v.values())"
+    merged = merging.merge(rule(f"def merge(v):\n {body}"), vectors)
+    for name, x in merged.items():
+        torch.testing.assert_close(x, 2 * sum(one[name] for one in before))
+    for one, held in zip(vectors, before, strict=True):
+        assert all(torch.equal(one[name], x) for name, x in held.items())
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("import sys\nsys.exit(0)", "cannot be run: SystemExit: 0"),
+        (
+            "import argparse\nargparse.ArgumentParser().parse_args(['--x'])",
+            "cannot be run: SystemE",
+        ),
+        ("def merge(vectors): raise SystemExit(3)", "mine.py: SystemExit: 3"),
+        ("def merge(vectors): raise ValueError('a\\nb')", "mine.py: ValueError: a b"),
+        ("x = 1", "has no function: define merge"),
+    ],
+)
+def test_an_exit_and_an_error_of_many_lines_are_one_sentence(rule, cases, text, told):
+    vectors, name = cases.vectors(2), rule(text)
+    assert "\n" not in refuses(told, merging.merge, name, vectors)
+
+
+def test_prints_of_a_rule_are_not_in_the_output(rule, cases, capsys):
+    text = "class M:\n def __call__(self, v):\n  print('called'); return sum(v.values())\n"
+    text = f"print('read')\n{text}merge = M()"
+    vectors = cases.vectors(2)
+    assert merging.merge(rule(text), vectors) == merging.merge("arithmetic", vectors)
+    out, err = capsys.readouterr()
+    assert (out, err) == ("", "read\ncalled\n")
