@@ -21,7 +21,7 @@ from tasklab.exchange import sources
 from tasklab.models.zoo import spec
 from tasklab.storage import atomic
 from tasklab.storage.store import Artifact, Store
-from tasklab.storage.tensors import explained
+from tasklab.storage.tensors import MERGED, explained
 
 IMPORTED = "imported"  # kind of artifact in the store
 OPTION = "--model-out"
@@ -212,7 +212,7 @@ def check_free(path: Path, vectors: Iterable[str] = (), option: str = "--out") -
     _check_target(option, path, VECTOR.suffix)
     if path.exists():
         about = sources.header(path)
-        if "tasklab" not in about and not sources.is_saved(about):
+        if not {"tasklab", MERGED} & about.keys() and not sources.is_saved(about):
             raise TasklabError(f"{path} holds something else: choose another file with {option}.")
         if any(Path(one).exists() and path.samefile(one) for one in vectors):
             raise TasklabError(f"{path} is one of the vectors: choose another file with {option}.")

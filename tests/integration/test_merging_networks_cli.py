@@ -167,3 +167,16 @@ def test_adapters_are_merged_in_a_space(files, tmp_path, capsys):
     assert not torch.allclose(found, plain["up.weight"], atol=1e-3)
     wrong = ["merge", "a.st", "b.st", "--model", "mini", "--space", "knots"]
     assert "--space is for networks" in mistaken(wrong, capsys)
+
+
+def test_a_merge_is_written_over_by_the_next(files, tmp_path, capsys):
+    """As after a kill between writing and the end of the command."""
+    _, words = files
+    out = tmp_path / "out.safetensors"
+    for alpha in ("0.5", "0.7"):
+        assert main(["merge", *words, "--alpha", alpha, "--out", str(out)]) == 0
+    expected = tasklab.merge(words[3], words[:2], alpha=0.7)
+    assert torch.equal(load_file(out)["up.weight"], expected["up.weight"])
+    capsys.readouterr()
+    again = [str(out), words[0], *words[2:], "--alpha", "0.5", "--out", str(out)]
+    assert "is one of the vectors" in mistaken(["merge", *again], capsys)

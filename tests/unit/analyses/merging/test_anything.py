@@ -489,3 +489,14 @@ def test_a_modules_extra_state_is_no_parameter():
             pass
 
     assert list(tasklab.merge(Own(3, 2), [Own(3, 2)], unrelated=True)) == ["weight", "bias"]
+
+
+@pytest.mark.parametrize("name", ["__metadata__", "a\udc80"])
+def test_names_that_safetensors_cannot_hold_are_told(name, tmp_path):
+    base, moved = {name: torch.ones(2)}, {name: torch.full((2,), 1.1)}
+    out = tmp_path / "out.safetensors"
+    refuses("safetensors cannot hold", tasklab.merge, base, [moved], out=out)
+    assert not list(tmp_path.iterdir())
+    whole = {"w": torch.ones(2), "z": torch.ones(2, dtype=torch.complex64)}
+    tasklab.merge(whole, [whole | {"w": moved[name]}], out=out)
+    assert torch.equal(load_file(out)["z"], whole["z"])
