@@ -66,10 +66,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _escape() -> None:
     """Print escapes, not a traceback, for letters that the terminal's encoding does not have.
 
-    Without an error stream, `print` would mix errors into the command's output.
+    Without an error stream, `print` would mix errors into the command's output; without an output,
+    what is printed is lost.
     """
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w", encoding="utf-8")
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
             stream.reconfigure(errors="backslashreplace")

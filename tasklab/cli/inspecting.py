@@ -13,7 +13,7 @@ import tyro
 
 from tasklab import analyses, exchange
 from tasklab.analyses import merging
-from tasklab.errors import TasklabError, abridged, shown
+from tasklab.errors import TasklabError, abridged, path, shown
 from tasklab.isolation import isolated
 from tasklab.progress import columns, shared
 
@@ -85,7 +85,7 @@ def inspect(
 
 def opened(word: str) -> Path | exchange.opening.Opened:
     """Return an adapter's folder, or the tensors of any other file."""
-    place = Path(word).expanduser()
+    place = path("a network", word)
     if place.name == merging.adapters.WEIGHTS and place.is_file():
         place = place.parent
     if place.is_dir() and merging.adapters.is_adapter(place):

@@ -98,7 +98,8 @@ def merge(
         if "alpha" in options:
             raise TasklabError("give --alpha or --option alpha=..., not both.")
         options["alpha"] = real("--alpha", alpha, -math.inf)
-    if model_name is None and base is not None and all(map(networks.is_one, [base, *vector])):
+    start = [base] if base is not None else [] if method == "average" else [""]
+    if model_name is None and all(map(networks.is_one, [*start, *vector])):
         if search or model_out is not None or data:
             raise TasklabError(
                 "--search, --data and --model-out are for models of `tasklab list models`: give "
@@ -111,7 +112,7 @@ def merge(
     if model_name is None and base is None and (word := next(filter(networks.is_one, vector), "")):
         raise TasklabError(
             f"{word} does not tell of which model it is: give --model (`tasklab list models`), or "
-            "for any other network the --base that it was fine-tuned from."
+            "for any other network the --base that it was fine-tuned from (average needs none)."
         )
     only = {"--rank": rank, "--space": space, "--matrices": matrices, "--tables": tables}
     only |= {"--unrelated": unrelated or None}

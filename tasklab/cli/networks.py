@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def is_one(word: str) -> bool:
     """Return whether a word is an adapter, or files of weights that name no model of ours."""
     place = Path(word).expanduser()
-    if runs.is_named(word) or not place.exists():
+    if not word.strip() or runs.is_named(word) or not place.exists():
         return False
     if merging.anything.is_plain(place):
         return True
@@ -30,7 +30,7 @@ def is_one(word: str) -> bool:
 
 
 def merge(
-    base: str,
+    base: str | None,
     words: Sequence[str],
     method: str,
     options: dict[str, Any],
@@ -45,7 +45,7 @@ def merge(
     """Merge networks without an entry in the table of models, and print the output.
 
     Args:
-        base: Where the network is that the others start from.
+        base: Where the network is that the others start from; `None` for `average`.
         words: Files or folders of networks, or folders of adapters.
         method: Name of the rule.
         options: Of the rule.
@@ -57,16 +57,18 @@ def merge(
         json: Print JSON.
     """
     cut = None if rank is None else whole("--rank", rank, 1)
+    inputs = [*words] if base is None else [base, *words]
     if cut is None:
-        places.check_free(target, [base, *words])
+        places.check_free(target, inputs)
     else:
         atomic.check_new_folder("--out", target)
-    each = {word: _read(word) for word in (base, *words)}
+    each = {word: _read(word) for word in inputs}
     networks = [each[word][0] for word in words]
     about: dict[str, Any] = {"out": target, "rank": cut, "space": space, "unrelated": unrelated}
     about |= kinds
     try:
-        merging.anything.merge(each[base][0], networks, method, **about, **options)
+        start = None if base is None else each[base][0]
+        merging.anything.merge(start, networks, method, **about, **options)
     except TasklabError as error:  # what Python calls an option
         told = str(error).replace("in Python unrelated=True", "--unrelated")
         raise TasklabError(told.replace("give alpha:", "give --alpha:")) from error
@@ -76,7 +78,8 @@ def merge(
         print(writer.dumps(about, indent=1))
         return
     what = "a network" if cut is None else f"an adapter of rank {cut}"
-    print(f"{registry.method(method).title} of {len(words)} networks that start from {base}")
+    begin = "" if base is None else f" that start from {base}"
+    print(f"{registry.method(method).title} of {len(words)} networks{begin}")
     for note in shared({word: notes for word, (_, notes) in each.items()}):
         print(f"  {note}")
     print(f"written to {target}: {what}")

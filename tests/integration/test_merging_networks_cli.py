@@ -180,3 +180,21 @@ def test_a_merge_is_written_over_by_the_next(files, tmp_path, capsys):
     capsys.readouterr()
     again = [str(out), words[0], *words[2:], "--alpha", "0.5", "--out", str(out)]
     assert "is one of the vectors" in mistaken(["merge", *again], capsys)
+
+
+def test_an_average_needs_no_base(files, tmp_path, capsys):
+    _, words = files
+    out = tmp_path / "out.safetensors"
+    assert main(["merge", *words[:2], "--method", "average", "--out", str(out)]) == 0
+    assert capsys.readouterr().out.startswith("Average of 2 networks\n")
+    expected = tasklab.merge(words[3], words[:2], "average")
+    torch.testing.assert_close(load_file(out)["up.weight"], expected["up.weight"])
+
+
+def test_an_empty_name_is_not_this_folder(files, tmp_path, capsys, monkeypatch):
+    _, words = files
+    monkeypatch.chdir(words[0])
+    given = [words[1], "", *words[2:], "--alpha", "1", "--out", str(tmp_path / "out.safetensors")]
+    mistaken(["merge", *given], capsys)
+    mistaken(["merge", *words[:2], "--base", "", "--alpha", "1"], capsys)
+    assert "is empty" in mistaken(["inspect", "", "--base", words[3]], capsys)

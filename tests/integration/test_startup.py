@@ -1,5 +1,6 @@
 """What is imported before anything is asked for: the time to a first answer is that of imports."""
 
+import os
 import subprocess
 import sys
 
@@ -74,3 +75,13 @@ def test_merges_grids_and_labs_wait_for_what_they_compute_with_alone(tmp_path, m
     (there,) = imported("from tasklab.__main__ import main; main(['doctor', '--json'])")
     assert "tasklab.cli.doctor.readiness" in there and not there & {"pandas", "matplotlib"}
     assert not there & {"open_clip", "timm", "transformers", "torchvision"}
+
+
+def test_a_closed_output_is_no_error():
+    """As of `tasklab list >&-`, and of programs of a desktop."""
+    command = [sys.executable, "-m", "tasklab", "list", "merges"]
+    for stream in (0, 1, 2):
+        done = subprocess.run(
+            command, preexec_fn=lambda at=stream: os.close(at), stderr=subprocess.PIPE, timeout=60,
+        )  # fmt: skip
+        assert (done.returncode, done.stderr) == (0, b"")
