@@ -210,58 +210,84 @@ def _mapped(function: Callable, tree: Any) -> Any:
     return tree
 
 
+def _bare(tree: Any, seen: list[Tensor]) -> Any:
+    """Return arguments with what their tensors hold, and append the tensors to a list."""
+    parts = []
+    for x in tree:
+        if isinstance(x, Device):
+            seen.append(x)
+            parts.append(x.here)
+            continue
+        if isinstance(x, Tensor):
+            seen.append(x)
+        elif isinstance(x, list | tuple) and x and not isinstance(x[0], int):
+            x = _bare(x, seen)
+        parts.append(x)
+    return type(tree)(parts)
+
+
 @functools.cache
-def _known(func: Any) -> tuple[str, list[tuple[int, str]], bool]:
-    """Return an operation's name, the arguments that it writes to, and whether it gives a view."""
+def _known(func: Any) -> tuple[str, list[tuple[int, str]], bool, bool]:
+    """Return an operation's name, and what is known of it.
+
+    That is the arguments that it writes to, whether it gives a view, and whether `_check` has a
+    rule for it where all tensors are on one device.
+    """
     written = [
         (place, one.name)
         for place, one in enumerate(func._schema.arguments)
         if one.alias_info is not None and one.alias_info.is_write
     ]
     view = any(one.alias_info is not None for one in func._schema.arguments) and not written
-    return func._schema.name, written, view
+    name = func._schema.name
+    ruled = name in _CPU_ALONE or name in _PRODUCTS or name.startswith("aten::_fused_adam")
+    return name, written, view, ruled
 
 
 def _dispatched(func: Any, args: tuple, named: dict[str, Any]) -> Any:
-    """Run an operation with at least one tensor of the device on what its tensors hold."""
-    name, written, view = _known(func)
-    tensors = [*_tensors(args), *_tensors(named.values())]
+    """Run an operation with at least one tensor of the device on what its tensors hold.
+
+    Most of what chapters take on the device is spent here, so that it does little.
+    """
+    name, written, view, ruled = _known(func)
+    tensors: list[Tensor] = []
+    plain = _bare(args, tensors)
+    more = dict(zip(named, _bare([*named.values()], tensors), strict=True)) if named else {}
     targets = [args[i] if i < len(args) else named.get(key) for i, key in written]
     targets = list(_tensors(targets))
-    if name not in _MOVES:
-        _check(name, args, tensors, targets)
-    index = next((x.index for x in [*targets, *tensors] if isinstance(x, Device)), None)
-    _check_generator(named.get("generator"), cuda=True)
-    shapes = named.get("device") == META  # C++ asks so for the shape of a sum of zeros
-    if "device" in named and not shapes:  # of options that C++ took from a tensor: moves are `_to`
-        named = {**named, "device": CPU}
     held = {id(x.here): x for x in tensors if isinstance(x, Device)}
-
-    def bare(x: Tensor) -> Tensor:
-        return x.here if isinstance(x, Device) else x
-
-    plain = _mapped(bare, args), {key: _mapped(bare, x) for key, x in named.items()}
-    for x in tensors:
-        if isinstance(x, Device) and not view:
+    places = {x.index for x in held.values()}
+    if name not in _MOVES and (ruled or len(places) > 1 or len(held) < len(tensors)):
+        _check(name, args, tensors, targets)
+    index = next((x.index for x in (*targets, *tensors) if isinstance(x, Device)), None)
+    shapes = False
+    if named:
+        _check_generator(named.get("generator"), cuda=True)
+        shapes = named.get("device") == META  # C++ asks so for the shape of a sum of zeros
+        if "device" in named and not shapes:  # of options that C++ took from a tensor: moves: `_to`
+            more["device"] = CPU
+    if not view:
+        for x in held.values():
             streams.read(x.here, x.index)
-    out = func(*plain[0], **plain[1])
+    out = func(*plain, **more)
     if shapes:
         return out
     if not view and index is not None:
         made = [x.here for x in targets if isinstance(x, Device)]
-        streams.record(func, *plain, out, index, in_place=bool(written))
+        streams.record(func, plain, more, out, index, in_place=bool(written))
         streams.wrote(made or list(_tensors([out])), index)
     if name == "aten::copy_" and not isinstance(args[0], Device):
         return args[0]
     if name == "aten::convolution_backward" and out[1] is not None and out[1].dim() == 4:
         out = (out[0], out[1].contiguous(memory_format=torch.channels_last), *out[2:])
-    same = held | {id(bare(x)): x for x in targets}
+    for x in targets:
+        held[id(x.here if isinstance(x, Device) else x)] = x
 
     def dressed(x: Tensor) -> Tensor:
-        return same[id(x)] if id(x) in same else Device(x, index)
+        return held[id(x)] if id(x) in held else Device(x, index)
 
-    if view and not args[0].is_inference():  # then neither is its view
-        with torch.inference_mode(False):
+    if view and torch.is_inference_mode_enabled() and not args[0].is_inference():
+        with torch.inference_mode(False):  # then neither is its view
             return _mapped(dressed, out)
     return _mapped(dressed, out)
 

@@ -31,6 +31,8 @@ class Standing:
     make: Callable[[], str]
     shown: str
     handle: Any  #: Of its output; `None` outside of IPython
+    #: Number of tables from which it was made, and whether more were expected.
+    made_of: tuple[int, bool]
 
 
 @dataclasses.dataclass
@@ -111,15 +113,18 @@ def stand(make: Callable[[], str]) -> Any:
     if page is None or not page.live or shell is None:
         return say(text)
     handle = IPython.display.display(say(text or AWAITED), display_id=True)
-    page.standing.append(Standing(make, text or AWAITED, handle))
+    page.standing.append(Standing(make, text or AWAITED, handle, (len(page.tables), False)))
     return None
 
 
 def refresh() -> None:
     """Update the sentences that the page's records have changed."""
     page = current()
-    for one in page.standing if page else ():
-        text = one.make() or (_NO_ANSWER if page and page.ended else AWAITED)
+    if page is None:
+        return
+    now = len(page.tables), page.ended
+    for one in [one for one in page.standing if one.made_of != now]:
+        one.made_of, text = now, one.make() or (_NO_ANSWER if page.ended else AWAITED)
         if text != one.shown:
             one.shown = text
             one.handle.update(say(text))

@@ -15,7 +15,7 @@ from tasklab.analyses.merging import minimum, order
 from tasklab.analyses.merging.best import tangents
 from tasklab.analyses.merging.registry import costs
 from tasklab.bench import contest as contests
-from tasklab.bench import minima
+from tasklab.bench import merges, minima
 from tasklab.bench.contest import Contest, Entry, Pair
 from tasklab.bench.lab import Lab
 from tasklab.bench.merges import Bench
@@ -43,6 +43,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture
 def at(folder, monkeypatch):
+    monkeypatch.setitem(merges.FULL, "looks", 5)  # of 12 at validation images: the longest part
     monkeypatch.chdir(folder)
     monkeypatch.setenv("TASKLAB_STORE", str(folder / "store"))
     return folder

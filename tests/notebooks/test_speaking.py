@@ -12,6 +12,25 @@ FOLDER = Path(__file__).parents[2] / "notebooks"
 NAMED = re.compile(r"`mini`|<code>mini</code>|a small ResNet")
 NUMBER = re.compile(r"\d\.\d")
 READS = re.compile(r"\b(lab|recorded|records|study)\b")  # a cell that does not is about no model
+NO_PICTURE = "<svg><!-- not written --></svg>"
+# What each kernel does first: figures are laid out and drawn in both widths, but no picture is
+# written, which takes longer than all else.
+UNWRITTEN = f"""
+from tasklab.evidence.figures import forest_plot, narrow, pictures, style
+def for_site(figure, **_):
+    with pictures.laid_out(figure):
+        figure.draw_without_rendering()
+    told = pictures.described(figure)
+    if not hasattr(figure, "links"):
+        narrow.narrow(figure).draw_without_rendering()
+    return {{"text/plain": told, "image/svg+xml": {NO_PICTURE!r}, "image/png": "iVBORw0KGgo="}}
+forest_plot.for_site = style.for_site = for_site
+"""
+FEW_PICTURES = """
+from tasklab.tasks import small
+small.PER_CLASS.update(train=8, test=4)
+small._CHUNK = 100
+"""  # of each class, for networks from scratch
 
 
 def outputs(notebook):
@@ -80,10 +99,16 @@ def test_a_sentence_of_the_recorded_page_needs_a_name():
         pytest.param("closed_vocab", {"live": "all"}, marks=pytest.mark.slow),
     ],
 )
-def test_a_run_speaks_of_what_it_ran(chapter, parameters, rehearsal, chapters_store, tmp_path,
-                                     monkeypatch):  # fmt: skip
+def test_a_run_speaks_of_what_it_ran(chapter, parameters, rehearsal, chapters_store, shared,
+                                     tmp_path, monkeypatch):  # fmt: skip
     monkeypatch.setenv(summary.FILE, str(tmp_path / "summary.json"))
-    given = {**parameters, "steps": 2, "store_root": str(chapters_store)}
+    startup = tmp_path / "ipython" / "profile_default" / "startup"
+    startup.mkdir(parents=True)
+    other = "model" in parameters  # else the rehearsal has trained it already
+    (startup / "first.py").write_text(UNWRITTEN + FEW_PICTURES * other)
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
+    store = shared / "spoken" if other else chapters_store
+    given = {**parameters, "steps": 2, "store_root": str(store)}
     with (tmp_path / "log").open("w") as log:
         run = execution.execute(
             FOLDER / f"{chapter}.ipynb", tmp_path / "out.ipynb", parameters=given, log=log
@@ -96,3 +121,5 @@ def test_a_run_speaks_of_what_it_ran(chapter, parameters, rehearsal, chapters_st
     found = summary.of_notebook(run)
     assert found is not None and found.rows and found.model.startswith(given.get("model", "mini"))
     assert (tmp_path / "summary.json").exists()
+    shown = [one.get("data", {}) for cell in run["cells"] for one in cell.get("outputs", ())]
+    assert {one["image/svg+xml"] for one in shown if "image/svg+xml" in one} == {NO_PICTURE}

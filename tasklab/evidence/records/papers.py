@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import math
 from pathlib import Path
@@ -30,14 +31,18 @@ def papers(paper: str | None = None, table: str | None = None) -> pd.DataFrame:
         names), experiment, metric, value, unit, source_file, note. `value` is NaN where the cell
         is missing in the text at hand.
     """
-    text = shipped.content(Path(__file__).with_name("papers.csv"))
-    df = pd.read_csv(io.BytesIO(text), dtype={"table": str})
-    df = df.fillna({name: "" for name in df if name != "value"})
+    df = _parsed(shipped.content(Path(__file__).with_name("papers.csv")))
     for name, wanted in (("paper", paper), ("table", table and str(table))):
         if wanted is not None:
             choose(name, wanted, dict.fromkeys(df[name]))
             df = where(df, **{name: wanted})
     return df.reset_index(drop=True)
+
+
+@functools.lru_cache(maxsize=1)
+def _parsed(text: bytes) -> pd.DataFrame:
+    df = pd.read_csv(io.BytesIO(text), dtype={"table": str})
+    return df.fillna({name: "" for name in df if name != "value"})
 
 
 def printed(claim: Claim) -> dict[str, float]:

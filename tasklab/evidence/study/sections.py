@@ -188,7 +188,12 @@ def of_records(chapter: str, model: str = FIRST, *, store: Store | None = None) 
         store: The store of numbers.
     """
     choose("chapter", chapter, CHAPTERS)
-    kept = store or Store()
+    return _of_records(chapter, model, (store or Store()).root)
+
+
+@functools.lru_cache(maxsize=64)  # a page asks once for each of its statements and worlds
+def _of_records(chapter: str, model: str, root: Path) -> Evidence:
+    kept = Store(root)
     asked = {"chapter": chapter, "model": model, "package": package(), "answers": _here()}
 
     def make(_: Path) -> tuple[dict, dict]:

@@ -3,7 +3,9 @@
 import base64
 import io
 import re
+from types import SimpleNamespace
 
+import IPython.display
 import pandas as pd
 import pytest
 
@@ -118,6 +120,33 @@ def test_on_the_page_of_a_run_files_and_folds_of_records_name_their_model(kind, 
     finally:
         speaking.close()
     assert page.folded(None, "Merges") is None  # nothing is recorded
+
+
+def test_sentences_of_a_run_are_made_anew_when_records_come_and_at_its_end(monkeypatch):
+    made, shown = [], []
+    handle = SimpleNamespace(update=lambda text: shown.append(text.data))
+    shell = SimpleNamespace(events=SimpleNamespace(register=lambda *_: None))
+    monkeypatch.setattr(speaking, "_shell", lambda: shell)
+    monkeypatch.setattr(IPython.display, "display", lambda *_, **__: handle)
+    opened = speaking.begin(Chosen("all"))
+
+    def told():
+        made.append(len(opened.tables))
+        return f"Of {made[-1]}." if made[-1] else ""
+
+    try:
+        speaking.stand(told)
+        speaking.refresh()  # nothing has come
+        assert made == [0] and not shown
+        speaking.note(tidy(records()))
+        speaking.refresh(), speaking.refresh()
+        assert made == [0, 1] and shown == ["Of 1."]
+        speaking.end()
+        speaking.stand(lambda: "")  # after the end: it is said that there is no answer
+        speaking.refresh(), speaking.refresh()
+        assert made == [0, 1, 1] and len(shown) == 2 and "does not test" in shown[1]
+    finally:
+        speaking.close()
 
 
 def test_verdicts_that_survive_are_counted_and_linked(monkeypatch):

@@ -4,6 +4,7 @@ import pytest
 
 from tasklab.evidence.records import tidy
 from tasklab.evidence.study import chips, sections
+from tasklab.storage.store import Store
 from tests.helpers import refuses
 from tests.rows import single as records
 
@@ -127,3 +128,15 @@ def test_a_statement_with_different_outcomes_in_worlds_is_marked(monkeypatch):
         text = better.marks("tangent-adds", worlds=True)
         assert (">by world</a>" in text) is differ and text.count("title=") == 1 + differ
         assert "by world" not in better.marks("tangent-adds", worlds=False)
+
+
+def test_recorded_evidence_is_read_once_in_a_process_and_store(tmp_path, monkeypatch):
+    read = []
+    monkeypatch.setattr(sections, "judged", lambda chapter, **_: read.append(chapter) or [])
+    monkeypatch.setattr(sections, "section_numbers", lambda *_: {})
+    one, other = (Store(tmp_path / name) for name in "ab")
+    found = sections.of_records("ctl", store=one)
+    assert sections.of_records("ctl", store=one) is found and read == ["ctl"]
+    assert sections.of_records("ctl", store=other) is not found
+    assert sections.of_records("ctl", "icons", store=one).model == "icons"
+    assert len(read) == 3
