@@ -31,12 +31,6 @@ from tasklab.evidence import study
 from tasklab.evidence.study import blind, results
 
 SEALED = Path(study.__file__).with_name("blind.csv")
-PARTS = {
-    "tangent": ("editing", "pretraining", "replicas", "icons", "icons_replicas"),
-    "linear_layers": ("editing", "icons"),
-    "ctl": ("methods", "icons"),
-    "merging": ("editing", "ways", "icons", "icons_replicas"),
-}
 SIZES = {"mini": 2_734_848, "small": 836_864}  # parameters of both towers
 MODELS = {  # world, parameters, samples of pre-training in millions
     "mini": ("drawn", SIZES["mini"], 6.1),
@@ -69,7 +63,7 @@ PRINTED = {
 def recorded() -> pd.DataFrame:
     """Return the records of all models that predictions are made from."""
     return results.joined(
-        *(study.recorded(name, part)[0] for name, of in PARTS.items() for part in of)
+        *(study.recorded(name, part)[0] for name, of in blind.SOURCES.items() for part in of)
     )
 
 

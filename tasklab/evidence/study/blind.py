@@ -16,6 +16,7 @@ import pandas as pd
 
 from tasklab.evidence.records.claims import BY_ID
 from tasklab.evidence.records.pairing import Split, pairs
+from tasklab.models.zoo import replicas
 from tasklab.storage import shipped
 
 CLAIMS = {  # whose effect is predicted, positive as claimed; what is compared, in words
@@ -43,6 +44,19 @@ QUANTITIES = {
     **CLAIMS,
     **{f"merge-{name}": words for name, words in MERGES.items()},
     **{f"error-{name}": words for name, words in ERRORS.items()},
+}
+SOURCES = {  # parts of chapters with the models that predictions were made from
+    "tangent": ("editing", "pretraining", "replicas", "icons", "icons_replicas"),
+    "linear_layers": ("editing", "icons"),
+    "ctl": ("methods", "icons"),
+    "merging": ("editing", "ways", "icons", "icons_replicas"),
+}
+LARGER = "icons"  # as large as `mini`, and of the world of `icons_s`
+CELLS = {  # models of one world and size, which differ in their seed of pre-training
+    "drawn images, small": replicas("mini"),
+    "drawn images, large": ("mini",),
+    "drawings, small": replicas("icons_s"),
+    "drawings, large": (LARGER,),
 }
 _SEALED = "blind.csv"
 
@@ -88,6 +102,28 @@ def effects(records: pd.DataFrame, models: Iterable[str], n_tasks: int = 8) -> p
     return pd.DataFrame(rows, columns=["quantity", "model", "effect", "variance", "seeds"])
 
 
+def crossed(found: pd.DataFrame) -> pd.DataFrame:
+    """Return effects by world and size of model.
+
+    Args:
+        found: `effects` of the models of `CELLS`; cells may lack some.
+
+    Returns:
+        A row for each quantity that all four have, in the order of `QUANTITIES`: a column for each
+        of `CELLS`, the mean over its models; `size` and `world`, the absolute differences of
+        `LARGER`'s effect to the smaller models of its world and to the other world's of its size.
+    """
+    by_model = found.pivot_table(index="quantity", columns="model", values="effect")
+    cells = {
+        name: by_model.reindex(columns=[*models]).mean(axis=1) for name, models in CELLS.items()
+    }
+    table = pd.DataFrame(cells).reindex([*QUANTITIES]).dropna()
+    *_, other, smaller, own = CELLS
+    return table.assign(
+        size=(table[own] - table[smaller]).abs(), world=(table[own] - table[other]).abs()
+    )
+
+
 def _mean(table: pd.DataFrame, column: str, scale: float = 1) -> tuple[float, float, int]:
     by_seed = table.groupby("seed")[column].mean() * scale
     n = len(by_seed)
@@ -113,4 +149,25 @@ def graded(found: pd.DataFrame) -> pd.DataFrame:
         off=(value - table["effect"]).abs(),
         printed_sign=np.sign(value) == np.sign(table["printed"]),
         printed_off=(value - table["printed"]).abs(),
+    )
+
+
+def sentence(grades: pd.DataFrame, model: str) -> str:
+    """Return a model's predictions counted by their grades, in words.
+
+    Args:
+        grades: What `graded` returns.
+        model: One of those that were predicted.
+    """
+    rows = grades[grades["model"] == model]
+    if rows.empty:
+        return f"`{model}` is not recorded yet."
+    both = rows.dropna(subset=["printed"])
+    off, signs = both[["off", "printed_off"]].mean(), both[["sign", "printed_sign"]].sum()
+    return (
+        f"**`{model}`: {rows['inside'].sum()} of {len(rows)} effects are inside their prediction "
+        f"interval, {rows['sign'].sum()} have the predicted sign.** Where a paper prints the "
+        f"effect for ViT-B/32, our predictions miss by {off['off']:.1f} points on average with "
+        f"{signs['sign']} of {len(both)} signs right; the paper's own number, taken as the "
+        f"prediction, misses by {off['printed_off']:.1f} with {signs['printed_sign']}."
     )

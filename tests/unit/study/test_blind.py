@@ -60,6 +60,18 @@ def test_grades_compare_with_the_interval_the_sign_and_the_paper():
         assert grade.printed_off == pytest.approx(abs(value - row["printed"]))
 
 
+def test_effects_are_crossed_by_world_and_size():
+    effects = {"mini": 8.0, "mini_s_seed0": 5.0, "mini_s_seed1": 7.0, "icons_s": 1.0, "icons": 2.0}
+    rows = [("merge-ties", model, effect) for model, effect in effects.items()]
+    rows += [("merge-wudi", "mini", 3.0)]  # which the others lack
+    found = pd.DataFrame(rows, columns=["quantity", "model", "effect"])
+    (row,) = blind.crossed(found).reset_index().to_dict("records")
+    assert row == {
+        "quantity": "merge-ties", "drawn images, small": 6.0, "drawn images, large": 8.0,
+        "drawings, small": 1.0, "drawings, large": 2.0, "size": 1.0, "world": 6.0,
+    }  # fmt: skip
+
+
 def _table(values):
     return pd.DataFrame(
         [("q", model, value, 1.0) for model, value in values.items()],
