@@ -122,6 +122,8 @@ class Crossed:
     vectors: float = 1.0  #: Over seeds, of a task's vector, in itself and as company
     common: float = 0.0  #: Over seeds, of what all tasks have in common
     seeds: int = 3
+    shape: str = "normal"  #: Of `SHAPES`, of tasks' effects, company, sets and runs
+    uneven: float = 0.0  #: Standard deviation over tasks of the logarithm of the rest's spread
 
 
 def covered(world: Crossed, target: str, repeats: int, seed: int = 0) -> float:
@@ -137,13 +139,17 @@ def covered(world: Crossed, target: str, repeats: int, seed: int = 0) -> float:
     index = pd.MultiIndex.from_tuples(rows, names=["task", "subset"])
     own, company, of_set = targets.design(index)
     table = index.to_frame(index=False).merge(pd.DataFrame({"seed": range(w.seeds)}), how="cross")
-    normal, hits = rng.standard_normal, 0
+    draw, hits = lambda *size: SHAPES[w.shape](rng, size), 0
     for _ in range(repeats):
-        a, b = w.tasks * normal(own.shape[1]), w.company * normal(own.shape[1])
-        mean = own @ a + company @ b + of_set @ (w.of_sets * normal(of_set.shape[1]))
-        runs = w.vectors * normal((2, own.shape[1], w.seeds))
+        a, b = w.tasks * draw(own.shape[1]), w.company * draw(own.shape[1])
+        mean = own @ a + company @ b + of_set @ (w.of_sets * draw(of_set.shape[1]))
+        runs = w.vectors * draw(2, own.shape[1], w.seeds)
         values = mean[:, None] + own @ runs[0] + company @ runs[1] * (w.company > 0)
-        values += w.common * normal((1, w.seeds)) + w.rest * normal(values.shape)
+        values += w.common * draw(1, w.seeds)
+        spread = np.exp(w.uneven * draw(own.shape[1]) - w.uneven**2) if w.uneven else 1.0
+        values += (
+            w.rest * (own @ np.broadcast_to(spread, own.shape[1]))[:, None] * draw(*values.shape)
+        )
         found = targets.interval(table.assign(difference=values.ravel()), target)
         truth = (a + b).mean() if target == targets.SETS else 0.0
         hits += found.low < truth < found.high

@@ -152,6 +152,7 @@ def test_what_headlines_compare_has_the_seeds_that_it_declares(chapter):
     [
         ("tangent", "rates", None),
         ("tangent", "text_rates", None),
+        ("tangent", "wordnet_rates", None),
         ("closed_vocab", "rates", "probe"),
     ],
 )

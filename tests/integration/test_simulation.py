@@ -106,8 +106,11 @@ LINEARIZED = {"tasks": 1.4, "company": 1.5, "of_sets": 0.5, "rest": 2.5}
         (targets.TASKS, Crossed(sets=EIGHTS, **LINEARIZED)),
         (targets.TASKS, Crossed(sets=EIGHTS, tasks=1.0, company=2.9, rest=1.8)),
         (targets.SETS, Crossed(sets=EIGHTS, **LINEARIZED)),
+        (targets.TASKS, Crossed(sets=EIGHTS[:1], tasks=1.0, common=0.5, uneven=0.7)),
+        (targets.TASKS, Crossed(sets=EIGHTS[:1], tasks=1.0, shape="Student's t, 3 degrees")),
+        (targets.SETS, Crossed(sets=EIGHTS, shape="Student's t, 3 degrees", **LINEARIZED)),
     ],
-    ids=["one set", "linearized", "TSV-M", "other sets"],
+    ids=["one set", "linearized", "TSV-M", "other sets", "uneven", "heavy", "heavy, other sets"],
 )
 def test_an_interval_covers_the_target_that_its_sentence_names(target, world):
     """In 93 to 97 % of draws, at spreads that records of real drawings have."""

@@ -8,8 +8,11 @@ from .papers import beside as beside
 from .rates import over_rates as over_rates
 from .recipes import recipe_table as recipe_table
 from .replication import counted as counted
+from .replication import decided as decided
+from .replication import in_common as in_common
 from .replication import of_models as of_models
 from .replication import of_pairs as of_pairs
+from .replication import on_validation as on_validation
 from .replication import over_sets as over_sets
 from .replication import properties as properties
 from .replication import replication as replication

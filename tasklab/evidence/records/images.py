@@ -119,8 +119,8 @@ def given(text: str, n: int) -> Float[np.ndarray, " images"]:
 def sets_of(rows: pd.DataFrame, metric: str) -> np.ndarray:
     """Return a label for each row: rows with the same one were measured on the same images.
 
-    Those of the control task are the same for every target. Pairs of tasks that overlap count as
-    one set, which is cautious in `bounded`; `crossed` leaves them to it.
+    Those of the control task are the same for every target. Pairs of tasks that overlap share the
+    images of a task: `crossed` leaves them to `bounded`, which counts them by task.
     """
     tasks = rows["task"].astype(str)
     if metric == "control":
@@ -170,7 +170,8 @@ def standard_errors(rows: pd.DataFrame, metric: str, absolute: pd.DataFrame | No
 def bounded(pairs: pd.DataFrame, sets: np.ndarray, factor: float) -> float:
     """Return the variance of an effect by its images, as if both sides had images of their own.
 
-    Rows of one set count as fully dependent, sets as independent; seeds share their images.
+    Rows of one set count as fully dependent, sets as independent; seeds share their images. Where
+    pairs overlap, the images of each task are a set (`_by_task`).
 
     Args:
         pairs: Rows of `pairing.pairs` with `error` and `error_right`.
@@ -183,9 +184,29 @@ def bounded(pairs: pd.DataFrame, sets: np.ndarray, factor: float) -> float:
     shares = pd.Series(sets).value_counts(normalize=True)
     total = 0.0
     for column, times in (("error", 1.0), ("error_right", factor)):
+        if _OVERLAPPING in sets:
+            total += _by_task(pairs["task"], times * pairs[column].to_numpy(float))
+            continue
         each = times * pairs[column].groupby(sets).mean()
         total += float(((shares * each) ** 2).sum(skipna=False))
     return total
+
+
+def _by_task(names: pd.Series, errors: np.ndarray) -> float:
+    """Return the variance of a mean over overlapping pairs of tasks, `A+B`, by their images.
+
+    How much of a pair's variance comes from either task's images is not recorded: of all
+    divisions it is the one with the largest variance of the mean, found by alternation.
+    """
+    tasks = pd.get_dummies(names.astype(str).str.split("+").explode()).astype(float)
+    of_pair = tasks.groupby(np.repeat(np.arange(len(names)), names.str.count(r"\+") + 1)).sum()
+    known = pd.Series(errors).fillna(pd.Series(errors).mean()).to_numpy()
+    of_pair, each = of_pair.to_numpy(), known / len(known)
+    shares = of_pair / np.linalg.norm(of_pair, axis=1, keepdims=True)
+    for _ in range(100):
+        towards = of_pair * np.maximum(each @ shares, 1e-150)
+        shares = towards / np.linalg.norm(towards, axis=1, keepdims=True)
+    return float(((each @ shares) ** 2).sum())
 
 
 def crossed(

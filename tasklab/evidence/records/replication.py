@@ -15,9 +15,9 @@ from tasklab.errors import choose
 from tasklab.evidence.records import intervals, targets
 from tasklab.evidence.records.claims import CLAIMS, Claim
 from tasklab.evidence.records.foretelling import foretelling, units
-from tasklab.evidence.records.judgement import DECIDED, Verdict, judged, towards
+from tasklab.evidence.records.judgement import DECIDED, Verdict, judged, towards, verdict
 from tasklab.evidence.records.pairing import Split, pairs
-from tasklab.evidence.records.statements import verdict_rows
+from tasklab.evidence.records.statements import headlines, plain, verdict_rows
 
 BOTH = ("confirmed", "not confirmed", "they differ", "open")
 _SAME = ["id", "setting", "paper", "headline", "short", "statement", "evidence", "unit"]
@@ -78,6 +78,55 @@ def _both(first: str, second: str) -> str:
     if decided and "holds" in (first, second):
         return "they differ"
     return "not confirmed" if decided else "open"
+
+
+def decided(verdicts: Iterable[Verdict]) -> pd.Series:
+    """Return the outcomes of headlines, by statement: for other tasks, else on these tasks."""
+    rows = verdict_rows(verdicts, cells=False)
+    rows = rows[(rows["headline"] > 0) & (rows["setting"] == "chosen")].set_index("short")
+    rows = rows[rows["outcome"] != "not tested"]
+    return rows["outcome"].where(rows["outcome"].isin(DECIDED) | (rows["here"] == ""), rows["here"])
+
+
+def in_common(
+    first: Iterable[Verdict], second: Iterable[Verdict], own: Iterable[Verdict] = ()
+) -> str:
+    """Count the headlines that a second world decides as the first one does, in sentences.
+
+    Args:
+        first: Verdicts of the first world.
+        second: Verdicts on real drawings, whose test drawings are by other teams.
+        own: Verdicts on drawings by the training teams (`on_validation`).
+    """
+    first = list(first)
+    drawn, other, unshifted = (decided(one) for one in (first, second, own))
+    known = drawn[drawn != "undecided"]
+    asked = [name for name in drawn.index if name in other.index]
+    alike = [name for name in asked if known.get(name) == other[name]]
+    more = [n for n in asked if n not in alike and n in known and known[n] == unshifted.get(n)]
+    decisive = int(headlines(first)["outcome"].ne("open").sum())
+    told = (
+        f"**Of {len(drawn)} headlines the drawn world decides {decisive}, and {len(known)} with "
+        f"its tasks held fixed; {len(alike) + len(more)} of the {len(asked)} that real drawings "
+        f"can answer come out alike there.** The other {len(drawn) - len(asked)} compare lengths "
+        f"or kinds of pre-training, of which that world has one. Alike: {_listed(alike)}"
+    )
+    if more:
+        told += f"; on drawings by the training teams, without the shift, also {_listed(more)}"
+    rest = [
+        f"{_listed([name])} ({plain(drawn[name])} in the drawn world, {plain(other[name])} on "
+        f"drawings{_unshifted(unshifted.get(name))})"
+        for name in asked if name not in alike + more
+    ]  # fmt: skip
+    return f"{told}. Not alike: {'; '.join(rest)}." if rest else f"{told}."
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(f"*{name}*" for name in names) or "none"
+
+
+def _unshifted(outcome: str | None) -> str:
+    return f", {plain(outcome)} without the shift" if outcome else ""
 
 
 def counted(rows: pd.DataFrame) -> str:
@@ -173,6 +222,34 @@ def set_gains(
          **targets.interval(part, targets.TASKS)._asdict()}
         for n, part in table.groupby("n_tasks")
     ])  # fmt: skip
+
+
+def on_validation(df: pd.DataFrame, rates: Mapping[str, float], *, model: str) -> list[Verdict]:
+    """Judge headlines on sums and single tasks on validation images, for other tasks.
+
+    Args:
+        df: Records `budget`, with validation images.
+        rates: Learning rate by method; post-hoc linearized models have that of `nonlinear`.
+        model: Short name of the model.
+
+    Returns:
+        The verdicts on the claims that these records test.
+    """
+    own = df["method"].map(lambda name: rates.get(name, rates["nonlinear"]))
+    rows = df[(df["split"] == "validation") & np.isclose(df["lr"], own)]
+    rows = rows.drop(columns=["lr", "steps"]).assign(split="test", experiment="addition")
+    alone = rows[rows["metric"] == "single"].assign(experiment="single")
+    keys = ["method", "seed", "task"]
+    sums = rows[rows["metric"] == "absolute"]
+    both = sums.merge(alone[[*keys, "value"]], on=keys, suffixes=("", "_alone"), validate="1:1")
+    share = both.assign(metric="normalised", value=100 * both["value"] / both["value_alone"])
+    split = Split(pd.concat([sums, alone, share.drop(columns="value_alone")]))
+    asked = [
+        one for one in CLAIMS
+        if one.headline and one.setting == "chosen" and not one.grows
+        and one.experiment in ("single", "addition") and "@" not in one.left + one.right
+    ]  # fmt: skip
+    return [one for one in (verdict(c, split, model=model) for c in asked) if one.n_seeds > 1]
 
 
 def of_models(df: pd.DataFrame, n_tasks: int = 8) -> pd.DataFrame:

@@ -171,12 +171,16 @@ class Evidence:
     def counted(self) -> str:
         """Count the statements and their outcomes in a sentence."""
         rows = self.rows[self.rows["outcome"] != "not tested"]
-        new = int((rows["outcome"] == "holds").sum())
+        general = rows["here"] != ""  # other statements are about what was tried, and nothing else
+        new = int((rows["outcome"] == "holds")[general].sum())
         here = int(sum(outcome_of(row) == "holds" for row in rows.to_dict("records")))
         tested = f"{len(rows)} statement{'s' * (len(rows) != 1)} tested"
         if not here:
             return f"{tested}: none is decided for the claim."
-        return f"{tested}: {here} hold{'s' * (here == 1)} on these tasks, {new} also for new tasks."
+        told = f"{tested}: {here} hold{'s' * (here == 1)} on these tasks"
+        if not general.any():
+            return f"{told}; none is judged for new tasks."
+        return f"{told}, {new} also for new tasks."
 
 
 def of_records(chapter: str, model: str = FIRST, *, store: Store | None = None) -> Evidence:

@@ -275,3 +275,53 @@ def test_models_of_several_worlds_stand_side_by_side():
     assert table.loc["TSV-M − sum (points)", "both"] == "+7.0, +7.0"
     assert table.loc["disentanglement error ξ (%)", "both"] == "30, 31"
     assert (table["none"] == "–").all()
+
+
+def test_headlines_that_a_second_world_decides_alike_are_counted():
+    names = ("tangent-2-target", "linear-fig3-equal", "tangent-1-posthoc-normalised")
+    effects = {"first": (2.0, 0.2, -3.0), "second": (5.0, 0.2, 0.5), "own": (None, 0.1, -4.0)}
+    worlds = {
+        world: [found(n, x, seeds=2) for n, x in zip(names, own, strict=True) if x is not None]
+        for world, own in effects.items()
+    }
+    within = [
+        dataclasses.replace(worlds[w][i], outcome="holds") for w, i in (("first", 1), ("own", 0))
+    ]
+    worlds["first"][1], worlds["own"][0] = within
+    alone = found("ctl-growth-distance", 2.0, seeds=2)
+    told = records.in_common([*worlds["first"], alone], worlds["second"], worlds["own"])
+    assert told.startswith("**Of 4 headlines the drawn world decides 4, and 4 with its tasks held")
+    assert "3 of the 3 that real drawings can answer come out alike there.** The other 1" in told
+    assert "Alike: *Linearized vectors forget better*; on drawings by the training teams" in told
+    assert told.endswith(
+        "also *Attention-only matches full fine-tuning*, *Post-hoc linearization lies between*."
+    )
+    told = records.in_common(worlds["first"], worlds["second"])
+    last = (
+        "*Post-hoc linearization lies between* (not confirmed in the drawn world, open on drawings)"
+    )
+    assert "1 of the 3" in told and told.endswith(f"; {last}.")
+    assert list(records.decided(worlds["second"])) == ["holds", "undecided", "undecided"]
+
+
+def test_headlines_are_judged_on_validation_images_at_their_rates():
+    rates, rows = {"nonlinear": 1e-3, "linearized": 2e-3}, []
+    gains = {"nonlinear": 0.0, "linearized": 5.0, "posthoc": -1.0}
+    for method, seed, task in itertools.product(gains, range(3), "ABCD"):
+        for lr, metric in itertools.product((1e-3, 2e-3), ("single", "absolute")):
+            wobble = 0.1 * seed + 0.2 * "ABCD".index(task) * (method == "linearized")
+            right = lr == rates.get(method, 1e-3)
+            value = 80.0 if metric == "single" else 60 + gains[method] + wobble if right else 20.0
+            common = {"experiment": "budget", "model": "icons_s", "suite": "icons", "n": 100}
+            common |= {"method": method, "seed": seed, "task": task, "metric": metric, "lr": lr}
+            common |= {"steps": 240, "n_tasks": 8, "value": value}
+            rows += [common | {"split": "validation"}, common | {"split": "test", "value": 1.0}]
+    judged = records.on_validation(records.tidy(rows), rates, model="icons_s")
+    effects = {one.claim.id: one.interval for one in judged}
+    assert effects["tangent-1-absolute"].effect == pytest.approx(5.3)
+    assert effects["tangent-1-normalised"].effect == pytest.approx(5.3 / 0.8)
+    assert effects["tangent-1-posthoc-normalised"].effect == pytest.approx(-1 / 0.8)
+    tasks = 60 + 5 + 0.2 * np.arange(4) - 60
+    half = intervals.of_mean(tasks)
+    assert effects["tangent-1-absolute"] == pytest.approx(half)
+    assert all(one.claim.headline for one in judged) and len(judged) == 4

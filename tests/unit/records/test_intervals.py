@@ -1,5 +1,6 @@
 """Intervals of effects with several sources of error."""
 
+import itertools
 import math
 
 import numpy as np
@@ -56,7 +57,7 @@ def test_hits_survive_packing(n):
         refuses(f"not those of {n} images", images.unpacked, text, n)
 
 
-def test_pairs_that_share_a_task_are_left_to_the_cautious_bound():
+def test_images_of_pairs_that_share_a_task_count_by_task():
     """B's images are the second half of one row and the first of the other."""
     rng, n, spread = np.random.default_rng(0), 60, []
     rows = pd.DataFrame({"task": ["A+B", "B+C"] * 2, "seed": [0, 0, 1, 1], "n": n})
@@ -70,7 +71,14 @@ def test_pairs_that_share_a_task_are_left_to_the_cautious_bound():
     table = rows.assign(value=100 * (a.mean() + b.mean()))
     errors = images.standard_errors(table, "xi_classifier_box", None)
     bound = images.bounded(table.assign(error=errors, error_right=0.0), sets, 1.0)
-    assert bound > np.var(spread)
+    squared = errors.iloc[0] ** 2
+    assert np.var(spread) < bound == pytest.approx(squared)  # at most, if all is by B's images
+    assert np.var(spread) == pytest.approx(0.75 * squared, rel=0.25)  # (1 + 4 + 1) / 4 halves
+    every = pd.DataFrame({"task": [f"{x}+{y}" for x, y in itertools.combinations("ABCDEFGH", 2)]})
+    every = every.assign(error=3.0, error_right=4.0)
+    sets = images.sets_of(every, "xi_classifier")
+    assert images.bounded(every, sets, 1.0) == pytest.approx(25 * 2 / 8)  # alike: half for either
+    assert math.isnan(images.bounded(every.assign(error=math.nan), sets, 1.0))
     apart = rows.assign(task=["A+B", "C+D"] * 2)
     given = {name: rng.random(2 * n) < 0.3 for name in apart["task"]}
     sets = images.sets_of(apart, "xi_classifier_box")

@@ -1,5 +1,6 @@
 """Answers of sections: chosen by the verdict on the records, for any model."""
 
+import pandas as pd
 import pytest
 
 from tasklab.evidence.records import tidy
@@ -140,3 +141,21 @@ def test_recorded_evidence_is_read_once_in_a_process_and_store(tmp_path, monkeyp
     assert sections.of_records("ctl", store=other) is not found
     assert sections.of_records("ctl", "icons", store=one).model == "icons"
     assert len(read) == 3
+
+
+def test_statements_that_are_not_about_new_tasks_do_not_count_for_them():
+    table = pd.DataFrame(
+        {"outcome": ["holds", "holds", "undecided"], "here": ["", "holds", "holds"]}
+    )
+    told = {"of both kinds": table, "of these tasks": table[:1], "open": table[2:].assign(here="")}
+    counts = {}
+    for name, rows in told.items():
+        found = sections.Evidence(chapter="ctl", model="mini", name="mini", verdicts=(), numbers={})
+        found.__dict__["rows"] = rows
+        counts[name] = found.counted()
+    assert counts == {
+        "of both kinds": "3 statements tested: 3 hold on these tasks, 1 also for new tasks.",
+        "of these tasks": "1 statement tested: 1 holds on these tasks; "
+        "none is judged for new tasks.",
+        "open": "1 statement tested: none is decided for the claim.",
+    }
