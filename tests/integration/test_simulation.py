@@ -96,6 +96,7 @@ def test_the_pages_numbers_are_within_the_rule():
 
 
 EIGHTS = tuple("+".join(names) for names in icons.sets()[8])
+HEAVY = "Student's t, 3 degrees"
 LINEARIZED = {"tasks": 1.4, "company": 1.5, "of_sets": 0.5, "rest": 2.5}
 
 
@@ -107,8 +108,8 @@ LINEARIZED = {"tasks": 1.4, "company": 1.5, "of_sets": 0.5, "rest": 2.5}
         (targets.TASKS, Crossed(sets=EIGHTS, tasks=1.0, company=2.9, rest=1.8)),
         (targets.SETS, Crossed(sets=EIGHTS, **LINEARIZED)),
         (targets.TASKS, Crossed(sets=EIGHTS[:1], tasks=1.0, common=0.5, uneven=0.7)),
-        (targets.TASKS, Crossed(sets=EIGHTS[:1], tasks=1.0, shape="Student's t, 3 degrees")),
-        (targets.SETS, Crossed(sets=EIGHTS, shape="Student's t, 3 degrees", **LINEARIZED)),
+        (targets.TASKS, Crossed(sets=EIGHTS[:1], tasks=0.7, common=1.0, shape=HEAVY)),
+        (targets.SETS, Crossed(sets=EIGHTS, shape=HEAVY, **LINEARIZED)),
     ],
     ids=["one set", "linearized", "TSV-M", "other sets", "uneven", "heavy", "heavy, other sets"],
 )
