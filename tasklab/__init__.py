@@ -17,7 +17,7 @@ from types import ModuleType
 
 import lazy_loader
 
-from tasklab.errors import advising
+from tasklab.errors.advice import advising
 
 __version__ = "0.4.0"
 _LAB = 'Lab("mini")'

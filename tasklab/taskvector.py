@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 
 from tasklab import storage
-from tasklab.errors import Advised, TasklabError, shown
+from tasklab.errors import TasklabError, shown
+from tasklab.errors.advice import Advised
 from tasklab.storage import seals
 from tasklab.storage.lazy import Lazy
 from tasklab.storage.placement import device_of

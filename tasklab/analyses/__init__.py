@@ -2,7 +2,7 @@
 
 import lazy_loader
 
-from tasklab.errors import advising
+from tasklab.errors.advice import advising
 
 _ADVICE = {"xi disentanglement_error": "analyses.disentanglement, or experiments.disentanglement"}
 __getattr__, __dir__, __all__ = advising(

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from tasklab.analyses import shares
 from tasklab.analyses.shares import Answers, Copies
-from tasklab.errors import Advised, choose
+from tasklab.errors import choose
+from tasklab.errors.advice import Advised
 from tasklab.progress import columns
 
 if TYPE_CHECKING:

@@ -17,7 +17,8 @@ from tasklab.bench import preflight
 from tasklab.bench.parameters import Parameters, with_parameters
 from tasklab.bench.provenance import provenance
 from tasklab.bench.scale import REHEARSED_BLOCKS, REHEARSED_TASKS, scale_of
-from tasklab.errors import Advised, LeftOutError, TasklabError, choose, texts
+from tasklab.errors import LeftOutError, TasklabError, choose, texts
+from tasklab.errors.advice import Advised
 from tasklab.isolation import isolated
 from tasklab.models import loading
 from tasklab.models.encoder import Encoder

@@ -12,6 +12,6 @@ and when its files are not those that were put there.
 
 import lazy_loader
 
-from tasklab.errors import advising
+from tasklab.errors.advice import advising
 
 __getattr__, __dir__, __all__ = advising(__name__, lazy_loader.attach_stub(__name__, __file__))

@@ -7,7 +7,7 @@ below knows none of them.
 
 import lazy_loader
 
-from tasklab.errors import advising
+from tasklab.errors.advice import advising
 from tasklab.evidence.records import schema
 
 __getattr__, __dir__, __all__ = advising(__name__, lazy_loader.attach_stub(__name__, __file__))

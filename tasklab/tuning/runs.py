@@ -8,7 +8,8 @@ from typing import Any
 
 from torch import Tensor
 
-from tasklab.errors import Advised, TasklabError
+from tasklab.errors import TasklabError
+from tasklab.errors.advice import Advised
 from tasklab.models.heads import Head
 from tasklab.models.loading import Clip
 from tasklab.storage.placement import resident

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import lazy_loader
 
-from tasklab.errors import advising
+from tasklab.errors.advice import advising
 from tasklab.evidence import names
 
 _MODULES = ("runner",)

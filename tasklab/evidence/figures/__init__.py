@@ -13,7 +13,7 @@ from pathlib import Path
 
 import lazy_loader
 
-from tasklab.errors import advising
+from tasklab.errors.advice import advising
 from tasklab.evidence import names
 
 _MORE = {  # public names that are no figures

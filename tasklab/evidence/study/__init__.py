@@ -2,7 +2,7 @@
 
 import lazy_loader
 
-from tasklab.errors import advising
+from tasklab.errors.advice import advising
 
 _ADVICE = {"verdicts": "study.judged(chapter), or records.verdicts(table)"}
 __getattr__, __dir__, __all__ = advising(
