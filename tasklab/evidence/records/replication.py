@@ -105,14 +105,15 @@ def in_common(
     alike = [name for name in asked if known.get(name) == other[name]]
     more = [n for n in asked if n not in alike and n in known and known[n] == unshifted.get(n)]
     decisive = int(headlines(first)["outcome"].ne("open").sum())
+    without = f", and {len(more)} more on drawings by the training teams" * bool(more)
     told = (
         f"**Of {len(drawn)} headlines the drawn world decides {decisive}, and {len(known)} with "
-        f"its tasks held fixed; {len(alike) + len(more)} of the {len(asked)} that real drawings "
-        f"can answer come out alike there.** The other {len(drawn) - len(asked)} compare lengths "
+        f"its tasks held fixed. Of the {len(asked)} that real drawings can answer, {len(alike)} "
+        f"come out alike there{without}.** The other {len(drawn) - len(asked)} compare lengths "
         f"or kinds of pre-training, of which that world has one. Alike: {_listed(alike)}"
     )
     if more:
-        told += f"; on drawings by the training teams, without the shift, also {_listed(more)}"
+        told += f"; without the shift of test drawings also {_listed(more)}"
     rest = [
         f"{_listed([name])} ({plain(drawn[name])} in the drawn world, {plain(other[name])} on "
         f"drawings{_unshifted(unshifted.get(name))})"

@@ -291,8 +291,11 @@ def test_headlines_that_a_second_world_decides_alike_are_counted():
     alone = found("ctl-growth-distance", 2.0, seeds=2)
     told = records.in_common([*worlds["first"], alone], worlds["second"], worlds["own"])
     assert told.startswith("**Of 4 headlines the drawn world decides 4, and 4 with its tasks held")
-    assert "3 of the 3 that real drawings can answer come out alike there.** The other 1" in told
-    assert "Alike: *Linearized vectors forget better*; on drawings by the training teams" in told
+    assert (
+        "fixed. Of the 3 that real drawings can answer, 1 come out alike there, and 2 more" in told
+    )
+    assert "teams.** The other 1 compare" in told
+    assert "Alike: *Linearized vectors forget better*; without the shift of test drawings" in told
     assert told.endswith(
         "also *Attention-only matches full fine-tuning*, *Post-hoc linearization lies between*."
     )
@@ -300,7 +303,8 @@ def test_headlines_that_a_second_world_decides_alike_are_counted():
     last = (
         "*Post-hoc linearization lies between* (not confirmed in the drawn world, open on drawings)"
     )
-    assert "1 of the 3" in told and told.endswith(f"; {last}.")
+    assert "Of the 3 " in told and "1 come out alike there.**" in told
+    assert told.endswith(f"; {last}.")
     assert list(records.decided(worlds["second"])) == ["holds", "undecided", "undecided"]
 
 
