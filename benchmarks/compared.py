@@ -342,7 +342,7 @@ class Bench:
         images, labels = sample(self.pair[0], "train", self.size.step)
         table = cost.measure(
             self.encoder, self.head(), images, labels, variants=["standard", "ours", "listing"],
-            batch_sizes=[self.size.step], rounds=rounds, runs=["training"],
+            rounds=rounds,
         )  # fmt: skip
         value = table.set_index(["variant", "metric"])["value"]
         clock = "seconds" if self.encoder.device.type == "cuda" else "cpu_seconds"

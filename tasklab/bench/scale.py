@@ -32,7 +32,7 @@ class Scale:
     kernel_images: int = 100  #: Images of each side of a tangent kernel
     #: The most classes that a tangent kernel is computed for; `None` for all.
     kernel_classes: int | None = 8
-    cost_batches: tuple[int, ...] = (16, 64)  #: Batch sizes whose cost is measured
+    cost_batch: int = 64  #: Images of a step whose cost is measured
 
 
 FULL = Scale(
@@ -74,7 +74,7 @@ REHEARSAL = Scale(
     most_tasks=3,
     kernel_images=2,
     kernel_classes=2,
-    cost_batches=(2,),
+    cost_batch=2,
 )
 LIGHT = dataclasses.replace(  # of a full-size model, whose every pass takes long
     REHEARSAL,

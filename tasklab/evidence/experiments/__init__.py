@@ -22,7 +22,6 @@ _MODULES = ("runner",)
 _MORE = {  # public names that are no experiments
     "budgets": ["chosen_rate"],
     "closed_vocabulary": ["across", "scheme_models", "schemes"],
-    "cost": ["cost", "step_records"],
     "curvature": ["foretold"],
     "disentanglement": ["pairs"],
     "editing": ["train"],

@@ -9,9 +9,7 @@ from .closed_vocabulary import closed_cost as closed_cost
 from .closed_vocabulary import probing as probing
 from .closed_vocabulary import scheme_models as scheme_models
 from .closed_vocabulary import schemes as schemes
-from .cost import cost as cost
 from .cost import step_cost as step_cost
-from .cost import step_records as step_records
 from .cross_task import cross_task as cross_task
 from .cross_task import cross_task_addition as cross_task_addition
 from .cross_task import cross_task_negation as cross_task_negation

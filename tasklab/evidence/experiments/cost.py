@@ -1,13 +1,13 @@
-"""Cost of training and inference, by method and by the way to linearize."""
+"""Cost of a training step, by method and by the way to linearize."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import pandas as pd
 
-from tasklab.analyses import cost as costs
+from tasklab.analyses import cost
+from tasklab.errors import TasklabError
 from tasklab.evidence.declared import cost as declared
 from tasklab.evidence.experiments.kit import Lab, Trial, experiment, tidy
 from tasklab.evidence.experiments.runner import machine_key
@@ -16,7 +16,6 @@ from tasklab.tasks import drawn
 from tasklab.tasks.suites import SUITES, suite
 from tasklab.tuning import memory
 
-_TRAINING = ("standard", "ours", "listing", *(v for v in costs.VARIANTS if "attention" in v))
 _ROUNDS = 15
 _METRICS = {
     "seconds": "seconds_per_step",
@@ -26,30 +25,33 @@ _METRICS = {
 }
 
 
-def cost(
-    lab: Lab, variants: Sequence[str], *, batch_sizes: Sequence[int] | None = None, rounds: int = 3
+@experiment(declared.COST)
+def step_cost(
+    lab: Lab, variants: Sequence[str] = tuple(cost.VARIANTS), *, rounds: int = _ROUNDS
 ) -> pd.DataFrame:
-    """Return time, memory, matrix products and sizes, as `analyses.cost.measure` describes them.
+    """Return the costs of a training step as records, which claims are judged by.
 
     Kept in the store for one machine, number of threads, device and version of torch. In the
-    rehearsal of a full-size model it is one round of training alone, without the optimiser's two
-    copies of the model for every variant.
+    rehearsal of a full-size model it is one round, without the optimiser's two copies of the model
+    for every variant.
 
     Args:
         lab: Model, tasks, seeds, scale and store.
         variants: Ways of training, any of `analyses.cost.VARIANTS`.
-        batch_sizes: By default the preset's.
         rounds: Times that each variant is timed, in turns.
+
+    Raises:
+        TasklabError: If the first task has fewer training images than the step.
     """
-    sizes = list(batch_sizes or lab.scale.cost_batches)
-    task = lab.suite.names[0]
+    lab.needs_training("the cost of a step")
+    task, size = lab.suite.names[0], lab.scale.cost_batch
     known = lab.suite.name in SUITES and task == suite(lab.suite.name).names[0]
     own = {} if known else {"task": drawn.images_of(lab.suite).version(task, "train")}
-    light: dict[str, Any] = {"optimiser": False, "runs": ["training"]} if lab.light else {}
+    light = {"optimiser": False} if lab.light else {}
     rounds = 1 if lab.light else rounds
     key = {
         "variants": list(variants),
-        "batch_sizes": sizes,
+        "batch_sizes": [size],
         "rounds": rounds,
         "model": lab.parameters.model,
         "weights": lab.clip.encoder.weights_hash,
@@ -57,54 +59,35 @@ def cost(
         **machine_key(lab),
         **light,
         **own,
-        **version(cost),
+        **version(step_cost),
     }
 
     def make(_: object) -> tuple[dict, dict]:
         images = lab.evaluator.images(task, "train")
+        if len(images.x) < size:
+            raise TasklabError(
+                f"the cost of a step is measured on {size} training images; {task} has "
+                f"{len(images.x)}."
+            )
         with memory.given_back(lab.clip.encoder):
-            table = costs.measure(
+            table = cost.measure(
                 lab.clip,
                 lab.evaluator.head(task),
-                images.x,
-                images.y,
+                images.x[:size],
+                images.y[:size],
                 variants=variants,
-                batch_sizes=sizes,
                 rounds=rounds,
                 **light,
             )
         return {}, {"rows": table.to_dict("records")}
 
-    return pd.DataFrame(lab.store.get("cost", key, make).record["rows"])
-
-
-@experiment(declared.COST)
-def step_cost(
-    lab: Lab, variants: Sequence[str] = _TRAINING, *, rounds: int = _ROUNDS
-) -> pd.DataFrame:
-    """Return the costs of a training step as records, which claims are judged by.
-
-    Args:
-        lab: Model, tasks, seeds, scale and store.
-        variants: Ways of training, any of `analyses.cost.VARIANTS`.
-        rounds: Times that each variant is timed, in turns.
-    """
-    lab.needs_training("the cost of a step")
-    batch = [max(lab.scale.cost_batches)]
-    return step_records(lab, cost(lab, variants, batch_sizes=batch, rounds=rounds))
-
-
-def step_records(lab: Lab, costs: pd.DataFrame) -> pd.DataFrame:
-    """Return the training steps of a table of `cost` with the largest batch."""
-    training = costs[costs["what"] == "training"]
-    largest = training[training["batch_size"] == training["batch_size"].max()]
-    task, seed = lab.suite.names[0], lab.seeds[0]
     return tidy(
-        Trial(lab=lab, experiment="cost", method=row["method"], seed=seed).row(
+        Trial(lab=lab, experiment="cost", method=row["method"], seed=lab.seeds[0]).row(
             task=task,
             metric=_METRICS[row["metric"]],
             **{name: row[name] for name in ("variant", "value", "low", "high", "n")},
         )
-        for row in largest.to_dict("records")
-        if row["metric"] in _METRICS
+        for row in lab.store.get("cost", key, make).record["rows"]
+        # stored tables of former versions have inference, too
+        if row["metric"] in _METRICS and row.get("what", "training") == "training"
     )

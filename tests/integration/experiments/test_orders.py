@@ -164,9 +164,11 @@ def test_what_was_kept_under_another_order_is_measured_anew(tmp_path):
 
 
 def test_the_first_of_the_tasks_is_part_of_the_key_of_costs(tmp_path, monkeypatch):
-    monkeypatch.setattr(analysis, "measure", lambda *_, **__: pd.DataFrame())
+    row = {"method": "nonlinear", "variant": "standard", "metric": "seconds", "n": 3}
+    told = pd.DataFrame([{**row, "value": 1.0, "low": 1.0, "high": 1.0}])
+    monkeypatch.setattr(analysis, "measure", lambda *_, **__: told)
     for tasks in (TASKS, TURNED):
-        experiments.cost(lab_of(tmp_path, tasks), ["standard"])
+        experiments.step_cost(lab_of(tmp_path, tasks), ["standard"])
     kept = [config.get("task") for config in Store(tmp_path).configs("cost")]
     assert None in kept and len(kept) == 2  # what was timed stays as it was
     assert any("LandCover/train" in task for task in kept if task)
