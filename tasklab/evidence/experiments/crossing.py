@@ -1,7 +1,7 @@
 """The cross-examination: every metric of the book, for every method, in one table.
 
 The chapters' experiments are called with the chapters' options, so that stored results are reused.
-`tasklab.evidence.records.foretelling` correlates the metrics with the loss by merging.
+`benchmarks/foretelling.py` correlates the metrics with the loss by merging (`records.foretold`).
 
 | of | metrics |
 |---|---|

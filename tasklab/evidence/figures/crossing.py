@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pandas as pd
 from matplotlib.figure import Figure
 
@@ -11,13 +9,11 @@ from tasklab.evidence.figures.labels import METRIC_LABEL
 from tasklab.evidence.figures.marks import GIVEN, ZERO, level, points
 from tasklab.evidence.figures.rows import ends, require_rows, select, where
 from tasklab.evidence.figures.style import book_figure
-from tasklab.evidence.records.foretelling import foretelling
+from tasklab.evidence.records.foretelling import foretold
 
 _TOLD = {
     "lost": "the loss in a pair",
     "lost_sum": "the loss of a task\nin the sum of all",
-    "xi_pair": "ξ of the sum of a pair",
-    "normalised": "normalised accuracy",
 }
 _LOOKS = {
     True: ("related (corrected for the number)", "#D55E00", "o"),
@@ -42,26 +38,23 @@ def with_encoder(df: pd.DataFrame) -> pd.DataFrame:
 
 
 @book_figure
-def merging_foretold(df: pd.DataFrame, outcomes: Sequence[str] = ("lost", "lost_sum")) -> Figure:
-    """Plot each metric's rank correlation with the cost of merging, one panel per outcome.
+def merging_foretold(df: pd.DataFrame) -> Figure:
+    """Plot each metric's recorded rank correlation with the cost of merging, a panel per outcome.
 
     Correlations are within each method, encoder and seed, averaged; bars are 95 % intervals that
-    draw tasks. Colour: related by a permutation test of tasks, after Holm's correction in a panel.
-    `outcomes` are in `records.foretelling.OUTCOMES`. Records: `crossing`.
+    draw tasks (`records.foretold`). Colour: related by a permutation test of tasks, after Holm's
+    correction in a panel. Records: `crossing`.
     """
     rows = select(df, "crossing")
-    require_rows(where(rows, metric=list(outcomes)), f"no records of {', '.join(outcomes)}")
-    parts = []
-    for outcome in (name for name in outcomes if rows["metric"].eq(name).any()):
-        part = foretelling(df, outcome, by=()).dropna(subset=["value", "low", "high"])
-        parts.append(part.assign(outcome=outcome, decided=part["p_holm"] < 0.05))
-    ranks = require_rows(pd.concat(parts, ignore_index=True), "no metric varies over tasks")
+    require_rows(where(rows, metric=[*_TOLD]), f"no records of {', '.join(_TOLD)}")
+    ranks = pd.concat([foretold(name) for name in _TOLD]).dropna(subset=["value", "low", "high"])
+    ranks = ranks.assign(decided=ranks["p_holm"] < 0.05)
     order = ranks.groupby("metric")["value"].mean().sort_values(ascending=False).index
     plot = points(
         ends(ranks, "outcome", "metric", "decided"), "metric", hue="decided", looks=_LOOKS,
         order={name: METRIC_LABEL.get(name, name) for name in order}, apart=False, **GIVEN,
-        facets={"col": "outcome", "col_wrap": min(3, len(parts))},
-        height=0.5 + -(-len(parts) // 3) * (1.1 + 0.25 * len(order)),
+        facets={"col": "outcome", "col_wrap": 2},
+        height=1.6 + 0.25 * len(order),
     )  # fmt: skip
     for axes, _, _ in plot:
         level(axes, 0, along="y", **ZERO)

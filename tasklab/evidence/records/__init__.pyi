@@ -1,5 +1,4 @@
-from .foretelling import foretelling as foretelling
-from .foretelling import left_out as left_out
+from .foretelling import foretold as foretold
 from .images import box_means as box_means
 from .intervals import of_mean as of_mean
 from .judgement import gains as gains

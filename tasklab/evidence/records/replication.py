@@ -14,7 +14,7 @@ import pandas as pd
 from tasklab.errors import choose
 from tasklab.evidence.records import intervals, targets
 from tasklab.evidence.records.claims import CLAIMS, Claim
-from tasklab.evidence.records.foretelling import foretelling, units
+from tasklab.evidence.records.foretelling import foretold, units
 from tasklab.evidence.records.judgement import DECIDED, Verdict, judged, towards, verdict
 from tasklab.evidence.records.pairing import Split, pairs
 from tasklab.evidence.records.statements import headlines, plain, verdict_rows
@@ -307,25 +307,35 @@ def of_pairs(df: pd.DataFrame, classes: Mapping[str, int]) -> pd.DataFrame:
         A row of `foretelling.units` per pair and seed, with `PROPERTIES` (`zero_shot` is the
         pre-trained accuracy in %) and `xi_pair` (%).
     """
-    return units(_with_properties(df, classes), 2)
+    return units(with_properties(df, classes), 2)
 
 
 def properties(df: pd.DataFrame, classes: Mapping[str, int]) -> pd.DataFrame:
     """Return rank correlations of `PROPERTIES` with the error of a pair; arguments of `of_pairs`.
 
+    Correlations are the recorded ones of the model (`foretold`).
+
     Returns:
-        Columns metric, mean, and value, low, high, p_holm as of `foretelling.foretelling`; in the
-        order of `PROPERTIES`, without unmeasured ones.
+        Columns metric, mean, and value, low, high, p_holm as of `foretold`; in the order of
+        `PROPERTIES`, without unmeasured ones.
     """
-    ranks = foretelling(_with_properties(df, classes), "xi_pair", by=()).set_index("metric")
+    means = of_pairs(df, classes).mean(numeric_only=True)
+    ranks = foretold("xi_pair", each=True)
+    ranks = ranks[ranks["model"] == df["model"].iloc[0]].set_index("metric")
     table = ranks[["value", "low", "high", "p_holm"]].reindex(
-        [name for name in PROPERTIES if name in ranks.index]
+        [name for name in PROPERTIES if name in means.index]
     )
-    table.insert(0, "mean", of_pairs(df, classes)[list(table.index)].mean())
-    return table.reset_index()
+    table.insert(0, "mean", means[list(table.index)])
+    return table.rename_axis("metric").reset_index()
 
 
-def _with_properties(df: pd.DataFrame, classes: Mapping[str, int]) -> pd.DataFrame:
+def with_properties(df: pd.DataFrame, classes: Mapping[str, int]) -> pd.DataFrame:
+    """Return records with `PROPERTIES` of non-linear vectors and the error of pairs.
+
+    Args:
+        df: Records `crossing` of one model.
+        classes: Number of classes by task.
+    """
     alone = df[(df["metric"] == "single") & (df["method"] == "nonlinear")]
     start = df[(df["metric"] == "single") & (df["method"] == "pretrained")]
     known = {"zero_shot": start.groupby("task")["value"].mean(), "classes": classes}

@@ -5,11 +5,11 @@ import re
 
 import pytest
 
+from benchmarks.foretelling import foretelling
 from tasklab.analyses import disentanglement
 from tasklab.errors import TasklabError
 from tasklab.evidence import experiments
 from tasklab.evidence.experiments import Lab, crossing
-from tasklab.evidence.records import foretelling
 from tasklab.evidence.records.schema import LEADING_MERGES
 from tasklab.evidence.records.table import where
 from tasklab.tasks.suites import suite

@@ -1,6 +1,7 @@
 """Two worlds: which statements are confirmed in both, and curves over sets of tasks."""
 
 import dataclasses
+import importlib
 import itertools
 import re
 
@@ -8,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from benchmarks.foretelling import foretelling
 from tasklab.errors import TasklabError
 from tasklab.evidence import figures, records
 from tasklab.evidence.figures.forest_plot import LOOKS
@@ -142,8 +144,15 @@ def crossed(model, shift):
     return pd.DataFrame(rows + other), {name: 10 - i for i, name in enumerate("ABCDEF")}
 
 
-def test_what_goes_with_the_error_of_pairs_is_told_of_both_worlds():
+def test_what_goes_with_the_error_of_pairs_is_told_of_both_worlds(monkeypatch):
     worlds = {name: crossed(name, shift) for name, shift in (("drawn world", 70.0), ("b", 40.0))}
+    home = importlib.import_module("tasklab.evidence.records.replication")
+    ranks = {
+        name: foretelling(home.with_properties(*of), "xi_pair", by=())
+        for name, of in worlds.items()
+    }
+    ranks = pd.concat([one.assign(model=name, outcome="xi_pair") for name, one in ranks.items()])
+    monkeypatch.setattr(home, "foretold", lambda *_, **__: ranks)
     table = records.properties(*worlds["b"]).set_index("metric")
     assert list(table.index) == ["single", "zero_shot", "classes", "norm"]
     assert list(table["mean"]) == [53.0, 26.25, 7.5, 1.0]  # seed 1 has one point more of each

@@ -7,7 +7,9 @@ import pandas as pd
 import pytest
 import scipy.stats
 
-from tasklab.evidence.records.foretelling import correlated, foretelling, left_out, units
+from benchmarks.foretelling import correlated, foretelling, left_out
+from tasklab.evidence import records, study
+from tasklab.evidence.records.foretelling import units
 from tasklab.evidence.records.table import nothing, tidy
 from tests.helpers import refuses
 
@@ -161,3 +163,22 @@ def test_a_rule_is_judged_on_tasks_that_it_has_not_seen():
     slope, start = np.polyfit(*np.array([[of[n]["base"], of[n]["lost"]] for n in names]).T, 1)
     fitted = np.mean([abs(start + slope * of[n]["base"] - of[n]["lost"]) for n in names])
     assert found.loc["base", "error"] > fitted  # which has seen them
+
+
+def test_the_file_is_of_the_recorded_cross_examination():
+    matrix = study.recorded("merging", "matrix")[0]
+    known = records.foretold("lost").set_index("metric")
+    for made, names in (
+        (foretelling(matrix, "lost", by=(), repeats=0), ["value", "groups"]),
+        (left_out(matrix, "lost", by=()), ["error", "mean_error"]),
+    ):
+        table = made.set_index("metric")
+        assert {*table.index} == {*known.index}
+        found = table.loc[known.index, names]
+        pd.testing.assert_frame_equal(found, known[names], rtol=1e-5, check_dtype=False)
+    each = records.foretold("lost", each=True)
+    assert {*map(tuple, matrix[["model", "method"]].to_numpy())} >= {
+        *map(tuple, each[["model", "method"]].to_numpy())
+    }
+    assert each["p_holm"].isna().all()  # of a method and encoder alone nothing is tested
+    refuses("did you mean 'lost_sum'", records.foretold, "lost_sun")
