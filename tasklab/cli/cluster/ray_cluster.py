@@ -8,10 +8,8 @@ goes on from its last checkpoint.
 from __future__ import annotations
 
 import contextlib
-import importlib
 import logging
 import os
-import socket
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
@@ -21,19 +19,18 @@ from typing import Any, NamedTuple
 import torch
 
 from tasklab import machine
+from tasklab.cli.cluster import ray_joining
+from tasklab.cli.cluster.ray_joining import MODE, alive, described, node_names
 from tasklab.cli.cluster.shared_store import ClaimedStore, sees_store, shared_folder
-from tasklab.errors import TasklabError, first_line
+from tasklab.errors import TasklabError
 from tasklab.storage.store import Store
 
 Work = Callable[[Any, Store], Any]  # an item and the shared store -> what it gives
 
 _log = logging.getLogger(__name__)
-_OBJECTS = 100 * 2**20  # bytes of Ray's own memory on this machine: results do not go through it
 _ANSWER = 300.0  # seconds in which a machine must import torch and look for the token
 _NO_SLOT = 300.0  # seconds to wait for a machine that can do the work
 _POLL = 1.0  # seconds
-_REACHED = 5.0  # seconds until a cluster's first machine answers
-_MODE = "RAY_AUTH_MODE"  # Ray's own switch: token or disabled
 _BLIND = "does not see the store"
 # Errors of Ray, not of the work; OutOfMemoryError: its monitor ended the process.
 _SYSTEM = ("WorkerCrashedError", "NodeDiedError", "LocalRayletDiedError", "OutOfMemoryError",
@@ -59,12 +56,12 @@ def join(address: str, gpus: bool | None = None) -> Iterator[Cluster]:
 
     Raises:
         TasklabError: If Ray is not installed, there is no such cluster, or it runs the code of
-            whoever reaches it (no token) and `RAY_AUTH_MODE=disabled` does not say that it may.
+            whoever reaches it (no token) and `RAY_AUTHMODE=disabled` does not say that it may.
     """
-    ray = _ray()
-    own = _connect(ray, address)
+    ray = ray_joining.load()
+    own = ray_joining.connect(ray, address)
     try:
-        if address != "local" and os.environ.get(_MODE, "").lower() != "disabled":
+        if address != "local" and os.environ.get(MODE, "").lower() != "disabled":
             _refuse_strangers(Cluster(ray, gpus=False))
         if gpus is None:
             gpus = ray.cluster_resources().get("GPU", 0) >= 1
@@ -85,7 +82,7 @@ class Cluster:
         if not self.gpus:
             return all(self._ask(_fast_processor).values())
         able = self._ask(machine.capabilities)
-        with_gpus = {n["NodeID"] for n in _alive(self.ray) if n["Resources"].get("GPU", 0) >= 1}
+        with_gpus = {n["NodeID"] for n in alive(self.ray) if n["Resources"].get("GPU", 0) >= 1}
         speeds = [able[node] for node in with_gpus & able.keys()]
         return bool(speeds) and all(s and min(s) >= machine.BFLOAT16 for s in speeds)
 
@@ -128,44 +125,33 @@ class Cluster:
                     ready, _ = ray.wait(list(pending), timeout=_POLL)
                     for sent in ready:
                         index, attempt = pending.pop(sent)
-                        value, problem = None, ""
-                        try:
-                            node, value = ray.get(sent)
-                        except ray.exceptions.RayError as error:
-                            node, problem = "", _described(error)
-                            if _is_loss(ray, error):
-                                (folder / f"{index}-{attempt}.lost").touch()
-                                if attempt <= retries:
-                                    _log.info("%s: begun again", problem)
-                                    begin(index, attempt + 1)
-                                    continue
-                                problem = f"lost {attempt} times, at last: {problem}"
+                        node, value, problem, lost = _received(ray, sent)
+                        if lost:
+                            (folder / f"{index}-{attempt}.lost").touch()
+                            if attempt <= retries:
+                                _log.info("%s: begun again", problem)
+                                begin(index, attempt + 1)
+                                continue
+                            problem = f"lost {attempt} times, at last: {problem}"
                         if node and node not in names:
-                            names = _names(ray)
+                            names = node_names(ray)
                         node = names.get(node, node)
                         if value == (_BLIND,):
                             raise _unseen([node], folder)
                         yield Outcome(index, value, problem, node, attempt)
-                    now, least = time.monotonic(), {"CPU": cpus, "GPU": int(self.gpus)}
-                    able = (one["Resources"] for one in _alive(ray))
-                    if any(all(one.get(k, 0) >= n for k, n in least.items()) for one in able):
-                        last = now
-                    if pending and now - last > _NO_SLOT:
-                        raise TasklabError(
-                            f"no machine of the cluster has had {cpus} CPU"
-                            f"{' and a GPU' * self.gpus} for {_NO_SLOT:g} s, and {len(pending)} "
-                            "items are not done. Add machines by `ray start --address=HOST:6379`; "
-                            "the same command goes on from there."
-                        )
+                    if _has_slot(ray, slot):
+                        last = time.monotonic()
+                    elif pending and time.monotonic() - last > _NO_SLOT:
+                        raise _no_slot(slot, len(pending))
             finally:
                 with contextlib.suppress(Exception):  # the cluster may be what is gone
                     for sent in pending:
                         ray.cancel(sent, force=True)
 
     def _share(self, folder: Path) -> dict[str, str]:
-        names = _names(self.ray)
+        names = node_names(self.ray)
         answers = self._ask(sees_store, folder)
-        names |= _names(self.ray)  # with one that came meanwhile
+        names |= node_names(self.ray)  # with one that came meanwhile
         if blind := [names[node] for node, (sees, _) in answers.items() if not sees]:
             raise _unseen(blind, folder)
         for node, (_, alone) in answers.items():
@@ -181,7 +167,7 @@ class Cluster:
     def _ask(self, function: Callable[..., Any], *args: Any) -> dict[str, Any]:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-        ray, names, answers = self.ray, _names(self.ray), {}
+        ray, names, answers = self.ray, node_names(self.ray), {}
         task = ray.remote(num_cpus=0, max_retries=1)(function)
         there = {n: NodeAffinitySchedulingStrategy(n, soft=False) for n in names}
         asked = {n: task.options(scheduling_strategy=s).remote(*args) for n, s in there.items()}
@@ -193,36 +179,25 @@ class Cluster:
                 problem = f"did not answer within {_ANSWER:g} s"
             except (ray.exceptions.NodeDiedError, ray.exceptions.TaskUnschedulableError) as error:
                 # It died a moment ago: the cluster did not know yet.
-                _log.info("node %s is gone: %s", names[node], _described(error))
+                _log.info("node %s is gone: %s", names[node], described(error))
                 continue
             except ray.exceptions.RayError as error:
-                problem = f"cannot run tasklab: {_described(error)}"
+                problem = f"cannot run tasklab: {described(error)}"
             problem += ". Is the same tasklab installed on it?"
             raise TasklabError(f"node {names[node]} {problem}")
         return answers
 
 
-def _ray() -> ModuleType:
-    # Before Ray is imported: it sends nothing home, and hides no GPU from a run on the processor.
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    try:
-        return importlib.import_module("ray")
-    except ImportError as error:
-        raise TasklabError(
-            f"a cluster needs Ray, which is not installed ({error}): pip install "
-            "'tasklab[cluster]'. Without an address the same grid runs in order on this machine."
-        ) from error
-
-
 def _refuse_strangers(cluster: Cluster) -> None:
-    names = _names(cluster.ray)
-    if open_nodes := [names[n] for n, asks in cluster._ask(_asks_for_token).items() if not asks]:
+    names = node_names(cluster.ray)
+    if open_nodes := [
+        names[n] for n, asks in cluster._ask(ray_joining.asks_for_token).items() if not asks
+    ]:
         raise TasklabError(
             f"node {', '.join(open_nodes)} of the cluster asks for no token: whoever reaches it "
             "can run any code there. Make one by `ray get-auth-token --generate`, start every node "
-            f"with {_MODE}=token (the page on clusters tells how), or, in a network that nobody "
-            f"else uses, set {_MODE}=disabled for this command to take the cluster as it is."
+            f"with {MODE}=token (the page on clusters tells how), or, in a network that nobody "
+            f"else uses, set {MODE}=disabled for this command to take the cluster as it is."
         )
 
 
@@ -230,37 +205,32 @@ def _fast_processor() -> bool:
     return machine.fast_in_bfloat16()
 
 
-def _asks_for_token() -> bool:
-    try:
-        from ray._private.authentication.authentication_utils import is_token_auth_enabled
-    except ImportError:  # not public: of a release that has it elsewhere
-        return os.environ.get(_MODE, "").lower() == "token"
-    return is_token_auth_enabled()
-
-
-def _connect(ray: ModuleType, address: str) -> bool:
-    if ray.is_initialized():  # by the user
-        return False
-    quiet = {"logging_level": logging.WARNING, "log_to_driver": False}
-    local = {"include_dashboard": False, "object_store_memory": _OBJECTS}
-    host, colon, port = address.removeprefix("ray://").rpartition(":")
-    try:
-        if colon:  # Ray itself asks for minutes
-            socket.create_connection((host.strip("[]"), int(port)), _REACHED).close()
-        ray.init(address=address, **quiet, **(local if address == "local" else {}))
-    except (OSError, RuntimeError, ValueError, ImportError) as error:
-        raise TasklabError(
-            f"cannot join a Ray cluster at {address!r} ({first_line(error)}). Start one by `ray "
-            "start --head` on one machine and `ray start --address=HOST:6379` on the others, and "
-            "run this on one of them; address 'local' needs none."
-        ) from error
-    return True
-
-
 def _unseen(nodes: Sequence[str], folder: Path) -> TasklabError:
     return TasklabError(
         f"node {', '.join(nodes)} {_BLIND} {folder.parents[1]}: results must go into one folder "
         "that all machines share under the same path. Give it as store_root (--store-root)."
+    )
+
+
+def _received(ray: ModuleType, sent: Any) -> tuple[str, Any, str, bool]:
+    """Return node, value, error, and whether the machine or the process was lost."""
+    try:
+        return *ray.get(sent), "", False
+    except ray.exceptions.RayError as error:
+        return "", None, described(error), _is_loss(ray, error)
+
+
+def _has_slot(ray: ModuleType, slot: dict[str, int]) -> bool:
+    least = {"CPU": slot["num_cpus"], "GPU": slot["num_gpus"]}
+    able = (one["Resources"] for one in alive(ray))
+    return any(all(one.get(name, 0) >= count for name, count in least.items()) for one in able)
+
+
+def _no_slot(slot: dict[str, int], count: int) -> TasklabError:
+    return TasklabError(
+        f"no machine of the cluster has had {slot['num_cpus']} CPU"
+        f"{' and a GPU' * slot['num_gpus']} for {_NO_SLOT:g} s, and {count} items are not done. "
+        "Add machines by `ray start --address=HOST:6379`; the same command goes on from there."
     )
 
 
@@ -274,21 +244,6 @@ def _do(folder: Path, attempt: str, work: Work, item: Any, cpus: int) -> tuple[s
     return node, work(item, ClaimedStore(folder, attempt))
 
 
-def _alive(ray: ModuleType) -> list[dict[str, Any]]:
-    return [node for node in ray.nodes() if node["Alive"]]
-
-
-def _names(ray: ModuleType) -> dict[str, str]:
-    """Return names by id: that of the host, with a part of the id where a host has several."""
-    hosts = {node["NodeID"]: node["NodeManagerHostname"] for node in _alive(ray)}
-    several = {host for host in hosts.values() if list(hosts.values()).count(host) > 1}
-    return {n: f"{host}:{n[:6]}" if host in several else host for n, host in hosts.items()}
-
-
 def _is_loss(ray: ModuleType, error: Exception) -> bool:
     kinds = tuple(getattr(ray.exceptions, name) for name in _SYSTEM)
     return isinstance(error, kinds) and not isinstance(error, ray.exceptions.RayTaskError)
-
-
-def _described(error: Exception) -> str:
-    return first_line(getattr(error, "cause", None) or error, typed=True)
