@@ -17,14 +17,14 @@ GAIN = "gain over probing (points)"
 
 
 @book_figure
-def lambda_curves(df: pd.DataFrame, *, method: str = "nonlinear") -> Figure:
+def lambda_curves(df: pd.DataFrame) -> Figure:
     """Plot the accuracy of the sum of all vectors along its coefficient (figure 2).
 
     Left: mean normalised validation accuracy; the hollow marker is probing alone. Right: the
     difference from probing near 0, in points. Records: `sweep`.
     """
     rows = select(of_vocabulary(df, "closed"), "sweep", "normalised", split="validation")
-    rows, by = require_rows(where(rows, method=method)), ["model", "seed", "alpha"]
+    rows, by = require_rows(where(rows, method="nonlinear")), ["model", "seed", "alpha"]
     whole = averaged(rows, *by).assign(panel="whole")
     start = where(whole, alpha=0).set_index(by[:2])["value"].rename("start")
     near = whole[whole["alpha"] <= 0.3 + 1e-9].join(start, on=by[:2]).assign(panel="near")

@@ -34,16 +34,13 @@ PREDICTOR_LABEL = {
     "distance": "|θᵢ−θⱼ|² alone",
     "second_order": "second order\nα(1−α)/2 · |d′Hd|",
 }
+_PREDICTORS = ("bound", "curvature", "distance")
 REACHABLE = {"bound": "bound", "second_order": "second order"}  # in the unit of delta
 BASELINES = {"base_merged": ("--", "one of the k + 1 models"), "first": (":", "θ₀ alone")}
 
 
 @book_figure
-def gap_against_bound(
-    df: pd.DataFrame,
-    fits: pd.DataFrame,
-    predictors: tuple[str, ...] = ("bound", "curvature", "distance"),
-) -> Figure:
+def gap_against_bound(df: pd.DataFrame, fits: pd.DataFrame) -> Figure:
     """Plot delta against the bound of theorem 5.1 and against its factors (log axes).
 
     Dashed is delta = bound. Titles have R² of a linear regression with its 95 % interval.
@@ -51,20 +48,18 @@ def gap_against_bound(
     Args:
         df: Result of `analyses.curvature.pairs`; a column group colours the points.
         fits: Result of `curvature.explained_variance`.
-        predictors: The panels.
     """
     df, fits = require_rows(df), fits.set_index("predictor")
-    absent = [name for name in predictors if name not in fits.index or name not in df]
-    if absent:
-        raise TasklabError(f"there is no {', '.join(absent)}: one of {', '.join(fits.index)}.")
+    if absent := [name for name in _PREDICTORS if name not in fits.index or name not in df]:
+        raise TasklabError(f"there is no {', '.join(absent)}: the figure needs all predictors.")
     groups = df["group"].astype(str).str.split(", seed").str[0] if "group" in df else ""
     df = df.assign(group=groups)
     looks = group_looks(list(dict.fromkeys(df["group"])))
     plot = against(
-        df, [(name, "value") for name in predictors], PREDICTOR_LABEL | {"value": ""}, hue="group",
+        df, [(name, "value") for name in _PREDICTORS], PREDICTOR_LABEL | {"value": ""}, hue="group",
         looks=looks, share=(False, True), height=3.4,
     )  # fmt: skip
-    for (axes, _, _), name in zip(plot, predictors, strict=True):
+    for (axes, _, _), name in zip(plot, _PREDICTORS, strict=True):
         log(axes)
         axes.tick_params(labelsize=8)
         axes.xaxis.label.set_size(9)

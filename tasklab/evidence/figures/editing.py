@@ -151,20 +151,17 @@ def _against(rows: pd.DataFrame, x: str, y: str, words: Mapping[str, Any]) -> Fi
 
 
 @book_figure
-def addition_curves(
-    df: pd.DataFrame, n_tasks: int | None = None, split: str | None = None
-) -> Figure:
-    """Plot the accuracy of the sum along its coefficient; the marker is the chosen one.
+def addition_curves(df: pd.DataFrame, split: str | None = None) -> Figure:
+    """Plot the accuracy of the sum of all along its coefficient; the marker is the chosen one.
 
     Args:
         df: Records of `sweep` and, for the markers, `addition`.
-        n_tasks: Number of added tasks; by default the most that there are.
         split: Images of the curve: `test` or `validation`, on which the coefficient is chosen.
     """
     if split is None:
         tested = where(df, experiment="sweep", split="test")
         split = "validation" if tested.empty else "test"
-    rows = most_tasks(select(df, "sweep", split=split, n_tasks=n_tasks))
+    rows = most_tasks(select(df, "sweep", split=split))
     chosen = where(df, experiment="addition", n_tasks=rows["n_tasks"].max())
     best = chosen[chosen["method"] != "pretrained"].groupby("method")["alpha"].median()
     means = averaged(rows, "metric", "method", "seed", "alpha")

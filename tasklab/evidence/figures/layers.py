@@ -49,13 +49,12 @@ def _vectors_of(df: pd.DataFrame) -> list[str]:
 
 
 @book_figure
-def cosine_matrices(df: pd.DataFrame, projection: str = ALL) -> Figure:
+def cosine_matrices(df: pd.DataFrame) -> Figure:
     """Draw the cosines of all pairs of task vectors (linear layers, figure 5).
 
-    Titles have the mean |cosine|. `projection` selects one in all blocks; by default all
-    parameters. Records: `cosines`.
+    Titles have the mean |cosine|. Cosines are of all parameters. Records: `cosines`.
     """
-    rows = df[df["block"].isna() & (df["projection"] == projection)]
+    rows = df[df["block"].isna() & (df["projection"] == ALL)]
     methods, tasks = _vectors_of(rows), list(dict.fromkeys([*rows["task"], *rows["other"]]))
     means = 100 * rows.groupby(["method", "task", "other"])["value"].mean()
     columns = 3 if len(methods) == 3 else min(2, len(methods))  # no lone map in a last line
@@ -94,13 +93,12 @@ def cosine_by_block(df: pd.DataFrame) -> Figure:
 
 
 @book_figure
-def layer_alignment(df: pd.DataFrame, metric: str = "relative") -> Figure:
+def layer_alignment(df: pd.DataFrame) -> Figure:
     """Plot the output of a task's own vector, and of all others, on its data.
 
-    With the metric `relative` as a share of the pre-trained projection's output, with `random` of
-    that of random matrices of the same norm. Records: `alignment`.
+    As a share of the pre-trained projection's output. Records: `alignment`.
     """
-    rows = where(df, part=_PARTS, metric=metric)
+    rows = where(df, part=_PARTS, metric="relative")
     rows = where(rows, method=_vectors_of(rows)).assign(block=rows["block"].astype(int) + 1)
     plot = curves(
         rows, "block", col="projection", col_order=PROJECTIONS, height=(1.0, 2.0),
@@ -109,25 +107,23 @@ def layer_alignment(df: pd.DataFrame, metric: str = "relative") -> Figure:
     )  # fmt: skip
     handles = [Line2D([], [], color=INK, lw=1.8, ls=(0, dashes) if dashes else "-", label=name)
                for name, dashes in _PARTS.values()]  # fmt: skip
-    if metric == "random":
-        handles.append([level(axes, 1, label="random matrices") for axes, _, _ in plot][0])
     plot.grid.set(ylim=(0, None))
     _whole_numbers(plot)
-    words = {"relative": "size of τ·x / size of W·x", "random": "size of τ·x / random matrix's"}
     plain = {method: (*look[:2], "") for method, look in plot.looks.items()}
-    return plot.finish(handles, looks=plain, x="block", y=words[metric], title=str)
+    return plot.finish(handles, looks=plain, x="block", y="size of τ·x / size of W·x", title=str)
 
 
 @book_figure
-def alignment_against_interference(df: pd.DataFrame, alpha: float | None = None) -> Figure:
+def alignment_against_interference(df: pd.DataFrame) -> Figure:
     """Plot measured interference against the alignment's prediction.
 
     A dot is a task by a method. Titles have Spearman's rank correlation with its 95 % interval.
-    Records: `interference`; `alpha` is needed where they have several coefficients.
+    Records: `interference` at one coefficient a method.
     """
-    rows = require_rows(df if alpha is None else df[np.isclose(df["alpha"], alpha)])
-    if alpha is None and rows.groupby("method")["alpha"].nunique().max() > 1:
-        raise TasklabError(f"choose alpha, one of {sorted(set(rows['alpha']))}.")
+    rows = require_rows(df)
+    if rows.groupby("method")["alpha"].nunique().max() > 1:
+        told = ", ".join(f"{alpha:g}" for alpha in sorted(set(rows["alpha"])))
+        raise TasklabError(f"the figure shows interference of one coefficient, not {told}.")
     table = rows.pivot_table("value", index=["method", "task"], columns="metric").reset_index()
     pairs = [("predicted_ratio", "change_ratio"), ("predicted_ratio", "lost")]
     return against(table, pairs, AXIS_LABEL, over_tasks).finish()

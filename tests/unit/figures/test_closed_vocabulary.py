@@ -72,7 +72,8 @@ def test_curves_and_regimes_have_their_lines():
     assert sorted(line.get_ydata()[0] for line in hollow) == [80.0, 90.0]  # probing alone
     gains = [line.get_ydata() for line in near.lines if len(line.get_xdata()) == 3]
     assert sorted(float(g[-1]) for g in gains) == pytest.approx([-8.0, 3.0])
-    refuses("nothing to draw", lambda: figures.lambda_curves(records(), method="attention"))
+    others = records().replace({"method": {"nonlinear": "attention"}})
+    refuses("nothing to draw", figures.lambda_curves, others)
     figure = figures.regimes(records(seeds=(0, 1)))
     (axes,) = figure.axes
     joined = [line for line in axes.lines if line.get_marker() in ("", "None")]

@@ -172,5 +172,5 @@ def test_wrong_tables_are_said(pairs, fits):
     triples, summary = triples_of(METHODS)
     refuses("nothing to draw", figures.gap_against_bound, pairs[:0], fits)
     refuses("nothing to draw", figures.transitivity, triples[:0], summary)
-    refuses("no second_order", figures.gap_against_bound, pairs, fits, ("second_order",))
+    refuses("no curvature, distance", figures.gap_against_bound, pairs, fits[:1])
     refuses("choose a layer", lambda: figures.transitivity(triples, pd.concat([summary, summary])))
