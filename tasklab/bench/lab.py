@@ -116,7 +116,7 @@ class Lab(Runs):
                 f"{task} starts from the weights {found.weights[:12]}, and this lab's model has "
                 f"{weights[:12]}: use a lab of the model that it starts from."
             )
-        exchange.importing.tell(task, found.notes)
+        exchange.importing.log_notes(task, found.notes)
         base = found.vector.base
         if base is None or base.method:
             return found.vector
@@ -151,17 +151,7 @@ class Lab(Runs):
         every = (*self.suite.names, control)
         seen = every if tasks is None else texts("tasks", tasks, every)
         vector = TaskVector({}) if vector is None else vector
-        if not isinstance(vector, TaskVector):
-            raise TasklabError(
-                f"a model is edited by a TaskVector, not {type(vector).__name__}: "
-                'lab.vector("TASK") returns one, and a + b adds two.'
-            )
-        base, weights = vector.base, self.clip.encoder.weights_hash
-        if base is not None and base.weights != weights:
-            raise TasklabError(
-                f"this vector starts from {base.model} ({base.init}, weights {base.weights[:12]}), "
-                f"and the lab's model has the weights {weights[:12]}."
-            )
+        self._check_start(vector)
         one = vector.method if linear is None else vector.method.partition("+")[0]
         method = of_sum(one)
         linear = method in LINEAR if linear is None else linear
@@ -199,6 +189,20 @@ class Lab(Runs):
                 "(lab.merge(search=True), `tasklab merge --search`)."
             )
         return found
+
+    def _check_start(self, vector: TaskVector) -> None:
+        """Raise unless a task vector starts from the lab's model."""
+        if not isinstance(vector, TaskVector):
+            raise TasklabError(
+                f"a model is edited by a TaskVector, not {type(vector).__name__}: "
+                'lab.vector("TASK") returns one, and a + b adds two.'
+            )
+        base, weights = vector.base, self.clip.encoder.weights_hash
+        if base is not None and base.weights != weights:
+            raise TasklabError(
+                f"this vector starts from {base.model} ({base.init}, weights {base.weights[:12]}), "
+                f"and the lab's model has the weights {weights[:12]}."
+            )
 
     def reaches_far(self, vector: TaskVector, alpha: float = 1.0) -> bool:
         """Return whether alpha times a vector is longer than recorded fine-tuning makes one.

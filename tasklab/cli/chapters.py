@@ -118,7 +118,7 @@ def _check(chapter: str, count: int, seed: int, others: bool, parameters: Parame
     )
     able = equal = 0
     print("part\trow\trecorded\tnow\tequal", flush=True)
-    for row, now, same in study.checking.check(rows, parameters):
+    for row, now, same in study.checking.measured_again(rows, parameters):
         names = ("experiment", "model", "method", "task", "seed", "metric")
         told = " ".join(str(row.told[name]) for name in names)
         answer = "yes" if same else f"no ({row.reason})" if row.reason else "NO"

@@ -24,7 +24,7 @@ from tasklab.tasks import icons
 from tasklab.tasks.suites import inputs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from tasklab.analyses.shares import Estimate
 
@@ -102,10 +102,7 @@ def compare(
     with asked.vectors() as vectors:
         vectors.check_tasks()
         of_task = vectors.of_task()
-        if wrong := [task for task in forget if task in of_task]:
-            raise TasklabError(f"--forget {wrong[0]}: it has a vector, so it is measured anyway.")
-        if idle := [task for task in asked.own if task not in (*of_task, *others)]:
-            raise TasklabError(f"--data {idle[0]}=... has no vector: TASK=VECTOR gives it one.")
+        _check_named(forget, asked, of_task, others)
         vectors.check_model_out()
         lab = vectors.lab([*of_task, *others])
         depths = analyses.merging.sums.depths
@@ -129,6 +126,16 @@ def compare(
     print(f"Written: {', '.join(written.values())}.")
     if not found.gains:
         print("No merge is better than the pre-trained model there: keep the single models.")
+
+
+def _check_named(
+    forget: Sequence[str], asked: Request, of_task: Collection[str], others: Sequence[str]
+) -> None:
+    """Raise for a task to forget that has a vector, and for images of a task without one."""
+    if wrong := [task for task in forget if task in of_task]:
+        raise TasklabError(f"--forget {wrong[0]}: it has a vector, so it is measured anyway.")
+    if idle := [task for task in asked.own if task not in (*of_task, *others)]:
+        raise TasklabError(f"--data {idle[0]}=... has no vector: TASK=VECTOR gives it one.")
 
 
 def _told(

@@ -93,11 +93,7 @@ def merge(
     target, model_name = path("--out", out), given.get("model")
     method = registry.named(method)
     chosen, count = registry.method(method), whole("--images", images, 1)
-    options = _options(option)
-    if alpha is not None:
-        if "alpha" in options:
-            raise TasklabError("give --alpha or --option alpha=..., not both.")
-        options["alpha"] = real("--alpha", alpha, -math.inf)
+    options, kinds = _options(option, alpha), {"matrices": matrices, "tables": tables}
     start = [base] if base is not None else [] if method == "average" else [""]
     if model_name is None and all(map(networks.is_one, [*start, *vector])):
         if search or model_out is not None or data:
@@ -105,19 +101,12 @@ def merge(
                 "--search, --data and --model-out are for models of `tasklab list models`: give "
                 "--model, or --alpha alone."
             )
-        kinds = {"matrices": matrices, "tables": tables}
         terms = (method, options, target, rank, space, kinds)
         networks.merge(base, vector, *terms, unrelated=unrelated, json=json)
         return
-    if model_name is None and base is None and (word := next(filter(networks.is_one, vector), "")):
-        raise TasklabError(
-            f"{word} does not tell of which model it is: give --model (`tasklab list models`), or "
-            "for any other network the --base that it was fine-tuned from (average needs none)."
-        )
-    only = {"--rank": rank, "--space": space, "--matrices": matrices, "--tables": tables}
-    only |= {"--unrelated": unrelated or None}
-    if word := next((name for name, asked in only.items() if asked is not None), ""):
-        raise TasklabError(f"{word} is for networks that are merged without --model.")
+    if model_name is None and base is None:
+        _check_models_known(vector)
+    _check_only(rank=rank, space=space, **kinds, unrelated=unrelated or None)
     if search and options:
         raise TasklabError(f"--search chooses {', '.join(options)}: leave one of the two out.")
     files = {"--out": (target, places.VECTOR)}
@@ -147,23 +136,35 @@ def merge(
         more = {"options": full, "vectors": rows}
         vectors.write(result, method, plain, vector="--out", lab=lab, more=more)
         heads = [*vectors.kept]
-    first, into = sources[0], asked.outputs.model
+    into = asked.outputs.model
     about: dict[str, Any] = {"method": method, "weights": weights, "vectors": rows}
     about |= {"out": str(target), "model_out": None if into is None else str(into.place)}
-    about |= {"model": first.model, "options": plain, "origin": origin}
+    about |= {"model": sources[0].model, "options": plain, "origin": origin}
     about |= {"norm": result.norm(), "tensors": len(result), "heads": heads}
-    if json:
-        print(writer.dumps(about, indent=1))
-        return
-    for line in _told(about, chosen, linear=first.linear):
+    lines = [writer.dumps(about, indent=1)]
+    for line in lines if json else _told(about, chosen, into, linear=sources[0].linear):
         print(line)
-    if into is not None:
-        library = places.library(into, first.model)
-        print(f"the merged model, for {library}: {into.place} and its card {into.beside['card']}")
 
 
-def _told(about: dict[str, Any], chosen: Method, *, linear: bool) -> Iterator[str]:
-    """Yield lines about the merge: its vectors, its rule and its output file."""
+def _check_only(**given: object) -> None:
+    """Raise for an option of networks that are merged without `--model`."""
+    if word := next((name for name, asked in given.items() if asked is not None), ""):
+        raise TasklabError(f"--{word} is for networks that are merged without --model.")
+
+
+def _check_models_known(vector: Sequence[str]) -> None:
+    """Raise for a file that does not name its model."""
+    if word := next(filter(networks.is_one, vector), ""):
+        raise TasklabError(
+            f"{word} does not tell of which model it is: give --model (`tasklab list models`), or "
+            "for any other network the --base that it was fine-tuned from (average needs none)."
+        )
+
+
+def _told(
+    about: dict[str, Any], chosen: Method, into: places.Target | None, *, linear: bool
+) -> Iterator[str]:
+    """Yield lines about the merge: its vectors, its rule and its output files."""
     rows, plain = about["vectors"], about["options"]
     lines = [[f"{chosen.title} ({chosen.source}) of {len(rows)} task vectors of {about['model']}"]]
     for row in rows:
@@ -181,6 +182,9 @@ def _told(about: dict[str, Any], chosen: Method, *, linear: bool) -> Iterator[st
     yield f"{size}, for {model}: written to {about['out']}"
     if about["heads"]:
         yield f"with the heads of {', '.join(about['heads'])}, which `tasklab evaluate` uses"
+    if into is not None:
+        library = places.library(into, about["model"])
+        yield f"the merged model, for {library}: {into.place} and its card {into.beside['card']}"
 
 
 def _searched(
@@ -282,8 +286,8 @@ def _training(lab: bench.Lab, count: int) -> Callable[[str], Tensor]:
     )
 
 
-def _options(words: Sequence[str]) -> dict[str, Any]:
-    """Return options of a method from words such as keep=0.3 or threshold=0.2,0.4."""
+def _options(words: Sequence[str], alpha: float | str | None) -> dict[str, Any]:
+    """Return options of a method from words such as keep=0.3 or threshold=0.2,0.4, and alpha."""
     options: dict[str, Any] = {}
     for word in words:
         name, equals, value = word.partition("=")
@@ -293,4 +297,8 @@ def _options(words: Sequence[str]) -> dict[str, Any]:
             raise TasklabError(f"--option {name} is given twice.")
         numbers = [real(f"--option {name}", part, -math.inf) for part in value.split(",")]
         options[name] = numbers[0] if len(numbers) == 1 else numbers
+    if alpha is not None:
+        if "alpha" in options:
+            raise TasklabError("give --alpha or --option alpha=..., not both.")
+        options["alpha"] = real("--alpha", alpha, -math.inf)
     return options

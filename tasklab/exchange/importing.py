@@ -66,7 +66,7 @@ def read(path: Path | str, model: str) -> dict[str, Tensor]:
     if checkpoint.buffers:
         with contextlib.suppress(TasklabError):  # the model's own weights may not be here
             ours = dict(loading.load(model).encoder.module.named_buffers())
-            tell(path, findings.statistics(checkpoint.buffers, ours, f"{model} (pretrained)"))
+            log_notes(path, findings.statistics(checkpoint.buffers, ours, f"{model} (pretrained)"))
     return checkpoint.theta
 
 
@@ -82,7 +82,7 @@ def vector_of(path: Path | str, model: str, *, base: Path | str | None = None) -
         base: The checkpoint that it starts from; by default the published weights.
     """
     made = compare(path, model, base=base)
-    tell(path, (*made.checkpoint.notes, *findings.far(made.distance)))
+    log_notes(path, (*made.checkpoint.notes, *findings.far(made.distance)))
     return made.vector
 
 
@@ -93,7 +93,7 @@ def load(path: Path | str, encoder: Encoder) -> TaskVector:
         raise TasklabError(f"{checkpoint.path} is no exported vector: read it with vector_of().")
     if checkpoint.weights != encoder.weights_hash:
         raise TasklabError(_elsewhere(checkpoint, "the encoder", encoder.weights_hash))
-    tell(path, checkpoint.notes)
+    log_notes(path, checkpoint.notes)
     return checkpoint.vector
 
 
@@ -277,7 +277,7 @@ def imported(store: Store, model: str, name: str) -> TaskVector:
         name: Of the vector (`tasklab list vectors`).
     """
     found = _kept(store, model, name)
-    tell(name, found.record["notes"])
+    log_notes(name, found.record["notes"])
     weights, start = found.record["weights"], found.record.get("init", "pretrained")
     base = Base(model, start, weights, found.record["method"]) if weights is not None else None
     return TaskVector(vectors.parted(found.tensors())[0], base)
@@ -324,7 +324,7 @@ def hash_of(theta0: Mapping[str, Tensor], model: str) -> str:
     return dataclasses.replace(made, params=dict(theta0)).weights_hash
 
 
-def tell(name: Path | str, notes: Iterable[str]) -> None:
+def log_notes(name: Path | str, notes: Iterable[str]) -> None:
     """Log unusual findings of a checkpoint."""
     for note in notes:
         if not any(usual in note for usual in findings.USUAL):

@@ -92,7 +92,7 @@ def check_images(settings: Path | None, mean: Sequence[float], std: Sequence[flo
     return []
 
 
-def check(facts: Mapping[str, Any], tower: nn.Module, model: str) -> list[str]:
+def differing(facts: Mapping[str, Any], tower: nn.Module, model: str) -> list[str]:
     """Compare a checkpoint's settings with an encoder.
 
     Args:

@@ -126,7 +126,7 @@ def contents(
             facts |= networks.facts_of_modules(stored)
             notes += findings.around(stored)
         notes += findings.passed_over(file) if Path(path).expanduser().is_dir() else []
-        notes += networks.check(facts | networks.facts_of_settings(settings), tower, model)
+        notes += networks.differing(facts | networks.facts_of_settings(settings), tower, model)
         if not entry.reads_text:
             images = loading.images_of(entry, tower)
             notes += networks.check_images(settings, images["mean"], images["std"])

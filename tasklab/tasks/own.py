@@ -119,7 +119,7 @@ def _task(
     if not splits:
         raise TasklabError(f"{folder} has {finding.NO_IMAGES}{_why(folder)}.")
     if {"train", "val"} <= splits.keys() and "test" not in splits:
-        trees.tell(f"{folder} has no test split: its validation images are the test.")
+        trees.note(f"{folder} has no test split: its validation images are the test.")
     names = {split.names for split in splits.values()}
     if len(names) > 1:
         parts = "; ".join(f"{k}: {', '.join(s.names or ('numbers',))}" for k, s in splits.items())
@@ -130,13 +130,13 @@ def _task(
     if classes is None:
         words = tuple(map(as_words, own_names or ()))
         if all(re.match(r"-?n?\d", word) for word in words):
-            trees.tell(
+            trees.note(
                 f"{folder}: prompts call the classes {abridged(words, 4)}: classes= names them."
             )
     else:
         words = words_for(own_names, classes, str(folder))
         if pairs := by_order(own_names, classes, words):
-            trees.tell(f"{folder}: the list classes= is in the order of: {abridged(pairs, 12)}.")
+            trees.note(f"{folder}: the list classes= is in the order of: {abridged(pairs, 12)}.")
     check_differ(name, words, own_names)
     prompts = templates_for(own_names, words, templates, str(folder))
     return Task(name=name, classes=words, templates=prompts, stand_in_for="your own", source=source)

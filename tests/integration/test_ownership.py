@@ -101,7 +101,7 @@ def test_decoding_leaves_what_is_not_its_own(tmp_path):
     work.mkdir()
     (work / "x.npy").touch()
     foreign += litter(work)
-    pixels.discard(pixels.opened(folder))
+    pixels.discard(pixels.arrays_in(folder))
     inside = litter(folder)
     refuses(
         "holds other files", pixels.decode, folder, split, rows_of(split), CENTRE, progress=False

@@ -283,7 +283,7 @@ def test_the_command_decodes_and_goes_on(data, capsys):
     shown = capsys.readouterr().out
     assert "DTD" in shown and "train" in shown and "36 images" in shown
     kept = sorted((data.parent / "cache" / "pictures" / "DTD").glob("*/manifest.json"))
-    assert len(kept) == 3 and pixels.opened(kept[0].parent).damaged() == []
+    assert len(kept) == 3 and pixels.arrays_in(kept[0].parent).damaged() == []
     assert json.loads(kept[0].read_text())["origin"]["format"] == "parquet"
     assert main(command) == 0
     check = [*command, "--check"]

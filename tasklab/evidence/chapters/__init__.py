@@ -77,7 +77,7 @@ def open(
             model; it names all that is missing, within seconds.
     """
     from tasklab.bench.parameters import Parameters
-    from tasklab.evidence.chapters.opening import opened  # torch
+    from tasklab.evidence.chapters.opening import lab_of  # torch
 
     more = {key: given.pop(key) for key in ("tasks", "own", "base") if key in given}
-    return opened(name, Parameters.read(parameters, given), progress=progress, **more)
+    return lab_of(name, Parameters.read(parameters, given), progress=progress, **more)

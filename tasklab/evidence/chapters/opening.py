@@ -16,7 +16,7 @@ from tasklab.tuning import finetune
 
 
 @isolated
-def opened(name: str, parameters: Parameters, *, progress: bool, **more: Any) -> Lab:
+def lab_of(name: str, parameters: Parameters, *, progress: bool, **more: Any) -> Lab:
     """Return the lab of a chapter (`chapters.open`), after checking its weights and images.
 
     Args:

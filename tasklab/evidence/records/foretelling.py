@@ -1,4 +1,4 @@
-"""What metrics of vectors foretell of merging, over tasks or pairs, as it was recorded."""
+"""Read recorded correlations of metrics with the cost of merging, over tasks or pairs."""
 
 from __future__ import annotations
 

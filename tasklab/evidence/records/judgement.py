@@ -125,6 +125,31 @@ class Verdict:
         return "tasks" in self.sources and self.n_seeds > 1 and math.isnan(self.interval.low)
 
 
+def _of_seeds(
+    claim: Claim, table: pd.DataFrame, names: pd.Series, effect: float, by_task: pd.Series
+) -> dict[str, Any]:
+    """Return intervals and p-values for these tasks and for the claim's target."""
+    rows, far = table.assign(task=names, subset=""), towards(claim, effect)
+    sources = [*targets.sources(rows, targets.THESE), *_of_images(claim, table)]
+    on: dict[str, Any] = {
+        "here": intervals.interval(effect, sources),
+        "p_here": intervals.p_value(far, sources),
+    }
+    # one or two tasks stand for themselves; one or two pairs decide nothing
+    if claim.general and (len(by_task) > 2 or re.search(r"[+|]", str(names.iloc[0]))):
+        sources = targets.sources(rows, targets.TASKS)  # a task has its images in it
+        seeds, drawn = sources
+        if drawn.freedom == len(by_task) - 1:  # as they are, not by the jackknife
+            squared = seeds.variance * intervals.quantile(0.025, seeds.freedom) ** 2
+            ends = intervals.bootstrap_t(effect, by_task.to_numpy(float), squared)
+            on["robust"] = Interval(effect, *map(float, ends))
+    return on | {
+        "interval": intervals.interval(effect, sources),
+        "sources": tuple(source.name for source in sources),
+        "p": intervals.p_value(far, sources),
+    }
+
+
 def _of_rounds(claim: Claim, table: pd.DataFrame, effect: float) -> dict[str, Any]:
     """Return the interval of a cost over the rounds of its measurement; memory's has no width."""
     errors = table["error"] ** 2 + (claim.factor * table["error_right"]) ** 2
@@ -219,25 +244,7 @@ def verdict(
     if claim.experiment == "cost":
         statistics = _of_rounds(claim, table, effect)
     elif len(by_seed) > 1:
-        rows, far = table.assign(task=names, subset=""), towards(claim, effect)
-        sources = [*targets.sources(rows, targets.THESE), *_of_images(claim, table)]
-        on: dict[str, Any] = {
-            "here": intervals.interval(effect, sources),
-            "p_here": intervals.p_value(far, sources),
-        }
-        # one or two tasks stand for themselves; one or two pairs decide nothing
-        if claim.general and (len(by_task) > 2 or re.search(r"[+|]", str(names.iloc[0]))):
-            sources = targets.sources(rows, targets.TASKS)  # a task has its images in it
-            seeds, drawn = sources
-            if drawn.freedom == len(by_task) - 1:  # as they are, not by the jackknife
-                squared = seeds.variance * intervals.quantile(0.025, seeds.freedom) ** 2
-                ends = intervals.bootstrap_t(effect, by_task.to_numpy(float), squared)
-                on["robust"] = Interval(effect, *map(float, ends))
-        statistics = on | {
-            "interval": intervals.interval(effect, sources),
-            "sources": tuple(source.name for source in sources),
-            "p": intervals.p_value(far, sources),
-        }
+        statistics = _of_seeds(claim, table, names, effect, by_task)
     statistics.setdefault("interval", Interval(effect, math.nan, math.nan))
     if claim.band and len(by_seed) > 1 and by_seed.nunique() == 1:  # all seeds on one side of it
         statistics["interval"] = Interval(effect, effect, effect)

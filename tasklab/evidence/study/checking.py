@@ -128,7 +128,7 @@ def sample(
     return sorted(rows, key=lambda row: costs[row.where]), reasons
 
 
-def check(rows: Sequence[Row], parameters: Parameters) -> Iterator[tuple[Row, str, bool]]:
+def measured_again(rows: Sequence[Row], parameters: Parameters) -> Iterator[tuple[Row, str, bool]]:
     """Measure recorded rows again; yield each with its new value, or the reason for none."""
     for row in rows:
         try:

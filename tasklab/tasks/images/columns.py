@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tasklab.errors import TasklabError, abridged
 from tasklab.tasks.images.formats import SUFFIXES
-from tasklab.tasks.images.trees import split_named, tell
+from tasklab.tasks.images.trees import note, split_named
 
 Rows = Sequence[Sequence[str]]
 ImagesOf = Callable[[str], Sequence[Path | str]]  # the images that an entry names, or the entry
@@ -105,7 +105,7 @@ def headed(rows: Rows, images: int, images_of: ImagesOf) -> bool:
     )
 
 
-def find(file: Path, head: Sequence[str], rows: Rows, images: int) -> Roles:
+def roles_of(file: Path, head: Sequence[str], rows: Rows, images: int) -> Roles:
     """Return the roles of all columns, given that of the images.
 
     Args:
@@ -146,7 +146,7 @@ def _of_splits(
             raise TasklabError(f"{file}: as a split, {odd} names none: write train, val or test.")
         if called and len(others) > 1:
             some = abridged(sorted({*entries}), 4)
-            tell(f"{file}: {some} of the column {head[column]} name no splits; it is not read.")
+            note(f"{file}: {some} of the column {head[column]} name no splits; it is not read.")
         one = _ONE_SPLIT.fullmatch(name)
         # `test` may be a result too: it is a split beside a column that is called label
         sure = name.startswith("is") or name.endswith(("set", "image", "img")) or bool(labels)

@@ -17,7 +17,7 @@ from tasklab.tasks.images import formats
 from tasklab.tasks.images.lists import by_list
 from tasklab.tasks.images.published import LAYOUTS
 from tasklab.tasks.images.soundness import check_shards, sound
-from tasklab.tasks.images.trees import Splits, by_class, split_of, tell, visible
+from tasklab.tasks.images.trees import Splits, by_class, note, split_of, visible
 from tasklab.tasks.suites import spoken
 
 
@@ -64,7 +64,7 @@ def _of_the_same_classes(root: Path, splits: Splits) -> Splits:
         alone = len({*keys}) == len(keys) and len({*own}) == len(own)
         if own and images.names != every and alone and {*own} <= {*keys}:
             if lacking := [name for name, key in zip(every, keys, strict=True) if key not in own]:
-                tell(f"{root}: {split} has no images of {abridged(lacking, 4)}.")
+                note(f"{root}: {split} has no images of {abridged(lacking, 4)}.")
             labels = np.array([keys.index(one) for one in own])[images.labels]
             splits = splits | {split: dataclasses.replace(images, names=every, labels=labels)}
     return splits
@@ -93,7 +93,7 @@ def hub(root: Path, *, config: str | None = None, must: bool = False, **columns:
     files = {path: root / path for path in there if split_of(path.as_posix())}
     if must and files and len(files) < len(there):
         unnamed = abridged(path.as_posix() for path in there if path not in files)
-        tell(f"{root}: {unnamed} are not read: train, test or validation is not in their names.")
+        note(f"{root}: {unnamed} are not read: train, test or validation is not in their names.")
     if config and any(config in path.parts for path in files):
         files = {path: file for path, file in files.items() if config in path.parts}
     else:

@@ -30,7 +30,7 @@ from tasklab.errors import TasklabError, abridged
 from tasklab.tasks.images import columns
 from tasklab.tasks.images.formats import SUFFIXES, image_files
 from tasklab.tasks.images.soundness import absent
-from tasklab.tasks.images.trees import Splits, files_below, folders_in, split_named, split_of, tell
+from tasklab.tasks.images.trees import Splits, files_below, folders_in, note, split_named, split_of
 
 _LOOKED_AT = 200  # rows that tell what a column holds
 _MANY = 20  # folders in which a list is looked for
@@ -65,7 +65,7 @@ def by_list(root: Path) -> Splits:
     except TasklabError as error:
         if len(folders) < 2:
             raise
-        tell(f"{error} It is not read: folders are the classes.")
+        note(f"{error} It is not read: folders are the classes.")
         return {}
     if rows and _by_folders(root, rows, found):
         parts = {part for one, _, _ in rows for part in one.relative_to(root).parts[:-1]}
@@ -86,7 +86,7 @@ def _rows_of(
 ) -> list[tuple[Path, str, str]]:
     if any(one.split for one in lists):
         for one in (one for one in lists if not one.split):
-            tell(f"{one.file} is not read: others there are lists of train or test.")
+            note(f"{one.file} is not read: others there are lists of train or test.")
         lists = [one for one in lists if one.split]
     rows: list[tuple[Path, str, str]] = []
     gone: list[Path] = []
@@ -109,7 +109,7 @@ def _rows_of(
         )
     if rows and (left := sorted(set(there) - counts.keys())):
         examples = abridged((one.relative_to(root).as_posix() for one in left), 2)
-        tell(f"{root}: {len(left):,} images are not in {_names(lists)} ({examples}): not read.")
+        note(f"{root}: {len(left):,} images are not in {_names(lists)} ({examples}): not read.")
     return rows
 
 
@@ -132,7 +132,7 @@ def _splits(root: Path, rows: Sequence[tuple[Path, str, str]], lists: Sequence[_
         )
     parts = {name: re.split(r"[|;,\s]+", name) for name in names}
     if several := [name for name in names if len(parts[name]) > 1 and {*parts[name]} <= {*names}]:
-        tell(f"{root}: {abridged(several, 3)} are read as classes, and look like several each.")
+        note(f"{root}: {abridged(several, 3)} are read as classes, and look like several each.")
     number = {name: label for label, name in enumerate(names)}
     if len(names) < 2:
         raise TasklabError(f"{root}: lists have one class, {names[0]!r}, and a task needs two.")
@@ -141,7 +141,7 @@ def _splits(root: Path, rows: Sequence[tuple[Path, str, str]], lists: Sequence[_
     for roles in dict.fromkeys(one.roles for one in lists):
         mine = [one for one in lists if one.roles == roles]
         files = _names(mine)
-        tell(
+        note(
             f"{root}: {files} is read as images: {roles[0]}, classes: {roles[1]} "
             f"({abridged(names, 4)}), split: {roles[2] or how}."
         )
@@ -169,7 +169,7 @@ def _by_folders(root: Path, rows: Sequence[tuple[Path, str, str]], lists: Sequen
     if len(pairs) == len(folders) == len(labels):
         return True
     if not all(one.named for one in lists):
-        tell(f"{root}: the column of {_names(lists)} is not read: folders are the classes.")
+        note(f"{root}: the column of {_names(lists)} is not read: folders are the classes.")
         return True
     raise TasklabError(
         f"{root} has folders ({abridged(sorted(folders), 4)}), and {_names(lists)} gives their "
@@ -214,7 +214,7 @@ def _read(root: Path, file: Path, there: dict[str, list[Path]]) -> _List | None:
         headed = columns.headed(some, column, images_of)
         rows = list(_rows(file))
     except (UnicodeDecodeError, csv.Error) as error:
-        tell(f"{file} is no list in UTF-8 and is not read ({error}).")
+        note(f"{file} is no list in UTF-8 and is not read ({error}).")
         return None
     head = rows.pop(0) if headed else []
     if odd := next((n for n, row in enumerate(rows) if len(row) != len(rows[0])), None):
@@ -226,9 +226,9 @@ def _read(root: Path, file: Path, there: dict[str, list[Path]]) -> _List | None:
         return None
     if headed and len(head) < len(rows[0]):
         raise TasklabError(f"{file} names {len(head)} of its {len(rows[0])} columns: name all.")
-    roles = columns.find(file, head, rows, column)
+    roles = columns.roles_of(file, head, rows, column)
     if (label := roles.classes) is None:
-        tell(f"{file} names images and no classes: it is not read.")
+        note(f"{file} names images and no classes: it is not read.")
         return None
     if empty := [n for n, row in enumerate(rows) if row[label].strip().lower() in ("", "nan")]:
         raise TasklabError(

@@ -131,7 +131,7 @@ class DecodedImages:
             for folder in sorted(self._folder(task).glob("*/")):
                 if folder.name.endswith(pixels.PARTIAL):
                     continue
-                arrays = pixels.opened(folder)
+                arrays = pixels.arrays_in(folder)
                 if arrays is None or arrays.damaged():
                     lines.append(f"{folder} is damaged: remove it, to have it decoded again.")
         return lines
@@ -265,7 +265,7 @@ class DecodedImages:
     def _data_set(self, task: Task) -> finding.DataSet:
         data = finding.find(task, self.root)
         if not task.place.data_set:
-            twins.tell(task.name, finding.plan(task, data))
+            twins.tell_twins(task.name, finding.plan(task, data))
         return data
 
     def transform(self, task: Task, split: str) -> Transform:
@@ -351,7 +351,7 @@ class DecodedImages:
 
     def _decoded(self, task: Task, stem: str) -> list[Arrays]:
         mine = [_name(task), [*task.classes]]
-        decoded = map(pixels.opened, self._folder(task).glob(f"{stem}-*"))
+        decoded = map(pixels.arrays_in, self._folder(task).glob(f"{stem}-*"))
         return [x for x in decoded if x and [*map(x.manifest.get, ("source", "classes"))] == mine]
 
     def _sides(self, task: Task) -> tuple[int, ...]:

@@ -74,7 +74,7 @@ class Arrays:
 _SOUND: dict[tuple, set[int]] = {}  # blocks that were compared in this process, of a file's state
 
 
-def opened(folder: Path) -> Arrays | None:
+def arrays_in(folder: Path) -> Arrays | None:
     """Return the arrays decoded into a folder; `None` if missing, incomplete or damaged.
 
     Labels and sizes are compared with their checksum; pixels are by `Arrays.damaged`.
@@ -176,14 +176,14 @@ def decode(
         TasklabError: If the disk is too small or cannot be written. What was decoded
             is kept for the next call.
     """
-    if arrays := opened(folder):
+    if arrays := arrays_in(folder):
         return arrays
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         what = "%s: waiting for another process that decodes the same images"
         waiting = functools.partial(_log.warning, what, title)
         with atomic.alone(folder.with_name(f"{folder.name}.lock"), waiting):
-            if arrays := opened(folder):
+            if arrays := arrays_in(folder):
                 return arrays
             _clear(folder)  # it is damaged, or it would be returned
             if folder.exists():
@@ -200,7 +200,7 @@ def decode(
             f"cannot write decoded images to {folder.parent}: {error.strerror or error}. Choose "
             "another folder with TASKLAB_DATA, or free some space."
         ) from error
-    if (arrays := opened(folder)) is None:
+    if (arrays := arrays_in(folder)) is None:
         raise TasklabError(f"{folder} was damaged while it was written.")
     return arrays
 
@@ -213,7 +213,7 @@ def needed(folder: Path, images: int, transform: Transform) -> int:
         images: Number of images.
         transform: Gives their height and width.
     """
-    if opened(folder):
+    if arrays_in(folder):
         return 0
     taken = 0
     with contextlib.suppress(OSError):  # begun before; a file has holes where nothing is yet

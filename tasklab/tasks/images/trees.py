@@ -12,7 +12,7 @@ import itertools
 import logging
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from tasklab.errors import TasklabError, abridged
@@ -99,7 +99,7 @@ def by_class(root: Path, *, nested: bool = False) -> Splits:
         )
     notes = (one for one in root.iterdir() if one.suffix.lower() in _NOTES)
     if lists := [x.name for x in notes if _NAMES_SPLIT.search(x.stem) or split_named(x.stem)]:
-        tell(
+        note(
             f"{root}: {abridged(sorted(lists))} are not read, and test images are drawn at random. "
             "Put images into folders train and test, or write the lists as .csv."
         )
@@ -129,7 +129,7 @@ def _check_splits(
     listed = abridged(f"{one.name}/ ({images:,} images)" for one, images in others.items())
     mine = ", ".join(f"{one.name}/" for one in inside)
     if bare := [one.name for one in named if split_named(one.name) and not count(one, 1)]:
-        tell(f"{root}: {abridged(bare)} has no images: only {mine} are read.")
+        note(f"{root}: {abridged(bare)} has no images: only {mine} are read.")
     if flat := [one for one in others if split_named(one.name)]:
         raise TasklabError(
             f"{flat[0]} has {others[flat[0]]:,} images, but not one folder for each class as "
@@ -143,10 +143,10 @@ def _check_splits(
             "folders to leave out begin with a dot."
         )
     if others:
-        tell(f"{root}: {mine} are read, and not {listed}, which names no split.")
+        note(f"{root}: {mine} are read, and not {listed}, which names no split.")
     if odd := [one for one in inside if one.name.lower() not in SPLITS]:
         told = ", ".join(f"{one.name}/ as {named[one]}" for one in odd)
-        tell(f"{root}: {told} is read, after the words in the names.")
+        note(f"{root}: {told} is read, after the words in the names.")
 
 
 def _check_folds(root: Path, folders: Sequence[Path]) -> None:
@@ -203,7 +203,8 @@ def class_folders(root: Path, *, nested: bool = False) -> Split | None:
     return _read(root, {folder: [folder] for folder in folders_in(root)}, nested)
 
 
-def _read(root: Path, classes: Mapping[Path, Sequence[Path]], nested: bool = False) -> Split | None:
+def _tops(root: Path, classes: Iterable[Path]) -> tuple[list[Path], set[str]]:
+    """Return folders of classes, and the places that files below them must not lead to."""
     top = Path(os.path.realpath(root))
     above = {str(folder) for folder in (top, *top.parents)}
     tops: dict[str, Path] = {}
@@ -213,13 +214,27 @@ def _read(root: Path, classes: Mapping[Path, Sequence[Path]], nested: bool = Fal
             raise TasklabError(f"{tops[place]} and {folder} are the same folder: remove one.")
         if place not in above:
             tops[place] = folder
-    seen = above | tops.keys()
+    return list(tops.values()), above | tops.keys()
+
+
+def _without_images(root: Path, kinds: Mapping[str, set[str]]) -> TasklabError:
+    listed = {name: ", ".join(filter(None, sorted(endings))) for name, endings in kinds.items()}
+    names = [f"{name} ({endings or 'empty'})" for name, endings in sorted(listed.items())]
+    return TasklabError(
+        f"{root} has folders without an image that can be read: {abridged(names, 4)}. "
+        f"Images are {', '.join(SUFFIXES)}. Convert them, remove the folders, or let the "
+        "names of those that are no classes begin with a dot."
+    )
+
+
+def _read(root: Path, classes: Mapping[Path, Sequence[Path]], nested: bool = False) -> Split | None:
+    tops, seen = _tops(root, classes)
     members: dict[str, list[Path]] = {}
     bare: dict[str, set[str]] = {}  # and the kinds of files in them
     gone: list[Path] = []
     unread: list[Path] = []
     inner: set[str] = set()
-    for folder in tops.values():
+    for folder in tops:
         entries = [entry for one in classes[folder] for entry in files_below(one, seen)]
         images = [entry for entry in entries if _is_image(entry)]
         taken = {entry.path for entry in images}
@@ -238,13 +253,7 @@ def _read(root: Path, classes: Mapping[Path, Sequence[Path]], nested: bool = Fal
     if len(members) < 2:
         return None
     if bare:
-        listed = {name: ", ".join(filter(None, sorted(kinds))) for name, kinds in bare.items()}
-        names = [f"{name} ({kinds or 'empty'})" for name, kinds in sorted(listed.items())]
-        raise TasklabError(
-            f"{root} has folders without an image that can be read: {abridged(names, 4)}. "
-            f"Images are {', '.join(SUFFIXES)}. Convert them, remove the folders, or let the "
-            "names of those that are no classes begin with a dot."
-        )
+        raise _without_images(root, bare)
     if gone:
         raise absent(gone, sum(map(len, members.values())))
     _check_masks(root, members)
@@ -252,7 +261,7 @@ def _read(root: Path, classes: Mapping[Path, Sequence[Path]], nested: bool = Fal
         beside = [Path(e.path) for e in around if e.name.lower().endswith(SUFFIXES)]
     _tell_unread(root, unread, "in folders of classes are no images that can be read")
     if inner and not nested:
-        tell(
+        note(
             f"{root}: the classes are {abridged(sorted(members), 4)}; folders within them are read "
             f"as parts ({abridged(sorted(inner), 4)}). If these are the classes, give one of the "
             "others as the folder, or put these beside each other."
@@ -281,7 +290,7 @@ def _check_masks(root: Path, members: Mapping[str, Sequence[Path]]) -> None:
         or (_OF_MASKS.fullmatch(file.parent.name) and file.parent.parent != root)
     ]
     if masks:
-        tell(
+        note(
             f"{root}: {len(masks):,} of {len(files):,} images look like masks of others beside "
             f"them ({abridged((file.relative_to(root).as_posix() for file in masks), 2)}), and are "
             "read as images of their class. Move them to a folder whose name begins with a dot."
@@ -300,13 +309,13 @@ def _tell_unread(root: Path, files: Sequence[Path], what: str) -> None:
         kinds = collections.Counter(file.suffix.lower() or "without a suffix" for file in files)
         listed = ", ".join(f"{kind} {count:,}" for kind, count in kinds.most_common(6))
         names = abridged((file.relative_to(root).as_posix() for file in files), 2)
-        tell(
+        note(
             f"{root}: {len(files):,} files {what} ({listed}; {names}). Convert or move them, or "
             "remove them."
         )
 
 
-def tell(text: str) -> None:
+def note(text: str) -> None:
     """Log a sentence once a process: a folder is read for its names and for its images."""
     if text not in _told:
         _told.add(text)

@@ -30,7 +30,7 @@ class _Image(NamedTuple):
     label: int
 
 
-def tell(task: str, parts: Mapping[str, Part]) -> None:
+def tell_twins(task: str, parts: Mapping[str, Part]) -> None:
     """Log which test images have the bytes of a training image, or of another test image.
 
     Image files are compared by size, then a piece, then all bytes; rows of parquet files by their

@@ -105,7 +105,7 @@ def test_pixels_are_decoded_and_compared_once(split, tmp_path, monkeypatch):
     made = pixels.decode(tmp_path / "out", split, np.arange(40), CENTRE, progress=False)
     assert made.damaged() == []
     monkeypatch.setattr(pixels, "_block_sha256", None)
-    assert made.damaged() == [] and pixels.opened(tmp_path / "out").damaged() == []
+    assert made.damaged() == [] and pixels.arrays_in(tmp_path / "out").damaged() == []
 
 
 DAMAGES = {
@@ -142,9 +142,9 @@ def test_what_is_damaged_is_decoded_again(how, split, tmp_path):
     rows = rows_of(split)
     pixels.decode(tmp_path / "out", split, rows, CENTRE, progress=False)
     damage(tmp_path / "out", how)
-    assert pixels.opened(tmp_path / "out") is None
+    assert pixels.arrays_in(tmp_path / "out") is None
     made = pixels.decode(tmp_path / "out", split, rows, CENTRE, progress=False)
-    assert np.array_equal(made.x, expected(split, rows)) and pixels.opened(tmp_path / "out")
+    assert np.array_equal(made.x, expected(split, rows)) and pixels.arrays_in(tmp_path / "out")
 
 
 @pytest.mark.parametrize(
@@ -183,9 +183,9 @@ def test_changed_pixels_are_found(split, tmp_path, monkeypatch):
     assert made.damaged() == []
     flip(tmp_path / "out" / "x.npy", made.x.offset + 19 * 3 * SIDE**2 + 5)
     assert made.damaged() == [2] and made.damaged(16) == [] and made.damaged(17) == [2]
-    assert pixels.opened(tmp_path / "out").damaged() == [2]
+    assert pixels.arrays_in(tmp_path / "out").damaged() == [2]
     pixels.discard(made)
-    assert pixels.opened(tmp_path / "out") is None
+    assert pixels.arrays_in(tmp_path / "out") is None
     made = pixels.decode(tmp_path / "out", split, np.arange(40), CENTRE, progress=False)
     assert np.array_equal(made.x, expected(split, np.arange(40))) and made.damaged() == []
 
@@ -295,7 +295,7 @@ def test_arrays_become_tensors_without_a_copy(split, tmp_path):
     x = torch.from_numpy(made.x)
     x[0] = 0
     assert not made.x[0].any()
-    assert pixels.opened(tmp_path / "out").x[0].any()  # the file is as it was
+    assert pixels.arrays_in(tmp_path / "out").x[0].any()  # the file is as it was
 
 
 def test_joined_splits_are_read_as_one(tmp_path):

@@ -14,7 +14,7 @@ NAMES = ("cat", "dog")
 def told(caplog, **parts):
     caplog.clear()
     with caplog.at_level(logging.WARNING):
-        twins.tell("pets", parts)
+        twins.tell_twins("pets", parts)
     return [(int(r.args[1]), int(r.args[2]), r.args[4]) for r in caplog.records]
 
 
