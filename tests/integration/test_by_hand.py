@@ -151,8 +151,9 @@ def test_sums_negation_and_single_tasks(world):
 
 def test_errors_of_all_pairs(world):
     model, found = world
-    if not FILES[model][3]:
-        pytest.skip("all pairs of definitions are not recorded yet")
+    if not FILES[model][3]:  # not recorded yet: name the file here once it is
+        assert not any(found[claim].n_seeds for claim in PAIRS)
+        return
     df = of_file(FILES[model][3], model)
     df = df[(df["experiment"] == "crossing") & (df["metric"] == "xi_classifier")]
     values = {method: rows["value"] for method, rows in df.groupby("method")}
