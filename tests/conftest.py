@@ -70,6 +70,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
             file = super()._split_scope(nodeid)
             return nodeid if Path(file).stem in ALONE else file
 
+        def _reschedule(self, node: object) -> None:
+            """Give more when one test is left, not two: of the last ones none waits for another."""
+            if not self.workqueue or self._pending_of(self.assigned_work[node]) < 2:
+                super()._reschedule(node)
+
     return Scheduling(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
