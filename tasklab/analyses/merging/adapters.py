@@ -34,7 +34,11 @@ _PART = re.compile(r"\.(lora_(?:embedding_)?[AB])(?:\.weight)?$")
 #: How an adapter begins whose base's weights are changed at its beginning, too
 _OWN_BASE = ("pissa", "olora", "corda", "loftq", "lora_ga")
 _NOT_ADDED = ("layer_replication", "alora_invocation_tokens", "use_qalora")
-_OTHERS = ("target_parameters", "trainable_token_indices")  # have no matrices of their own names
+_OTHERS = (  # have no matrices of their own names, or change them in another way
+    *("target_parameters", "trainable_token_indices", "kasa_config", "use_bdlora", "arrow_config"),
+    *("monteclora_config", "velora_config"),
+)
+_OWN_PART = re.compile(r"\.(lora_\w+)")  # of a variant of LoRA
 _SAVED = re.compile(r"\.modules_to_save(?:\.[^.]+)?(?=\.)")
 
 
@@ -126,6 +130,8 @@ class Adapter(Lazy):
             elif plain.endswith(".lora_B.bias"):
                 module = plain.removesuffix(".lora_B.bias")
                 self._added[f"{module}.bias"] = name, _scale(config, module)
+            elif other := _OWN_PART.search(plain):
+                raise _not_read(place, f"a part {shown(other[1])} beside its two matrices")
             else:
                 self._saved[plain.replace(".base_layer.", ".")] = name
         for module, own in parts.items():
@@ -334,10 +340,7 @@ def _config(place: Path) -> Mapping[str, Any]:
             "needs."
         )
     if other := [name for name in _OTHERS if config.get(name)]:
-        raise TasklabError(
-            f"{str(place)!r} has {other[0]}, which are not read: merge it into its base by peft "
-            "(merge_and_unload), and give the whole network."
-        )
+        raise _not_read(place, other[0])
     for name in ("r", "lora_alpha"):
         if not isinstance(config.get(name), int | float) or config[name] <= 0:
             raise TasklabError(
@@ -345,6 +348,13 @@ def _config(place: Path) -> Mapping[str, Any]:
                 f"{shown(config.get(name))}: save the adapter again."
             )
     return config
+
+
+def _not_read(place: Path, what: str) -> TasklabError:
+    return TasklabError(
+        f"{str(place)!r} has {what}, which is not read: merge it into its base by peft "
+        "(merge_and_unload), and give the whole network."
+    )
 
 
 def _of_dora(place: Path) -> TasklabError:

@@ -210,6 +210,8 @@ def like(tensors: Mapping[str, Tensor], name: str) -> Tensor:
 @contextlib.contextmanager
 def opened(file: Path) -> Iterator[Any]:
     """Open a file of safetensors, or raise a `TasklabError` if it is none, or cut."""
+    if file.exists() and not os.access(file, os.R_OK):
+        raise TasklabError(f"{str(file)!r} cannot be read: permission denied.")
     try:
         with safetensors.safe_open(file, framework="pt") as tensors:
             yield tensors

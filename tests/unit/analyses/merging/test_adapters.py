@@ -341,3 +341,12 @@ def test_an_adapted_multihead_attention_is_refused_by_name(base, tmp_path):
     refuses(
         "adapts 'mha', an nn.Multihead", tasklab.merge, whole, [written(tmp_path / "a", tensors)]
     )
+
+
+def test_variants_of_lora_are_refused_by_name(base, tmp_path):
+    tensors = factors("q", 8, 6)
+    for name in ("kasa_config", "use_bdlora", "monteclora_config"):
+        place = written(tmp_path / name, tensors, **{name: {"nblocks": 2}})
+        refuses(f"has {name}, which is not read", tasklab.merge, base, [place])
+    more = tensors | {"q.lora_diag": torch.ones(2)}
+    refuses("has a part 'lora_diag'", tasklab.merge, base, [written(tmp_path / "diag", more)])

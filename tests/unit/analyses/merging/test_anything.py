@@ -500,3 +500,10 @@ def test_names_that_safetensors_cannot_hold_are_told(name, tmp_path):
     whole = {"w": torch.ones(2), "z": torch.ones(2, dtype=torch.complex64)}
     tasklab.merge(whole, [whole | {"w": moved[name]}], out=out)
     assert torch.equal(load_file(out)["z"], whole["z"])
+
+
+def test_a_file_that_may_not_be_read_is_told(base, tmp_path, monkeypatch):
+    file = tmp_path / "base.safetensors"
+    save_file({"w": torch.ones(2)}, file)
+    monkeypatch.setattr(files.os, "access", lambda *_: False)  # root may read all
+    refuses("cannot be read: permission denied", files.Files, file)
