@@ -36,6 +36,7 @@ from tasklab.analyses.merging import adapters, defaults, registry, spaces, vecto
 from tasklab.analyses.merging.changes import Change, check_kept, equal, related, single
 from tasklab.analyses.merging.files import Files, aligned, like, merges, opened
 from tasklab.errors import TasklabError, abridged, choose, path, real, shown
+from tasklab.isolation import isolated
 from tasklab.progress import LATER, bar
 from tasklab.storage import atomic, shards
 from tasklab.storage.lazy import Lazy
@@ -46,6 +47,7 @@ Network: TypeAlias = Mapping[str, Tensor] | nn.Module | Path | str
 _log = logging.getLogger(__name__)
 
 
+@isolated
 def merge(
     base: Network | None,
     models: Sequence[Network],
@@ -210,6 +212,8 @@ def _read(
     base: Mapping[str, Tensor] | None = None,
     turned: Mapping[str, bool] | None = None,
 ) -> Mapping[str, Tensor]:
+    if isinstance(network, TaskVector):
+        raise _no_network("a TaskVector")
     if isinstance(network, nn.Module):
         held = network.state_dict()
         network = {n: x for n, x in held.items() if not n.endswith("_extra_state")}
@@ -249,7 +253,16 @@ def _read(
         return adapters.opened(place, base, turned)
     found = Files(place)
     adapters.check_no_adapter(place, found)
+    if not is_plain(place):
+        raise _no_network(repr(str(place)))
     return found
+
+
+def _no_network(what: str) -> TasklabError:
+    return TasklabError(
+        f"{what} holds a change, no weights: give the network, or merge task vectors by "
+        "tasklab.analyses.merging.merge."
+    )
 
 
 def _coefficient(

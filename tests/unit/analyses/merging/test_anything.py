@@ -507,3 +507,21 @@ def test_a_file_that_may_not_be_read_is_told(base, tmp_path, monkeypatch):
     save_file({"w": torch.ones(2)}, file)
     monkeypatch.setattr(files.os, "access", lambda *_: False)  # root may read all
     refuses("cannot be read: permission denied", files.Files, file)
+
+
+def test_settings_of_the_caller_do_not_enter(base, models):
+    expected = tasklab.merge(base, models, "dare", alpha=1.0)
+    try:
+        torch.set_default_dtype(torch.float64)
+        with torch.autocast("cpu", torch.bfloat16), torch.device("meta"):
+            merged = tasklab.merge(base, models, "dare", alpha=1.0)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert all(torch.equal(merged[name], expected[name]) for name in expected)
+
+
+def test_a_task_vector_is_no_network(base, models, tmp_path):
+    theta0 = {n: x.detach() for n, x in base.named_parameters()}
+    vector = TaskVector({n: x.detach() - theta0[n] for n, x in models[0].named_parameters()})
+    for one in (vector, vector.save(tmp_path / "v.safetensors")):
+        refuses("holds a change", tasklab.merge, theta0, [one], alpha=1.0, unrelated=True)
