@@ -43,7 +43,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture
 def at(folder, monkeypatch):
-    monkeypatch.setitem(merges.FULL, "looks", 5)  # of 12 at validation images: the longest part
+    monkeypatch.setitem(merges.QUICK, "looks", 4)  # of 8 at validation images: the longest part
     monkeypatch.chdir(folder)
     monkeypatch.setenv("TASKLAB_STORE", str(folder / "store"))
     return folder
