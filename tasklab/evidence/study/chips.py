@@ -11,7 +11,7 @@ from tasklab.evidence.records.statements import effect_of, on_site, seen
 
 CHIPS = {  # outcomes, and what a reader sees who points at one
     "holds for new tasks": "The interval over seeds and tasks excludes 0.",
-    "holds here": "The interval over seeds excludes 0; for other tasks it is open.",
+    "holds here": "The interval over seeds excludes 0; nothing is decided for other tasks.",
     "fails for new tasks": "The effect is against the claim, over seeds and tasks.",
     "fails": "The effect is against the claim.",
     "fails here": "The effect is against the claim on these tasks; for other tasks it is open.",
