@@ -161,20 +161,7 @@ def contest(
     bench, tasks, keeper = Bench(trial), tuple(vectors), _Keeper(trial, labels=labels)
     bench.tell_memory(merges)
     also = {"others": list(others)} if others else {}
-    measured, evaluator = keeper.measured, trial.evaluator
-
-    def read(hits: Mapping[str, str], split: str) -> dict[str, Any]:
-        return {task: unpacked(one, evaluator.count(task, split)) for task, one in hits.items()}
-
-    def entry(name: str, title: str, record: Mapping[str, Any]) -> Entry:
-        told = {key: x for key, x in record.items() if key not in ("hits", "others", "held")}
-        answers = read(record["hits"], "test")
-        told |= {"answers": answers, "others": read(record.get("others", {}), "test")}
-        told["copies"] = {task: evaluator.copies(task, "test") for task in answers}
-        if "held" in record:
-            told["held"] = read(record["held"], "val")
-            told["validation"] = 100 * float(np.mean([x.mean() for x in told["held"].values()]))
-        return Entry(name=name, title=title, **told)
+    measured, entry = keeper.measured, functools.partial(_entry, trial.evaluator)
 
     def compared(name: str) -> dict[str, Any]:
         title, key = rule_of(name).title, {**_key(bench, name), **also}
@@ -192,13 +179,9 @@ def contest(
     kept = {name: keeper.has({**_key(bench, name), **also}) for name in merges}
     done, count, found, single = sum(kept.values()), len(tasks), [], None
     with bar(len(merges) + 3, "compare", done=done, unit="step", on=lab.progress) as shown:
-        none, title = TaskVector({}), "pre-trained model"
-        start = keeper(
-            {"model": "pretrained", **also},
-            lambda keep: measured(keep, none, 0.0, tasks, others),
-            title,
-            count,
-        )
+        none: Mapping[str, Any] = {"vector": TaskVector({}), "alpha": 0.0, "of": tasks}
+        plain = functools.partial(measured, **none, others=others)
+        start = keeper({"model": "pretrained", **also}, plain, "pre-trained model", count)
         alone = {}
         for task, vector in vectors.items():
             one = functools.partial(measured, vector=vector, alpha=1.0, of=[task])
@@ -207,12 +190,9 @@ def contest(
             bench.known["val"] = np.array([alone[task].validation for task in tasks])
         shown.update()
         if labels:
-            ones = {}
-            for task, vector in vectors.items():
-                every = functools.partial(measured, vector=vector, alpha=1.0, of=tasks)
-                key = {"alone": task, "of": "all tasks"}
-                ones[task] = entry("single", task, keeper(key, every, f"{task}, all tasks", count))
-            single = max(ones.values(), key=operator.attrgetter("validation"))
+            records = _on_all_tasks(keeper, vectors)
+            ones = [entry("single", task, record) for task, record in records]
+            single = max(ones, key=operator.attrgetter("validation"))
         shown.update()
         for name in merges:
             found.append(entry(name, rule_of(name).title, compared(name)))
@@ -231,6 +211,32 @@ def contest(
         pairs=[Pair(**{**row, "tasks": tuple(row["tasks"])}) for row in pairs],
         alpha=alpha,
     )
+
+
+def _on_all_tasks(
+    keeper: _Keeper, vectors: Mapping[str, TaskVector]
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield each vector's task, and the answers of the model with it on all tasks."""
+    for task, vector in vectors.items():
+        every = functools.partial(keeper.measured, vector=vector, alpha=1.0, of=tuple(vectors))
+        key = {"alone": task, "of": "all tasks"}
+        yield task, keeper(key, every, f"{task}, all tasks", len(vectors))
+
+
+def _entry(evaluator: Evaluator, name: str, title: str, record: Mapping[str, Any]) -> Entry:
+    """Return a stored result as an entry: unpacked answers, copies and validation accuracy."""
+
+    def read(hits: Mapping[str, str], split: str) -> dict[str, Any]:
+        return {task: unpacked(one, evaluator.count(task, split)) for task, one in hits.items()}
+
+    told = {key: x for key, x in record.items() if key not in ("hits", "others", "held")}
+    answers = read(record["hits"], "test")
+    told |= {"answers": answers, "others": read(record.get("others", {}), "test")}
+    told["copies"] = {task: evaluator.copies(task, "test") for task in answers}
+    if "held" in record:
+        told["held"] = read(record["held"], "val")
+        told["validation"] = 100 * float(np.mean([x.mean() for x in told["held"].values()]))
+    return Entry(name=name, title=title, **told)
 
 
 def searched(

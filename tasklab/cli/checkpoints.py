@@ -93,6 +93,12 @@ def import_(
         print(end="" if there else f"nothing is imported in {store.root}\n")
         return
     record = exchange.importing.add(store, file, model, task, method=method, name=name, base=base)
+    _show(record)
+    print(f"kept as {record['name']!r} of {record['model']}, in {store.root}")
+
+
+def _show(record: dict[str, Any]) -> None:
+    """Print an imported vector, with its notes and heads."""
     far = "" if record["distance"] is None else f", {_percent(record['distance'])} of theta_0's"
     print(f"{record['source']}: {record['layout']}")
     for note in record["notes"]:
@@ -104,7 +110,6 @@ def import_(
         print(f"  and its own head, of {classes} classes")
     elif classes:
         print(f"  and heads of {abridged(classes)}")
-    print(f"kept as {record['name']!r} of {record['model']}, in {store.root}")
 
 
 def _split(text: str | None) -> tuple[str, ...] | None:

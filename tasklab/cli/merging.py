@@ -96,11 +96,7 @@ def merge(
     options, kinds = _options(option, alpha), {"matrices": matrices, "tables": tables}
     start = [base] if base is not None else [] if method == "average" else [""]
     if model_name is None and all(map(networks.is_one, [*start, *vector])):
-        if search or model_out is not None or data:
-            raise TasklabError(
-                "--search, --data and --model-out are for models of `tasklab list models`: give "
-                "--model, or --alpha alone."
-            )
+        _check_alone(search, data, model_out is not None)
         terms = (method, options, target, rank, space, kinds)
         networks.merge(base, vector, *terms, unrelated=unrelated, json=json)
         return
@@ -129,8 +125,7 @@ def merge(
         if search:
             result, plain, origin = _searched(chosen, method, vectors, lab)
         else:
-            known = len(sources) if "alpha" in options else _known(lab, vectors)
-            result, plain, origin = _merged(chosen, method, vectors, options, lab, count, known)
+            result, plain, origin = _merged(chosen, method, vectors, options, lab, count)
         rows = vectors.rows(result)
         full = {x: y for x, y in {**chosen.options, **plain}.items() if x != chosen.needs}
         more = {"options": full, "vectors": rows}
@@ -144,6 +139,15 @@ def merge(
     lines = [writer.dumps(about, indent=1)]
     for line in lines if json else _told(about, chosen, into, linear=sources[0].linear):
         print(line)
+
+
+def _check_alone(*given: object) -> None:
+    """Raise for options of models of the package beside networks of any other architecture."""
+    if any(given):
+        raise TasklabError(
+            "--search, --data and --model-out are for models of `tasklab list models`: give "
+            "--model, or --alpha alone."
+        )
 
 
 def _check_only(**given: object) -> None:
@@ -213,9 +217,11 @@ def _merged(
     options: dict[str, Any],
     lab: bench.Lab | None,
     count: int,
-    known: merging.defaults.Known | int,
 ) -> tuple[tasklab.TaskVector, dict[str, Any], str]:
-    sources, usual = vectors.sources, chosen.usual(known, options)
+    """Return the merge at recommended or given options, these, and where they come from."""
+    sources = vectors.sources
+    known = len(sources) if "alpha" in options else _known(lab, vectors)
+    usual = chosen.usual(known, options)
     plain = {**usual, **options}
     own = ", ".join(options)
     of = "" if isinstance(known, int) else f" of {known.relative:.3g} times the model's length"

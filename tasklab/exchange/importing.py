@@ -175,15 +175,7 @@ def add(
         source: Its source, for the record; `None` is the path.
         called: The publisher's name of the method: an error if other parameters changed.
     """
-    if not reading.is_plain(task):
-        raise TasklabError("task is what the checkpoint was fine-tuned on, in a word, e.g. Cars.")
-    if not reading.is_name(f"{task}_" if name is None else name):
-        raise TasklabError(
-            "name is a word under which the vector is kept, without any of / \\ @ = : and not "
-            f"beginning with - or ~, e.g. Cars_nonlinear: {shown(name or task)} is none."
-        )
-    if method is not None and method not in METHODS:
-        raise unknown("method", method, METHODS)
+    _check_words(task, name, method)
     made = compare(path, model, base=base)
     checkpoint = made.checkpoint
     if None not in (method, checkpoint.method) and method != checkpoint.method:
@@ -224,6 +216,19 @@ def add(
             f"{kept.record['task']}): choose another one, or remove {kept.path}."
         )
     return {"model": model, "name": name, **kept.record}
+
+
+def _check_words(task: str, name: str | None, method: str | None) -> None:
+    """Raise for a task or name that is no word, and for an unknown method."""
+    if not reading.is_plain(task):
+        raise TasklabError("task is what the checkpoint was fine-tuned on, in a word, e.g. Cars.")
+    if not reading.is_name(f"{task}_" if name is None else name):
+        raise TasklabError(
+            "name is a word under which the vector is kept, without any of / \\ @ = : and not "
+            f"beginning with - or ~, e.g. Cars_nonlinear: {shown(name or task)} is none."
+        )
+    if method is not None and method not in METHODS:
+        raise unknown("method", method, METHODS)
 
 
 def _method_of(vector: TaskVector, model: str, checkpoint: Checkpoint) -> str:

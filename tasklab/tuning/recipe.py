@@ -246,18 +246,7 @@ def recipe(
     choose_model(model)
     sentences = text_suite(model) == wordnet.NAME  # all of them have the recipe of one
     entry, mini = REGISTRY.get("minilm" if sentences else model), small(model)  # none of timm's
-    batch_size, usual = (MINI_BATCH, MINI_STEPS) if mini else (PAPER_BATCH, PAPER_STEPS)
-    if sentences:
-        batch_size, usual = TEXT_BATCH, TEXT_STEPS
-    probe = Probe(lr=PROBE_LR if mini else None)
-    if preset == "quick" and mini:
-        batch_size, usual = QUICK_BATCH, QUICK_STEPS
-        probe = Probe(lr=PROBE_LR, steps=500, images=1500)
-    elif preset == "quick":
-        usual = QUICK_PAPER_STEPS
-    if preset == "rehearsal":
-        batch_size = REHEARSAL_BATCH
-        probe = Probe(steps=2, batch_size=REHEARSAL_BATCH, images=8)
+    batch_size, usual, probe = _extent(preset, mini=mini, sentences=sentences)
     steps = whole("steps", usual * (entry.longer if entry else 1) if steps is None else steps, 1)
     usual_head = "trained" if closed(model) else "zero_shot"
     head = usual_head if head is None else head
@@ -294,6 +283,20 @@ def recipe(
         precision=precision or usual_precision(device),
         **special,
     )
+
+
+def _extent(preset: str, *, mini: bool, sentences: bool) -> tuple[int, int, Probe]:
+    """Return the batch size, the usual number of steps, and how a probe is fitted."""
+    batch_size, usual = (MINI_BATCH, MINI_STEPS) if mini else (PAPER_BATCH, PAPER_STEPS)
+    if sentences:
+        batch_size, usual = TEXT_BATCH, TEXT_STEPS
+    if preset == "rehearsal":
+        return REHEARSAL_BATCH, usual, Probe(steps=2, batch_size=REHEARSAL_BATCH, images=8)
+    if preset == "quick" and mini:
+        return QUICK_BATCH, QUICK_STEPS, Probe(lr=PROBE_LR, steps=500, images=1500)
+    if preset == "quick":
+        usual = QUICK_PAPER_STEPS
+    return batch_size, usual, Probe(lr=PROBE_LR if mini else None)
 
 
 def _rates(entry: Spec, head: str, method: str) -> dict[str, float]:

@@ -161,7 +161,7 @@ def _plain(tensors: Mapping[str, Tensor]) -> dict[str, str]:
 
 
 def _fronts(here: Collection[str], there: Collection[str]) -> tuple[str, str] | None:
-    """Return what is in front of all of the one's and of all of the other's names."""
+    """Return the prefix of each side without which both have the same names, or `None`."""
     if here == there:
         return "", ""
     if not here or not there:

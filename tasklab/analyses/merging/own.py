@@ -134,7 +134,7 @@ def _run(file: Path, digest: str) -> Any:
 
 @contextlib.contextmanager
 def _told(begin: str) -> Iterator[None]:
-    """Raise what somebody's code raises, its exit too, as one sentence; its output is no answer."""
+    """Turn errors and exits of somebody's code into one sentence, its output into notes."""
     try:
         with contextlib.redirect_stdout(sys.stderr):
             yield
