@@ -211,7 +211,9 @@ def against(
         axes.set(xlabel=labels[x], ylabel=labels[y])
         if rank is not None:
             told = rank(table, x, y)
-            words = f"rank correlation {told.value:.2f}\n[{told.low:.2f}, {told.high:.2f}]"
+            words = "rank correlation undefined\n(constant values)"
+            if not math.isnan(told.value):
+                words = f"rank correlation {told.value:.2f}\n[{told.low:.2f}, {told.high:.2f}]"
             axes.set_title(words.replace("-", "−"))
     return plot
 

@@ -157,7 +157,9 @@ class Evidence:
         """Return the statements that fail or stay open on these records, as a list in Markdown."""
         rows = self.rows[self.rows["outcome"] != "not tested"].to_dict("records")
         if rows and all(one["n_seeds"] == 1 and outcome_of(one) not in DECIDED for one in rows):
-            many = f"all {len(rows)} statements" if len(rows) > 1 else "the statement"
+            many = {1: "the statement", 2: "both statements"}.get(
+                len(rows), f"all {len(rows)} statements"
+            )
             return f"- On `{self.name}` one seed of fine-tuning leaves {many} open."
         told: dict[str, list[str]] = {"fails": [], "open": []}
         for row in rows:

@@ -139,5 +139,9 @@ def test_scatter_has_a_dot_for_each_task_and_method(interference):
     for axes in shown(figure):
         assert len(axes.collections[0].get_offsets()) == len(TASKS) * len(METHODS)
         assert axes.get_title() == "rank correlation 1.00\n[1.00, 1.00]"
+    figure = figures.alignment_against_interference(interference.assign(value=1.0))
+    assert {one.get_title().partition("\n")[0] for one in figure.axes} == {
+        "rank correlation undefined"
+    }
     both = pd.concat([interference, interference.assign(alpha=1.0, value=-interference["value"])])
     refuses("of one coefficient, not 0.3, 1", figures.alignment_against_interference, both)
