@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from tasklab.errors import TasklabError, shown
+from tasklab.storage.lazy import like
 
 _LARGEST = 1e30  # of a coefficient: float32 ends at 3e38
 _FUSED = ("cuda",)  # devices on which one kernel goes over all tensors; elsewhere each by itself
@@ -51,7 +52,7 @@ def merged(
         if any(term.keys() != start.keys() for term in terms):
             raise TasklabError("models with different parameters cannot be merged.")
     vectors = hasattr(start, "held")  # have weights alone, and may be on the disk
-    fixed = set() if vectors else {n for n, x in start.items() if _kind(x) not in _COMPUTED}
+    fixed = set() if vectors else {n for n in start if _kind(like(start, n)) not in _COMPUTED}
     for term in terms:
         check_fits(term, start)
         if theta0 is not None:
@@ -242,7 +243,7 @@ def check_shapes(
     if wrong := [
         f"{name} {tuple(one[name].shape)} and {tuple(two[name].shape)}"
         for name in sorted(names)
-        if one[name].shape != two[name].shape
+        if like(one, name).shape != like(two, name).shape
     ]:
         raise TasklabError(f"shapes differ: {listed(wrong)}.")
 

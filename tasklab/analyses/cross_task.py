@@ -51,6 +51,7 @@ from tasklab.progress import bar
 from tasklab.tuning import memory
 
 MEMORY = 2**30  # bytes of features that are held at a time
+HELD = 2**29  # bytes of models that are held, each of which is asked for once then
 METRICS = ("distance", "coef", "base", "base_merged", "endpoint", "first")
 Params = Mapping[str, Tensor]
 
@@ -97,7 +98,8 @@ def measure(
 
     Args:
         encoder: The architecture; its own parameters are not used.
-        models: Parameters by the model's name; it is asked for them each time they are needed.
+        models: Parameters by the model's name; it is asked for them each time they are needed,
+            or once if all of them are small.
         merges: Weights of models, and the data sets on which features are compared.
         data: Images (N, 3, H, W) by the data set's name, as the encoder's `preprocess` takes them.
         batch_size: Images of a data set in one pass. By default as many as take 1 GiB, but at most
@@ -118,6 +120,7 @@ def measure(
         raise TasklabError("there is nothing to measure: give at least one merge.")
     encoder = inference.passes(encoder, tokens=True)
     layers = Layers(encoder, encoder.preprocess(next(iter(data.values()))[:1]))
+    models = _held(models, encoder.params)
     used = [name for name in data if any(name in merge.on for merge in merges)]
     held = 4 * sum(layers.sizes.values()) * (len(models) + 1)  # bytes for each image
     most = max(len(data[name]) for name in used) if batch_size is None else batch_size
@@ -147,6 +150,12 @@ def measure(
         for row in spread.rows(layer)
     ]
     return pd.DataFrame(rows).astype({"block": "Int64"})
+
+
+def _held(models: Mapping[str, Params], like: Params) -> Mapping[str, Params]:
+    """Return the models in memory if all of them are small: each merge reads two of them again."""
+    size = len(models) * sum(tensor.nbytes for tensor in like.values())
+    return models if size > HELD else {name: dict(one) for name, one in models.items()}
 
 
 def _of_batch(

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from tasklab.analyses.finite import as_coefficient
 from tasklab.storage import seals
+from tasklab.storage.lazy import Lazy, like
 from tasklab.storage.placement import device_of, fits, latest
 from tasklab.sums import add_into, check_fits
 from tasklab.taskvector import TaskVector
@@ -16,7 +17,7 @@ from tasklab.taskvector import TaskVector
 _SMALL = 1 << 28  # bytes that may stay on a CPU for the next coefficient
 
 
-class Edited(Mapping[str, Tensor]):
+class Edited(Lazy):
     """theta + alpha tau by name; each tensor is computed on access and not stored.
 
     Args:
@@ -33,6 +34,10 @@ class Edited(Mapping[str, Tensor]):
     ) -> None:
         check_fits(vector, theta)
         self._theta, self._vector, self._alpha = theta, _near(vector, theta), as_coefficient(alpha)
+
+    def like(self, name: str) -> Tensor:
+        """Return a tensor of the same shape and type: theta's."""
+        return like(self._theta, name)
 
     def __getitem__(self, name: str) -> Tensor:
         start = self._theta[name]

@@ -110,7 +110,9 @@ def negations(
     start = _front(encoder, encoder.params, data, block)
     line = Line(encoder.params, vector)
     for alpha in alphas:
-        more, less = (_front(encoder, line.at(sign * alpha), data, block) for sign in (1, -1))
+        more = less = start
+        if alpha:
+            more, less = (_front(encoder, line.at(sign * alpha), data, block) for sign in (1, -1))
         for name, h in (("features", 2 * start - more), ("weights", less)):
             yield alpha, name, accuracy(encoder, head, data, block, h)
 

@@ -64,7 +64,7 @@ class Parameters:
             all for a model without records.
         seeds: How many, or which, e.g. 0,1,2. By default one (quick) or three (full).
         steps: Of fine-tuning. By default the recipe's; below 10 it is a rehearsal of the code path,
-            in which each tower of a full-size model has two blocks.
+            in which a full-size model has two blocks in each tower, four tasks and batches of one.
         lr: Learning rate of fine-tuning, for every method. By default the recipe's.
         vectors: Published vectors in place of fine-tuning, `published:` and a source of
             `tasklab import --from`: published:orthoreg. By default every run fine-tunes.

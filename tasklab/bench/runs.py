@@ -16,7 +16,7 @@ from tasklab.analyses import evaluation
 from tasklab.bench import preflight
 from tasklab.bench.parameters import Parameters, with_parameters
 from tasklab.bench.provenance import provenance
-from tasklab.bench.scale import REHEARSED_BLOCKS, REHEARSED_TASKS, scale_of
+from tasklab.bench.scale import REHEARSED_TASKS, less_of, notice, scale_of
 from tasklab.errors import LeftOutError, TasklabError, choose, texts
 from tasklab.errors.advice import Advised
 from tasklab.isolation import isolated
@@ -79,7 +79,7 @@ class Runs(Advised):
         p, own = Parameters.read(parameters, given), suites.own.listed(own) if own else ()
         p = dataclasses.replace(p, suite=OWN) if own else p  # type: ignore[arg-type]  # no choice
         choose("use", use, USES)
-        machine.keep_freed_memory(small(p.model))
+        machine.keep_freed_memory(small(p.model) or p.light)
         self.began, self.progress = time.perf_counter(), progress
         self.parameters, self.own, self.base, self.scale = p, own, base, scale_of(p)
         self.suite, self.store = tasks_of(p, own, tasks), Store(p.store_root)
@@ -92,11 +92,7 @@ class Runs(Advised):
         counts = self.scale.counts
         self.evaluator = evaluation.Evaluator(self.clip, self.suite, self.store, counts=counts)
         if self.rehearsal and use == "train":
-            _say_once(
-                f"steps={p.steps} is a rehearsal: every cell runs, on a few images"
-                + " and two blocks of each tower" * self.light
-                + ", and no number that is computed here means anything."
-            )
+            _say_once(notice(p))
 
     def _model(self, use: Use) -> loading.Clip:
         p = self.parameters
@@ -104,8 +100,7 @@ class Runs(Advised):
             zero_shot = p.vocabulary == "open"
             return exchange.bases.clip_of(self.base, p.model, texts=zero_shot, device=str(p.device))
         if self.light and self.published is None:
-            about: dict[str, Any] = {"init": p.init, "device": p.device}
-            return loading.shared(p.model, **about, blocks=REHEARSED_BLOCKS)
+            return loading.shared(p.model, init=p.init, device=str(p.device), **less_of(p))
         load = loading.outline if use == "plan" else loading.shared
         return load(p.model, init=p.init, device=str(p.device))
 
@@ -348,6 +343,9 @@ def tasks_of(
         tasks: Names; `"all"` of the suite.
     """
     whole = Suite.from_tasks(*own) if own else suite(str(p.suite))
+    if p.light and not own:  # a text tower takes longer for prompts than the encoder for images
+        less, control = map(_with_one_template, whole.tasks), _with_one_template(whole.control)
+        whole = dataclasses.replace(whole, tasks=tuple(less), control=control)
     if tasks is not None:
         every = whole.names  # without the control task
         names = every if tasks == "all" else texts("tasks", tasks, every)
@@ -359,6 +357,10 @@ def tasks_of(
         few = [*dict.fromkeys((*pairs_of(usual)[0], *usual.names))][:REHEARSED_TASKS]
         return dataclasses.replace(usual, tasks=tuple(map(usual.__getitem__, few)))
     return usual
+
+
+def _with_one_template(task: Task) -> Task:
+    return dataclasses.replace(task, templates=task.templates[:1])
 
 
 def _with_images(tasks: Suite, images: DecodedImages | None, encoder: Encoder) -> Suite:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tasklab.analyses.evaluation import ALPHAS
+from tasklab.tasks.drawn import PICTURES
 
 if TYPE_CHECKING:
     from tasklab.bench.parameters import Parameters
@@ -28,6 +29,7 @@ class Scale:
     #: The most images in cross-task linearity: of each task of a pair, and where there is one task.
     feature_images: tuple[int, int] = (64, 64)
     stitched_images: tuple[int, int] = (128, 128)  #: The same in stitched models
+    places: tuple[float, ...] = (0.25, 0.5, 0.75)  #: On the segment between two models
     most_tasks: int = 8  #: The most tasks in analyses that look at every task by every vector
     kernel_images: int = 100  #: Images of each side of a tangent kernel
     #: The most classes that a tangent kernel is computed for; `None` for all.
@@ -79,11 +81,14 @@ REHEARSAL = Scale(
 LIGHT = dataclasses.replace(  # of a full-size model, whose every pass takes long
     REHEARSAL,
     counts={"val": 2, "test": 2, "control": 2},
+    alphas=(0.0, 1.0),
     feature_images=(1, 1),
-    stitched_images=(2, 2),
+    stitched_images=(1, 1),
+    places=(0.5,),
 )
 REHEARSED_BLOCKS = 2  # of each tower of a full-size model: the others are the same code
-REHEARSED_TASKS = 4  # of a full-size model: every experiment has pairs, groups and others in them
+REHEARSED_PATCHES = 4  # on a side of an image, if weights are random and images are drawn
+REHEARSED_TASKS = 4  # of a full-size model: ranks of pairs need four models
 
 
 def scale_of(parameters: Parameters) -> Scale:
@@ -93,3 +98,23 @@ def scale_of(parameters: Parameters) -> Scale:
     if parameters.preset == "quick":
         return QUICK
     return PAPER if parameters.suite == "paper" else FULL
+
+
+def less_of(parameters: Parameters) -> dict[str, Any]:
+    """Return how a full-size model that is rehearsed is made smaller (`loading.load`).
+
+    Images of the papers' data sets stay as large as the model takes them, as they are on the disk.
+    """
+    small = parameters.init == "random" and parameters.suite in PICTURES
+    return {"blocks": REHEARSED_BLOCKS, "patches": REHEARSED_PATCHES if small else None}
+
+
+def notice(parameters: Parameters) -> str:
+    """Return the sentence that says what a rehearsal computes."""
+    light = parameters.light
+    images = "small images" if light and less_of(parameters)["patches"] else "images"
+    less = ", few tasks and two blocks of each tower" if light else ""
+    return (
+        f"steps={parameters.steps} is a rehearsal: every cell runs, on a few {images}{less}, and "
+        "no number that is computed here means anything."
+    )

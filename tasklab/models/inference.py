@@ -28,6 +28,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from operator import attrgetter
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 import torch.nn.functional as F
@@ -40,6 +41,7 @@ from tasklab.models.products import add_product, linear
 from tasklab.models.towers import Block, Kind, tower
 
 Embed = Callable[[Tensor, Tensor], Tensor]  # weight, images (B, 3, H, W) -> patches (B, D, h, w)
+_PASSES: WeakKeyDictionary[Encoder, dict[bool, Encoder]] = WeakKeyDictionary()
 
 
 class Passes(Encoder):
@@ -79,8 +81,19 @@ def passes(encoder: Encoder, *, tokens: bool = False) -> Encoder:
 
     Known are open_clip's and timm's vision transformers (`towers.tower`) whose blocks have all
     biases and no scales; of any other the linear layers alone are changed, on a CPU (`products`).
-    If outputs of blocks are read, the last one must compute all `tokens`.
+    If outputs of blocks are read, the last one must compute all `tokens`. The result is the same
+    object for the same encoder, so that what is known of one (`blocks.Layers`) is found again.
     """
+    known = _PASSES.setdefault(encoder, {}) if isinstance(encoder, Encoder) else {}
+    if tokens not in known:
+        made = _passes(encoder, tokens)
+        if made is encoder:  # it would keep itself alive
+            return encoder
+        known[tokens] = made
+    return known[tokens]
+
+
+def _passes(encoder: Encoder, tokens: bool) -> Encoder:
     shape = tower(encoder.module) if type(encoder) is Encoder else None
     if shape is None or not all(map(_plain, shape.blocks)):
         if not isinstance(encoder, Encoder) or not products.for_weights(encoder.params):

@@ -47,6 +47,7 @@ def load(
     device: torch.device | str = "cpu",
     weights: Path | str | None = None,
     blocks: int | None = None,
+    patches: int | None = None,
 ) -> Clip:
     """Return a model by its short name.
 
@@ -59,6 +60,8 @@ def load(
         device: Where the model goes.
         weights: A checkpoint file to take instead of the usual one.
         blocks: Of each tower and stage its first blocks alone, at most so many: a rehearsal's.
+        patches: Of images so small that a side has so many, for a random transformer of few
+            `blocks` by open_clip; `None` is the model's own size.
 
     Raises:
         TasklabError: If the model is unknown, its weights are not on this machine and cannot be
@@ -70,7 +73,7 @@ def load(
     folders.check_working()
     if init == "random" and weights is not None:
         raise TasklabError("init='random' takes no weights: leave one of the two out.")
-    model = _filled(entry, init, seed, weights)
+    model = _filled(entry, init, seed, weights, (blocks, patches))
     if blocks is not None:
         entry, model = dataclasses.replace(entry, blocks=0), _shortened(model, blocks)
     return as_clip(entry, model, init=init, device=device)
@@ -112,7 +115,12 @@ def both_towers(name: str, *, init: str = "pretrained") -> nn.Module:
 
 @isolated
 def shared(
-    name: str, *, init: str = "pretrained", device: str = "cpu", blocks: int | None = None
+    name: str,
+    *,
+    init: str = "pretrained",
+    device: str = "cpu",
+    blocks: int | None = None,
+    patches: int | None = None,
 ) -> Clip:
     """Return a model as `load` does, with so many `blocks`; once while in use and unchanged.
 
@@ -121,10 +129,11 @@ def shared(
         init: `"pretrained"` or `"random"`.
         device: Where the model or the images are to be.
         blocks: Number of blocks of each tower; `None` for all.
+        patches: Number of patches on a side of its images; `None` for the model's own.
     """
-    key = (name, init, device, blocks)
+    key = (name, init, device, blocks, patches)
     if (clip := _SHARED.get(key)) is None or not clip.encoder.origin.intact:
-        clip = _SHARED[key] = load(name, init=init, device=device, blocks=blocks)
+        clip = _SHARED[key] = load(name, init=init, device=device, blocks=blocks, patches=patches)
     return clip
 
 
@@ -206,11 +215,17 @@ def _compare(entry: Spec, path: Path) -> None:
         remember(path, entry.repository)
 
 
-def _filled(entry: Spec, init: str, seed: int = 0, weights: Path | str | None = None) -> nn.Module:
+def _filled(
+    entry: Spec,
+    init: str,
+    seed: int = 0,
+    weights: Path | str | None = None,
+    less: tuple[int | None, int | None] = (None, None),
+) -> nn.Module:
     path = locate(entry.name, init, weights)
     with torch.random.fork_rng(devices=[]):  # the caller's random numbers stay as they were
         torch.manual_seed(seed)
-        model = build(entry)
+        model = build(entry, *less) if path is None else build(entry)
     if path is not None:
         if weights is None:
             _compare(entry, path)
@@ -221,15 +236,24 @@ def _filled(entry: Spec, init: str, seed: int = 0, weights: Path | str | None = 
     return model
 
 
-def build(entry: Spec) -> nn.Module:
-    """Return the model with random weights from torch's global seed."""
+def build(entry: Spec, blocks: int | None = None, patches: int | None = None) -> nn.Module:
+    """Return the model with random weights from torch's global seed.
+
+    Args:
+        entry: Entry of the model in the registry.
+        blocks: Of each tower of open_clip's transformers, at most so many; `None` for all.
+        patches: On a side of the images of such a shortened one; `None` for its own size.
+    """
     if entry.kind == "clip":
         if entry.shipped:
             model = mini.build(entry.shipped_as)
         else:
             import open_clip
 
-            model = open_clip.model.CLIP(**open_clip.get_model_config(entry.arch))
+            config = open_clip.get_model_config(entry.arch)
+            if blocks is not None:
+                _shorten(config, blocks, patches)
+            model = open_clip.model.CLIP(**config)
         return model if entry.text else model.visual
     if entry.kind == "vit":
         if entry.shipped:
@@ -246,6 +270,15 @@ def build(entry: Spec) -> nn.Module:
     if entry.shipped:
         return mini.t5.build_t5()
     return architectures.FirstToken(T5ForConditionalGeneration(T5Config(**entry.config)))
+
+
+def _shorten(config: dict[str, dict[str, Any]], blocks: int, patches: int | None) -> None:
+    """Change a configuration of open_clip's to fewer blocks and smaller images."""
+    for tower in (config["vision_cfg"], config["text_cfg"]):
+        if isinstance(tower.get("layers"), int):  # no stages of a convolutional one
+            tower["layers"] = min(blocks, tower["layers"])
+            if patches is not None and "patch_size" in tower:
+                tower["image_size"] = patches * tower["patch_size"]
 
 
 def _shortened(model: nn.Module, count: int) -> nn.Module:

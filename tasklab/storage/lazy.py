@@ -19,3 +19,13 @@ class Lazy(Mapping[str, "Tensor"], abc.ABC):
 
     def __contains__(self, name: object) -> bool:  # a mapping's own would make the tensor
         return any(one == name for one in self)
+
+
+def like(tensors: Mapping[str, Tensor], name: str) -> Tensor:
+    """Return a tensor of the same shape and type; of tensors that are not held, without numbers.
+
+    Args:
+        tensors: Tensors by name.
+        name: Of one of them.
+    """
+    return tensors.like(name) if isinstance(tensors, Lazy) else tensors[name]

@@ -83,7 +83,7 @@ def classes(index: int) -> tuple[int, ...]:
 
 
 @functools.lru_cache(maxsize=40)
-def class_split(index: int, split: str) -> Images:
+def class_split(index: int, split: str, count: int | None = None) -> Images:
     """Return pictures uint8 (N, 3, 32, 32) of 5 consecutive classes out of 100, shuffled.
 
     Labels are those among all 100 classes. The returned tensors are shared between calls: do not
@@ -92,23 +92,25 @@ def class_split(index: int, split: str) -> Images:
     Args:
         index: 0 to 19. The paper pre-trains on the first and fine-tunes on the next four.
         split: `"train"` or `"test"`, with `PER_CLASS` pictures a class.
+        count: At most so many of each class, which take less time to draw.
     """
     choose("split", split, PER_CLASS)
-    labels = classes(index)
-    drawn = [_drawn(CLASSES[label].kind, split)[CLASSES[label].noun] for label in labels]
-    x, y = torch.cat(drawn), torch.tensor(labels).repeat_interleave(PER_CLASS[split])
+    labels, most = classes(index), PER_CLASS[split]
+    count = most if count is None else min(most, whole("count", count, 1))
+    drawn = [_drawn(CLASSES[label].kind, split, count)[CLASSES[label].noun] for label in labels]
+    x, y = torch.cat(drawn), torch.tensor(labels).repeat_interleave(count)
     seed = 2 * index + list(PER_CLASS).index(split)
     order = torch.randperm(len(y), generator=torch.Generator().manual_seed(seed))
     return Images(x[order], y[order])
 
 
 @functools.lru_cache(maxsize=2 * len(_NOUNS))
-def _drawn(kind: str, split: str) -> UInt8[Tensor, "C n 3 32 32"]:
+def _drawn(kind: str, split: str, wanted: int) -> UInt8[Tensor, "C n 3 32 32"]:
     """Return the same number of pictures of every noun in use of a kind.
 
     The class is drawn with the picture, so we draw until each class has enough.
     """
-    wanted, count = PER_CLASS[split], len(_NOUNS[kind])
+    count = len(_NOUNS[kind])
     rng = Rng(_SEED, list(PER_CLASS).index(split), list(KINDS).index(kind))
     pictures: list[list[Tensor]] = [[] for _ in range(count)]
     while min(map(len, pictures)) < wanted:

@@ -291,7 +291,8 @@ def _extent(preset: str, *, mini: bool, sentences: bool) -> tuple[int, int, Prob
     if sentences:
         batch_size, usual = TEXT_BATCH, TEXT_STEPS
     if preset == "rehearsal":
-        return REHEARSAL_BATCH, usual, Probe(steps=2, batch_size=REHEARSAL_BATCH, images=8)
+        size = REHEARSAL_BATCH if mini else 1  # a full-size model takes long for an image
+        return size, usual, Probe(steps=2, batch_size=REHEARSAL_BATCH, images=8)
     if preset == "quick" and mini:
         return QUICK_BATCH, QUICK_STEPS, Probe(lr=PROBE_LR, steps=500, images=1500)
     if preset == "quick":

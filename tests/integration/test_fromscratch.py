@@ -77,6 +77,11 @@ def test_networks_of_another_world_have_other_keys(monkeypatch):
         return [small_networks.key_of(chosen, index) for chosen in every for index in (0, 1)]
 
     before = keys()
+    less = small_networks.setting("resnet18", pictures=3)
+    assert small_networks.key_of(less, 0) not in before
+    usual, as_text = small_networks.setting("resnet18"), small_networks.as_text
+    assert "pictures=3" in as_text(less) and "pictures" not in as_text(usual)
+    assert "pictures" not in small_networks.as_key(usual)
     monkeypatch.setattr(mini, "VERSION", "another world")
     expected = [True, True, False, False]
     assert [one == two for one, two in zip(before, keys(), strict=True)] == expected

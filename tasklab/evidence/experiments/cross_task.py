@@ -39,7 +39,7 @@ def cross_task(
     lab: Lab,
     methods: Sequence[str],
     *,
-    alphas: Sequence[float] = (0.25, 0.5, 0.75),
+    alphas: Sequence[float] | None = None,
     pairs: Sequence[tuple[str, str]] | None = None,
 ) -> pd.DataFrame:
     """Measure cross-task linearity between models of different tasks (CTL, section 4.1).
@@ -49,11 +49,13 @@ def cross_task(
     Args:
         lab: Model, tasks, seeds, scale and store.
         methods: Any of `EDITS`.
-        alphas: Places on the segment theta_alpha = alpha theta_i + (1 - alpha) theta_j.
+        alphas: Places on the segment theta_alpha = alpha theta_i + (1 - alpha) theta_j; by default
+            the preset's.
         pairs: Pairs of tasks; by default the preset's number of them.
     """
     every = itertools.combinations(several(lab.suite), 2)
     chosen = checked_pairs(lab, every if pairs is None else pairs)
+    alphas = lab.scale.places if alphas is None else alphas
     as_coefficients(alphas)
 
     def plan(vectors: Mapping) -> Plan:

@@ -37,7 +37,8 @@ RATES = (0.1, 0.3, 1.0)
 def _networks(lab: Lab, network: str = "mlp") -> Iterator[tuple[small_networks.Setting, int]]:
     stages, epochs = _extent(lab, network)
     for seed, stage in itertools.product(lab.seeds, stages):
-        usual = small_networks.setting(network, seed=seed, pretraining=stage)
+        few = small_networks.few(lab)
+        usual = small_networks.setting(network, seed=seed, pretraining=stage, **few)
         yield from ((changed, 1) for changed in _tuned(usual, epochs, RATES).values())
 
 
@@ -68,7 +69,8 @@ def theorem(
     rows = []
     told = len(checkpoints), "theorem 5.1"
     for seed, stage in track(checkpoints, *told, unit="checkpoint", on=lab.progress):
-        usual = small_networks.setting(network, seed=seed, pretraining=stage)
+        few = small_networks.few(lab)
+        usual = small_networks.setting(network, seed=seed, pretraining=stage, **few)
         config = {
             "experiment": "theorem 5.1",
             "setting": small_networks.as_text(usual),
@@ -104,7 +106,7 @@ def _pairs(
     for label, changed in _tuned(usual, epochs, rates).items():
         network, (start, tuned) = small_networks.trained(lab, changed, 1)
         vectors[label] = TaskVector.between(start, tuned)
-    images = small_networks.data_of(name, 1, "test")
+    images = small_networks.data_of(name, 1, "test", usual.pictures)
     x, classes = network.preprocess(images.x), small_networks.classes_of(name, 1)
     columns = torch.arange(10) if classes is None else torch.tensor(classes)
     labels = torch.searchsorted(columns, images.y)

@@ -7,7 +7,6 @@ suspected causes of linearity can be varied: the length of each phase, and the t
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -152,7 +151,7 @@ def _records(
         chosen = small_networks.chosen_setting(lab, network, seed, changes)
         config = {
             "experiment": f"{experiment} from scratch",
-            "setting": dataclasses.asdict(chosen),
+            "setting": small_networks.as_key(chosen),
             "n_tasks": n_tasks,
             "alphas": list(alphas),
             "images": count,
@@ -175,8 +174,9 @@ def _linear(
         for i, j in itertools.combinations(names, 2)
         for alpha in alphas
     ]
+    images = functools.partial(small_networks.data_of, chosen.network, split="test")
     data = {
-        name: small_networks.data_of(chosen.network, index, "test").x[: max(4 * count, 16)]
+        name: images(index, pictures=chosen.pictures).x[: max(4 * count, 16)]
         for index, name in enumerate(names, 1)
     }
     table = cross_task.measure(network, dict(zip(names, models, strict=True)), merges, data)
@@ -198,7 +198,7 @@ def _segments(
                 {"i": models[i - 1], "j": models[j - 1]}, {"i": alpha, "j": 1 - alpha}
             )
             for index in (i, j, 0):
-                data = small_networks.data_of(chosen.network, index, "test")
+                data = small_networks.data_of(chosen.network, index, "test", chosen.pictures)
                 data = Images(*(part[: max(4 * count, 16)] for part in data))
                 classes = small_networks.classes_of(chosen.network, index)
                 common = small_networks.record("segment", chosen)

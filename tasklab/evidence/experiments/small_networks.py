@@ -38,10 +38,12 @@ class Setting:
     #: Times the usual width: 100 units of the MLP's hidden layers, as in the paper, and 8 channels
     #: of the ResNet's first stage, an eighth of the paper's.
     wider: int = 1
+    pictures: int | None = None  #: The most of each class in either split; `None` is all
 
 
 # The paper takes one epoch of MNIST, 938 steps; 1,300 digits make 525 steps of 25 epochs.
 SETTINGS = {"mlp": Setting("mlp", 0.1, 25, 15), "resnet18": Setting("resnet18", 0.05, 10, 10)}
+REHEARSED = 10  # pictures of each class: drawing all of them takes longer than training
 _CHANGES = [field.name for field in dataclasses.fields(Setting) if field.name != "network"]
 SUITES = {"mlp": "rotated_digits", "resnet18": "class_splits"}
 
@@ -56,9 +58,17 @@ def setting(network: str, **changes: Any) -> Setting:
 
 def as_text(setting: Setting) -> str:
     """Serialise a setting for store keys."""
-    values = dataclasses.asdict(setting).items()
+    values = as_key(setting).items()
     parts = (f"{k}='{v}'" if isinstance(v, str) else f"{k}={v}" for k, v in values)
     return f"Setting({', '.join(parts)})"
+
+
+def as_key(setting: Setting) -> dict[str, Any]:
+    """Return the fields of a setting for store keys: the number of pictures if it is not all."""
+    values = dataclasses.asdict(setting)
+    if setting.pictures is None:
+        del values["pictures"]
+    return values
 
 
 def task_names(network: str) -> tuple[str, ...]:
@@ -70,7 +80,7 @@ def task_names(network: str) -> tuple[str, ...]:
 
 @isolated
 def chosen_setting(lab: Lab, network: str, seed: int, changes: Mapping[str, Any]) -> Setting:
-    """Return the setting of a seed; one epoch of each phase if the lab only rehearses.
+    """Return the setting of a seed; if the lab only rehearses, one epoch of few pictures.
 
     Args:
         lab: Decides whether this is a rehearsal.
@@ -82,20 +92,30 @@ def chosen_setting(lab: Lab, network: str, seed: int, changes: Mapping[str, Any]
         TasklabError: If there is no such network or field.
     """
     quick = {"pretraining": 1, "finetuning": 1} if lab.rehearsal else {}
-    return setting(network, **(dict(changes) | quick | {"seed": seed}))
+    return setting(network, **(dict(changes) | quick | few(lab) | {"seed": seed}))
 
 
-def data_of(network: str, index: int, split: str) -> Images:
+def few(lab: Lab) -> dict[str, int]:
+    """Return the changes of a setting by which a rehearsal draws few pictures.
+
+    Args:
+        lab: Decides whether this is a rehearsal.
+    """
+    return {"pictures": REHEARSED} if lab.rehearsal else {}
+
+
+def data_of(network: str, index: int, split: str, pictures: int | None = None) -> Images:
     """Return the images of a task.
 
     Args:
         network: `"mlp"` reads rotated digits, `"resnet18"` drawings of half of the classes each.
         index: 0 for the task of pre-training, from 1 on those of fine-tuning.
         split: `"train"` or `"test"`.
+        pictures: The most drawings of each class; `None` is all.
     """
     if network == "mlp":
         return small.rotated_digits((0.0, *small.ANGLES[-4:])[index], split)
-    return small.class_split(index, split)
+    return small.class_split(index, split, pictures)
 
 
 def classes_of(network: str, index: int) -> tuple[int, ...] | None:
@@ -119,6 +139,7 @@ def key_of(chosen: Setting, index: int) -> dict[str, object]:
     """Return a model's configuration in the store."""
     shared = {"network": chosen.network, "wider": chosen.wider, "lr": chosen.lr}
     shared |= data_version(chosen.network)
+    shared |= {} if chosen.pictures is None else {"pictures": chosen.pictures}
     before = {"seed": chosen.seed, "algorithm": 2, "pretraining": chosen.pretraining}
     if not index:
         return shared | before
@@ -136,7 +157,8 @@ def steps_of(chosen: Setting, index: int) -> int:
     """Count the steps of a training."""
     images = small.TRAIN_DIGITS
     if chosen.network != "mlp":
-        images = small.GROUP * small.PER_CLASS["train"]
+        most = small.PER_CLASS["train"]
+        images = small.GROUP * min(most, chosen.pictures or most)
     epochs = chosen.finetuning if index else chosen.pretraining
     return epochs * math.ceil(images / scratch.BATCH)
 
@@ -162,12 +184,13 @@ def trained(
     """
     lab.needs_training(f"{chosen.network} from scratch")
     network, name = network_of(chosen), chosen.network
+    images = functools.partial(data_of, name, split="train", pictures=chosen.pictures)
 
     def kept(index: int, make: Callable[[], dict[str, Tensor]]) -> dict[str, Tensor]:
         key = key_of(chosen, index)
         return lab.store.get("scratch", key, lambda _: (make(), {})).tensors()
 
-    first = data_of(name, 0, "train")
+    first = images(0)
     # Each training has an order of its own, or two models of the same samples would be one.
     how: dict[str, Any] = {"lr": chosen.lr, "epochs": chosen.pretraining, "seed": 10 * chosen.seed}
     how["classes"] = classes_of(name, 0)
@@ -175,13 +198,13 @@ def trained(
     start = kept(0, functools.partial(run, network.params, first, **how))
     models = [start]
     for index in range(1, n_tasks + 1):
-        data, classes = data_of(name, index, "train"), classes_of(name, index)
+        data, classes = images(index), classes_of(name, index)
         if chosen.ratio:
             other = 0 if chosen.replaced == "pretraining" else 3 - index
             # samples of pre-training are in both tasks, those of the other one in the second alone:
             # at the ratio 1 both tasks are the first one's
             share = chosen.ratio if chosen.replaced == "pretraining" or index == 2 else 0.0
-            data = small.replaced(data, data_of(name, other, "train"), share)
+            data = small.replaced(data, images(other), share)
             classes = classes and tuple(sorted(set(data.y.tolist())))
         lr = chosen.finetuning_lr or chosen.lr
         how = {"lr": lr, "epochs": chosen.finetuning, "seed": 10 * chosen.seed + index}
@@ -193,6 +216,7 @@ def trained(
 def record(experiment: str, chosen: Setting) -> dict:
     """Return a record with the columns of a training."""
     fields = {k: v for k, v in dataclasses.asdict(chosen).items() if v is not None}
+    fields.pop("pictures", None)
     network, seed = fields.pop("network"), fields.pop("seed")
     suite = SUITES[network]
     common = {"experiment": experiment, "method": "nonlinear", "model": network, "suite": suite}

@@ -8,7 +8,7 @@ from tasklab.taskvector import TaskVector, merged
 from tests.helpers import refuses
 
 
-def test_lines_and_sweeps_make_each_model():
+def test_lines_and_sweeps_make_each_model(monkeypatch):
     theta = {"w": torch.randn(3, 2), "b": torch.randn(2), "fixed": torch.randn(1)}
     vector = TaskVector({"w": torch.randn(3, 2), "b": torch.randn(2)})
     model = Edited(theta, vector, -0.3)
@@ -16,7 +16,10 @@ def test_lines_and_sweeps_make_each_model():
     assert list(model) == list(theta) and len(model) == 3 and "c" not in model
     assert all(torch.equal(model[name], made[name]) for name in theta)
     assert model["fixed"] is theta["fixed"] and model["w"] is not model["w"]
+    made_of, usual = [], Edited.__getitem__
+    monkeypatch.setattr(Edited, "__getitem__", lambda m, n: made_of.append(n) or usual(m, n))
     both = merged([model, Edited(theta, vector, 0.7)], [0.5, 0.5])
+    assert sorted(made_of) == sorted([*theta] * 2)  # each once, none to look at its shape
     plain = merged([made, vector.apply(theta, 0.7)], [0.5, 0.5])
     assert list(both) == list(plain) and all(torch.equal(both[name], plain[name]) for name in theta)
     refuses("lack c", lambda: Edited(theta, {"c": torch.ones(1)}))

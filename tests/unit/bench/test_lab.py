@@ -9,7 +9,7 @@ import torch
 from papermill.translators import translate_parameters
 
 from tasklab import Lab, Parameters, TasklabError, TaskVector, machine
-from tasklab.bench.scale import LIGHT, REHEARSAL
+from tasklab.bench.scale import LIGHT, REHEARSAL, less_of, notice
 from tasklab.models import loading
 from tasklab.models.zoo import FAMILIES
 from tasklab.tasks.suites import pairs_of, suite
@@ -130,6 +130,12 @@ def test_a_full_size_model_is_rehearsed_on_few_tasks_beside_shipped_models(tmp_p
     lab = Lab("vitb32", init="random", steps=2, store_root=tmp_path, progress=False)
     assert set(pairs_of(suite("mini"))[0]) < set(lab.suite.names)
     assert len(lab.suite.names) == 4
+    assert {len(task.templates) for task in (*lab.suite.tasks, lab.suite.control)} == {1}
+    told = notice(lab.parameters)
+    assert "on a few small images, few tasks and two blocks" in told and less_of(lab.parameters)
+    real = dataclasses.replace(lab.parameters, suite="paper")
+    assert "a few images, few tasks" in notice(real) and less_of(real)["patches"] is None
+    assert "tasks" not in notice(dataclasses.replace(lab.parameters, model="mini"))
     assert lab.scale == LIGHT and lab.relative("large").scale == REHEARSAL
     assert (lab.family["small"], lab.family["large"]) == ("vitb32", "mini")
     assert lab.relative("large").parameters.model == "mini"

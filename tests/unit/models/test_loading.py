@@ -33,7 +33,7 @@ def clip(checkpoint):
     return loading.load("mini", weights=checkpoint)
 
 
-def test_names_outlines_and_shortened_models():
+def test_names_outlines_and_shortened_models(monkeypatch):
     assert tuple(loading.REGISTRY) == zoo.MODELS
     refuses("did you mean 'vitb32'", loading.load, "vitb23")
     refuses("init", loading.load, "mini", init="pretraned")
@@ -43,8 +43,13 @@ def test_names_outlines_and_shortened_models():
     model = nn.Sequential(*(nn.Linear(2, 2) for _ in range(8)))
     caught = refuses(r"16 missing: 0\.weight, .*", weights.fit, model, {}, "empty.safetensors")
     assert "7.bias" not in caught
+    sizes, build = [], loading.build
+    monkeypatch.setattr(loading, "build", lambda *a: sizes.append(build(*a)) or sizes[-1])
     clip = loading.load("vitb32", init="random", blocks=1)
+    assert sum(x.numel() for x in sizes[0].parameters()) < 5e7  # others are not drawn first
     assert clip.encoder.blocks == ("transformer.resblocks.0",)
+    less = loading.load("vitb32", init="random", blocks=1, patches=2).encoder
+    assert (less.image_size, less(less.params, less.blank).shape) == (64, (1, 512))
     image = torch.zeros(1, 3, 224, 224)
     assert clip.encoder(clip.encoder.params, image).shape == clip.text(["a cat"]).shape == (1, 512)
 

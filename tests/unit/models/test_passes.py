@@ -45,6 +45,7 @@ def test_features_and_blocks_are_those_of_the_encoder(name):
     alone, whole = inference.passes(encoder), inference.passes(encoder, tokens=True)
     usual = encoder(params, x)
     assert type(alone) is inference.Passes
+    assert alone is inference.passes(encoder) is not whole  # known layers are found again
     near(alone(params, x), usual)
     near(whole(params, x), usual)
     blocks = Layers(encoder, x)(params, x)

@@ -65,6 +65,10 @@ def test_splits_are_balanced_and_of_their_own_classes(split, each):
     assert torch.bincount(y, minlength=20).tolist() == [0] * 15 + [each] * 5
     assert y.dtype == torch.int64
     assert not torch.equal(y, y.sort().values)  # shuffled
+    few = small.class_split(3, split, 2)
+    assert torch.bincount(few.y).tolist() == [0] * 15 + [2] * 5
+    whole, part = (set(map(bytes, one.flatten(1).numpy())) for one in (x, few.x))
+    assert part < whole and len(small.class_split(3, split, 99).y) == len(y)
 
 
 @pytest.mark.usefixtures("few_pictures")

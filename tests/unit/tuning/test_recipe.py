@@ -114,7 +114,8 @@ def test_parameters_fill_in_and_take_strings():
         chosen = Parameters(model=model, steps=2, lr=0.5, head="probe", device="cpu")
         run = chosen.recipe("Signs", "nonlinear", 0)
         assert chosen.rehearsal and not dataclasses.replace(chosen, steps=10).rehearsal
-        assert (run.steps, run.batch_size, run.lr) == (2, config.REHEARSAL_BATCH, 0.5)
+        size = config.REHEARSAL_BATCH if model == "mini" else 1
+        assert (run.steps, run.batch_size, run.lr) == (2, size, 0.5)
         assert run.probe == config.Probe(steps=2, batch_size=config.REHEARSAL_BATCH, images=8)
 
 
