@@ -101,7 +101,7 @@ def scale_of(parameters: Parameters) -> Scale:
 
 
 def less_of(parameters: Parameters) -> dict[str, Any]:
-    """Return how a full-size model that is rehearsed is made smaller (`loading.load`).
+    """Return the options of `loading.load` that make a rehearsed full-size model smaller.
 
     Images of the papers' data sets stay as large as the model takes them, as they are on the disk.
     """
