@@ -110,7 +110,7 @@ def less_of(parameters: Parameters) -> dict[str, Any]:
 
 
 def notice(parameters: Parameters) -> str:
-    """Return the sentence that says what a rehearsal computes."""
+    """Return the sentence that describes a rehearsal."""
     light = parameters.light
     images = "small images" if light and less_of(parameters)["patches"] else "images"
     less = ", few tasks and two blocks of each tower" if light else ""
