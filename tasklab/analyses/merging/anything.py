@@ -34,12 +34,12 @@ from torch import Size, Tensor, nn
 from tasklab.analyses.finite import as_coefficients, is_several
 from tasklab.analyses.merging import adapters, defaults, registry, spaces, vectors
 from tasklab.analyses.merging.changes import Change, check_kept, equal, related, single
-from tasklab.analyses.merging.files import Files, aligned, like, merges, opened
+from tasklab.analyses.merging.files import Files, aligned, merges, opened
 from tasklab.errors import TasklabError, abridged, choose, path, real, shown
 from tasklab.isolation import isolated
 from tasklab.progress import LATER, bar
 from tasklab.storage import atomic, shards
-from tasklab.storage.lazy import Lazy
+from tasklab.storage.lazy import Lazy, like
 from tasklab.storage.tensors import explained, write_stream
 from tasklab.taskvector import TaskVector
 

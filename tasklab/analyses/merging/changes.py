@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from tasklab.analyses.merging import adapters
-from tasklab.analyses.merging.files import is_statistic, like, merges
+from tasklab.analyses.merging.files import is_statistic, merges
 from tasklab.errors import TasklabError, abridged, shown
 from tasklab.progress import LATER, bar
-from tasklab.storage.lazy import Lazy
+from tasklab.storage.lazy import Lazy, like
 
 _log = logging.getLogger(__name__)
 _FAR = 0.8  # length of a change over the base's: independent networks are about sqrt(2) apart

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from tasklab.errors import TasklabError, abridged
 from tasklab.storage import checksums, shards
-from tasklab.storage.lazy import Lazy
+from tasklab.storage.lazy import Lazy, like
 
 _STATE = re.compile(r"(?:^|\.)(?:running_(?:mean|var)|num_batches_tracked)$")
 _MASK = re.compile(r"(?:^|\.)(?:weight|bias)_mask$")  # of pruning
@@ -200,11 +200,6 @@ def _front(names: Collection[str]) -> str:
 
 def _twin(tensors: Mapping[str, Tensor], name: str, tied: Mapping[str, str]) -> bool:
     return (of := tied.get(name)) in tensors and torch.equal(tensors[name], tensors[str(of)])
-
-
-def like(tensors: Mapping[str, Tensor], name: str) -> Tensor:
-    """Return a tensor of the same shape and type; of tensors that are not held, without numbers."""
-    return tensors.like(name) if isinstance(tensors, Lazy) else tensors[name]
 
 
 @contextlib.contextmanager
