@@ -81,13 +81,18 @@ def sha256(tensors: Mapping[str, Tensor]) -> str:
 
 def bits(x: Tensor) -> np.ndarray:
     """Return the bytes of a tensor, in the order of its axes."""
-    return x.detach().contiguous().view(-1).view(torch.uint8).cpu().numpy()
+    return _flat(x.detach()).cpu().numpy()
+
+
+def _flat(x: Tensor) -> Tensor:
+    """Return the bytes of a tensor as one; the stride of a number alone may be any."""
+    return x.contiguous().as_strided((x.numel(),), (1,)).view(torch.uint8)
 
 
 def _checksum(x: Tensor) -> tuple[int, ...]:
-    x = x if x.is_contiguous() else x.contiguous()
     if x.device.type != "cpu":
-        return (int(x.view(-1).view(torch.uint8).sum(dtype=torch.int64)),)
+        return (int(_flat(x).sum(dtype=torch.int64)),)
+    x = x if x.is_contiguous() else x.contiguous()
     if not x.nbytes:
         return ()
     # by its address: within a transform of functions PyTorch would record operations

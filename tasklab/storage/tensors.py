@@ -318,6 +318,6 @@ def _sealing(tensors: Mapping[str, Tensor], header: Mapping[str, str]) -> str:
 
 
 def _bytes_of(tensor: Tensor) -> memoryview:
-    from torch import uint8  # start-up
+    from tasklab.storage import seals  # start-up
 
-    return tensor.detach().contiguous().reshape(-1).view(uint8).numpy().data
+    return seals.bits(tensor).data

@@ -275,6 +275,16 @@ def test_numbers_in_any_order_of_memory_are_the_same(odd, tmp_path):
         assert one.fingerprint() == made.fingerprint()
 
 
+@pytest.mark.parametrize(
+    "few",
+    [torch.ones(3, 7)[:1, 0], torch.tensor(1.0).expand(1), torch.from_numpy(np.zeros((0,)))],
+)
+def test_a_number_alone_may_have_any_stride(few, tmp_path):
+    made = TaskVector({"w": few, "b": torch.ones(2)})
+    assert TaskVector.load(made.save(tmp_path / "a.safetensors")) == made
+    assert made.fingerprint() == TaskVector({"w": few.clone(), "b": torch.ones(2)}).fingerprint()
+
+
 ABOUT = {"format": "tasklab task vector", "version": 1}
 
 
