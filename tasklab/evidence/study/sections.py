@@ -151,6 +151,8 @@ class Evidence:
         if not listed:
             return ""
         source = f"in {'recorded runs' if self.recorded else 'this run'} of `{self.name}`"
+        if self.recorded and chapter_of(self.chapter).apart:
+            source = "in recorded runs of eight encoders"
         return "\n".join([f"**Found** {source}:\n", *listed, "", self.counted()])
 
     def weaknesses(self) -> str:
