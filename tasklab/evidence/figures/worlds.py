@@ -32,8 +32,8 @@ from tasklab.evidence.records.papers import printed
 from tasklab.evidence.records.replication import SIDES, of_pairs, properties, set_gains
 from tasklab.evidence.records.statements import at, plain
 
-WORLDS = ("drawn world", "real drawings")
-TEXTS = "real texts"  # the world of a text encoder that other people pre-trained
+WORLDS = ("synthetic images", "real drawings")
+TEXTS = "texts"  # the world of a text encoder that other people pre-trained
 _WORLD_LOOKS = {
     WORLDS[0]: (WORLDS[0], "#0072B2", "o"),
     WORLDS[1]: (WORLDS[1], "#D55E00", "s"),

@@ -107,15 +107,15 @@ def in_common(
     decisive = int(headlines(first)["outcome"].ne("open").sum())
     without = f", and {len(more)} more on drawings by the training teams" * bool(more)
     told = (
-        f"**Of {len(drawn)} headlines the drawn world decides {decisive}, and {len(known)} with "
-        f"its tasks held fixed. Of the {len(asked)} that real drawings can answer, {len(alike)} "
+        f"**Synthetic images decide {decisive} of {len(drawn)} headlines, and {len(known)} with "
+        f"the tasks held fixed. Of the {len(asked)} that real drawings can answer, {len(alike)} "
         f"come out alike there{without}.** The other {len(drawn) - len(asked)} compare lengths "
-        f"or kinds of pre-training, of which that world has one. Alike: {_listed(alike)}"
+        f"or kinds of pre-training; real drawings have one. Alike: {_listed(alike)}"
     )
     if more:
         told += f"; without the shift of test drawings also {_listed(more)}"
     rest = [
-        f"{_listed([name])} ({plain(drawn[name])} in the drawn world, {plain(other[name])} on "
+        f"{_listed([name])} ({plain(drawn[name])} on synthetic images, {plain(other[name])} on "
         f"drawings{_unshifted(unshifted.get(name))})"
         for name in asked if name not in alike + more
     ]  # fmt: skip

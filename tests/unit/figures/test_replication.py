@@ -145,7 +145,7 @@ def crossed(model, shift):
 
 
 def test_what_goes_with_the_error_of_pairs_is_told_of_both_worlds(monkeypatch):
-    worlds = {name: crossed(name, shift) for name, shift in (("drawn world", 70.0), ("b", 40.0))}
+    worlds = {name: crossed(name, shift) for name, shift in (("synthetic images", 70.0), ("b", 40.0))}
     home = importlib.import_module("tasklab.evidence.records.replication")
     ranks = {
         name: foretelling(home.with_properties(*of), "xi_pair", by=())
@@ -161,7 +161,7 @@ def test_what_goes_with_the_error_of_pairs_is_told_of_both_worlds(monkeypatch):
     assert (table["p_holm"][:3] < 0.05).all()
     worlds["real drawings"] = worlds.pop("b")
     shown = figures.properties_table(worlds)
-    assert list(shown["drawn world"][:3]) == ["83.0", "41.2", "7.50"]
+    assert list(shown["synthetic images"][:3]) == ["83.0", "41.2", "7.50"]
     assert shown["real drawings: correlation with ξ"][0] == "−1.00 [−1.00, −1.00]*"
     (axes,) = figures.errors_by_accuracy(worlds).axes
     dots = np.concatenate([dot.get_offsets() for dot in axes.collections])
@@ -246,7 +246,7 @@ def test_the_headlines_of_each_world_are_drawn_above_what_clip_has():
     first = [found("tangent-2-target", 2.0, seeds=2, tasks=2)]
     second = [found("tangent-2-target", 90.0, seeds=2, tasks=2)]  # beyond the axis
     left_out = [found("ctl-4.1-vit", 1.0, seeds=2, tasks=2)]  # no paper prints it
-    worlds = {"drawn world": [*first, *left_out], "real texts": second}
+    worlds = {"synthetic images": [*first, *left_out], "texts": second}
     (axes,) = figures.headline_effects(worlds).axes
     assert [label.get_text() for label in axes.get_yticklabels()] == [first[0].claim.short]
     marks = {line.get_marker(): line for line in axes.lines if line.get_marker() != "None"}
@@ -256,7 +256,7 @@ def test_the_headlines_of_each_world_are_drawn_above_what_clip_has():
     assert ">" in marks and marks["o"].get_ydata()[0] < marks["D"].get_ydata()[0]
     assert marks["D"].get_ydata()[0] < marks["x"].get_ydata()[0]
     with pytest.raises(TasklabError, match="no headline"):
-        figures.headline_effects({"drawn world": left_out})
+        figures.headline_effects({"synthetic images": left_out})
 
 
 def test_models_of_several_worlds_stand_side_by_side():
@@ -299,7 +299,7 @@ def test_headlines_that_a_second_world_decides_alike_are_counted():
     worlds["first"][1], worlds["own"][0] = within
     alone = found("ctl-growth-distance", 2.0, seeds=2)
     told = records.in_common([*worlds["first"], alone], worlds["second"], worlds["own"])
-    assert told.startswith("**Of 4 headlines the drawn world decides 4, and 4 with its tasks held")
+    assert told.startswith("**Synthetic images decide 4 of 4 headlines, and 4 with the tasks held")
     assert (
         "fixed. Of the 3 that real drawings can answer, 1 come out alike there, and 2 more" in told
     )
@@ -310,7 +310,7 @@ def test_headlines_that_a_second_world_decides_alike_are_counted():
     )
     told = records.in_common(worlds["first"], worlds["second"])
     last = (
-        "*Post-hoc linearization lies between* (not confirmed in the drawn world, open on drawings)"
+        "*Post-hoc linearization lies between* (not confirmed on synthetic images, open on drawings)"
     )
     assert "Of the 3 " in told and "1 come out alike there.**" in told
     assert told.endswith(f"; {last}.")
