@@ -145,7 +145,9 @@ def crossed(model, shift):
 
 
 def test_what_goes_with_the_error_of_pairs_is_told_of_both_worlds(monkeypatch):
-    worlds = {name: crossed(name, shift) for name, shift in (("synthetic images", 70.0), ("b", 40.0))}
+    worlds = {
+        name: crossed(name, shift) for name, shift in (("synthetic images", 70.0), ("b", 40.0))
+    }
     home = importlib.import_module("tasklab.evidence.records.replication")
     ranks = {
         name: foretelling(home.with_properties(*of), "xi_pair", by=())
@@ -309,9 +311,8 @@ def test_headlines_that_a_second_world_decides_alike_are_counted():
         "also *Attention-only matches full fine-tuning*, *Post-hoc linearization lies between*."
     )
     told = records.in_common(worlds["first"], worlds["second"])
-    last = (
-        "*Post-hoc linearization lies between* (not confirmed on synthetic images, open on drawings)"
-    )
+    last = "*Post-hoc linearization lies between* (not confirmed on synthetic images, open on "
+    last += "drawings)"
     assert "Of the 3 " in told and "1 come out alike there.**" in told
     assert told.endswith(f"; {last}.")
     assert list(records.decided(worlds["second"])) == ["holds", "undecided", "undecided"]
