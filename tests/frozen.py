@@ -41,6 +41,7 @@ OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "exact_alpha": _LINEAR,
     "exact_negation": _LINEAR,
     "merging": {**_ONE, "n_tasks": (3,)},
+    "two_fold": {**_ONE, "merges": ("arithmetic", "ties"), "n_tasks": (3,)},
     "rate_search": _RATES,
     "budgets": {**_ONE, "rates": (4e-4,), "lengths": (60, 120)},
     "merging_rates": {**_FEW, **_RATES, "merges": ("arithmetic", "ties")},

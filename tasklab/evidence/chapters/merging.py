@@ -63,6 +63,7 @@ _BLIND = Work(
     {"single": {}, "merging": {"merges": _PREDICTED, "n_tasks": (8,)}},
     seeds=HEADLINE,
 )
+_TWO_FOLD: Names = {"two_fold": {"n_tasks": (8,)}}
 _SUMMED: Names = {"single": {}, "merging": {"merges": ("arithmetic", "tsv_m")}}
 _SORTS = tuple(PROBED[role] for role in SORTS)
 _ENCODERS = (*({"model": FAMILIES[0][role]} for role in ("small", "convnext", "closed")), *_SORTS)
@@ -126,6 +127,16 @@ CHAPTER = Chapter(
         ),
         "icons": on(ICONS, _EDITING, _JOINT),
         "icons_minimum": on(ICONS, Work(("nonlinear",), _LEAST_ICONS)),
+        # drawings by the teams of the training drawings, without the shift of the test drawings
+        "icons_two_fold": on(
+            ICONS,
+            Work(
+                ("nonlinear",),
+                {"two_fold": {"merges": _PREDICTED, "n_tasks": (8,)}},
+                seeds=HEADLINE,
+            ),
+            Work(("posthoc", "linearized", "attention"), _TWO_FOLD, seeds=HEADLINE),
+        ),
         "icons_class": on(ICONS, Work(("nonlinear",), _CLASS)),
         # what is predicted of this world, before all else; "wordnet" has it again
         "wordnet_sums": on(WORDNET, _BLIND),

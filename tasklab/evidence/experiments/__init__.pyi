@@ -53,3 +53,4 @@ from .stitching import averaging as averaging
 from .stitching import stitched_addition as stitched_addition
 from .stitching import stitched_negation as stitched_negation
 from .subsets import subsets as subsets
+from .two_fold import two_fold as two_fold
