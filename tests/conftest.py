@@ -35,9 +35,11 @@ FIRST = (
     "test_storeys", "test_merging_memory", "test_extend", "test_benchmarks", "test_compiled",
 )  # fmt: skip
 READERS = ("test_speaking", "test_pages", "test_axe", "test_network")  # the longest
-ALONE = ("test_speaking", "test_build")  # each test of theirs goes to whichever process is free
+ALONE = ("test_speaking", "test_build", "test_device_chapters")  # a test goes to a free process
+PAGED = ("test_pages",)  # so do all tests of a page
 
 os.environ.setdefault("MPLBACKEND", "Agg")  # no test opens a window
+sys.modules["rfc3987_syntax"] = None  # jsonschema would read a grammar of addresses for seconds
 gc.set_threshold(50_000, 20, 50)  # what importing all tests makes stays: looked through less often
 os.fsync = lambda _: None  # no test cuts the power: waiting for the disk leaves a core idle
 
@@ -62,12 +64,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
-    """Give a process a file of tests, or one test of a file whose tests are long and apart."""
+    """Give a process a file of tests, or of files of long ones a test or a page at a time."""
     from xdist.scheduler import LoadFileScheduling
 
     class Scheduling(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file = super()._split_scope(nodeid)
+            if Path(file).stem in PAGED and "[" in nodeid:
+                return f"{file}[{nodeid.partition('[')[2]}"
             return nodeid if Path(file).stem in ALONE else file
 
         def _reschedule(self, node: object) -> None:

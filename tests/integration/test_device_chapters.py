@@ -26,8 +26,8 @@ FROM_RANDOM = {"linear_layers": {"init": "random"}}  # in place of pre-trained w
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    return str(tmp_path_factory.mktemp("device"))
+def store(shared):
+    return str(shared / "device")  # each chapter is read in whichever process is free
 
 
 @pytest.fixture
