@@ -13,8 +13,15 @@ from tasklab.evidence import study
 from tasklab.evidence.chapters import CHAPTERS, MORE
 from tasklab.evidence.records.judgement import OUTCOMES
 from tasklab.evidence.records.statements import PLAIN
+from tests.faults import faults
 
 PAGES = sources.pages(Path(__file__).parents[2])
+KINDS = ("tasklab", "figures", "merging")  # of the pages that docstrings make: all are alike
+OF_KINDS = [
+    page
+    for page in PAGES
+    if not page.startswith("reference/") or page.removeprefix("reference/") in KINDS
+]
 DESKTOP, PHONE = 1280, 400
 
 pytestmark = pytest.mark.slow  # before the first of them the site is built
@@ -130,7 +137,13 @@ LOADED = """async image => {
 }"""
 
 
-UNFOLD = "open => document.querySelectorAll('article details').forEach(one => one.open = open)"
+UNFOLD = """open => {
+    const closed = `article details${open ? ":not([open])" : "[data-unfolded]"}`;
+    for (const one of document.querySelectorAll(closed)) {
+        one.open = open;
+        one.toggleAttribute("data-unfolded", open);
+    }
+}"""
 
 
 def test_figures_are_drawn_and_captioned(page):
@@ -238,6 +251,16 @@ def test_a_chapter_is_read_in_ten_minutes(page, name):
     assert page.locator("article").bounding_box()["height"] <= 18 * 900
     page.set_viewport_size({"width": DESKTOP, "height": 900})
     assert page.locator("article figure:not(.tasklab-editor figure)").count() <= 14
+
+
+@pytest.mark.parametrize("name", OF_KINDS, indirect=True)
+def test_a_page_has_no_serious_fault(page):
+    """As the last of those on an open page: it loads the network."""
+    page.emulate_media(color_scheme="light", reduced_motion="reduce")
+    page.set_viewport_size({"width": 1440, "height": 900})
+    assert faults(page) == []
+    page.emulate_media(color_scheme="null", reduced_motion="null")
+    page.set_viewport_size({"width": DESKTOP, "height": 900})
 
 
 def test_every_chapter_has_a_row_among_the_executions(site):
