@@ -12,7 +12,7 @@ from tasklab import Lab
 from tasklab.__main__ import main as tasklab
 
 
-def main(model="mini", folder=".", **settings):
+def main(model="mini_xs", folder=".", **settings):
     """Return the path of the report; `settings` are parameters of the lab."""
     lab, folder = Lab(model, tasks=["Signs", "Textures"], **settings), Path(folder)
     report, best = str(folder / "report.html"), str(folder / "best.safetensors")

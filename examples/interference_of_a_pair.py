@@ -7,7 +7,7 @@ from tasklab import Lab
 from tasklab.analyses.pair_errors import pair_errors
 
 
-def main(model="mini", **settings):
+def main(model="mini_xs", **settings):
     """Return xi in % by method; `settings` are parameters of the lab."""
     lab = Lab(model, tasks=["Signs", "Textures"], **settings)
     found = {}
