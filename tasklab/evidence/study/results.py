@@ -83,9 +83,13 @@ def recorded(chapter: str, part: str = "editing") -> tuple[pd.DataFrame, dict[st
     recorded = path.exists() or table.provenance_path(path).exists()
     if not recorded:
         return table.nothing(), {}
-    stamps = [one.stat().st_mtime_ns for one in (path, table.provenance_path(path)) if one.exists()]
-    rows, origin = _read(path, *stamps)
+    rows, origin = _read(path, *_stamps(path))
     return rows.copy(deep=False), copy.deepcopy(origin)  # pandas copies on write
+
+
+def _stamps(path: Path) -> tuple[int, ...]:
+    files = (path, table.provenance_path(path))
+    return tuple(one.stat().st_mtime_ns for one in files if one.exists())
 
 
 @functools.lru_cache(maxsize=64)
@@ -113,12 +117,26 @@ def evidence(chapter: str) -> pd.DataFrame:
     """
     declared = chapter_of(chapter).parts.items()
     own = [part for part, works in declared if not any(work.tasks for work in works)]
-    every = [recorded(chapter, part)[0] for part in own]
-    for other, parts, experiments in chapter_of(chapter).elsewhere:
-        for there in (recorded(other, part)[0] for part in parts):
-            rows = there[there["experiment"].isin(experiments)]
+    parts: list[tuple[str, str, tuple[str, ...]]] = [(chapter, part, ()) for part in own]
+    for other, there, experiments in chapter_of(chapter).elsewhere:
+        parts += [(other, part, tuple(experiments)) for part in there]
+    paths = [path_of(other, part) for other, part, _ in parts]
+    stamps = tuple((path, *_stamps(path)) for path in paths)
+    return _evidence(chapter, tuple(parts), stamps).copy(deep=False)
+
+
+@functools.lru_cache(maxsize=1)  # each world's verdicts and answers ask for it in turn
+def _evidence(
+    chapter: str, parts: tuple[tuple[str, str, tuple[str, ...]], ...], _as_written: tuple
+) -> pd.DataFrame:
+    every = []
+    for other, part, experiments in parts:
+        rows = recorded(other, part)[0]
+        if experiments:
+            rows = rows[rows["experiment"].isin(experiments)]
             crossed = (rows["experiment"] == "crossing") & ~rows["metric"].str.startswith("xi_")
-            every.append(rows[~crossed])
+            rows = rows[~crossed]
+        every.append(rows)
     return gathered(chapter, [part for part in every if not table.is_awaited(part)])
 
 

@@ -5,7 +5,7 @@ import shutil
 import pandas as pd
 import pytest
 
-from tasklab.evidence.records.table import combine, is_awaited, nothing, tidy
+from tasklab.evidence.records.table import combine, is_awaited, nothing, tidy, write
 from tasklab.evidence.study import results
 from tasklab.evidence.study.sittings import rows_of
 from tests.helpers import refuses
@@ -45,6 +45,19 @@ def part(values, model="mini", experiment="addition"):
          "task": task, "n_tasks": 8, "seed": 0, "alpha": alpha, "value": value, "n": 500}
         for task, (alpha, value) in values.items()
     ])  # fmt: skip
+
+
+def test_evidence_is_joined_once_until_a_part_is_written_anew(tmp_path, monkeypatch):
+    monkeypatch.setattr(results, "RECORDED", tmp_path)
+    joined, made = results.gathered, []
+    monkeypatch.setattr(results, "gathered", lambda *a: made.append(a[0]) or joined(*a))
+    for value in (70.0, 60.0):
+        write(results.path_of("ctl", "editing"), part({"Signs": (0.3, value)}), {})
+        for _ in range(2):
+            found = results.evidence("ctl")
+            assert found["value"].tolist() == [value]
+            found["value"] = 0.0  # the caller's own
+    assert made == ["ctl"] * 2
 
 
 def test_parts_that_share_or_lack_records():
