@@ -1,8 +1,7 @@
-"""Read pickles without executing their content.
+"""Objects of pickles, made without executing their content (`instructions` reads these).
 
-A pickle is a program: it names functions and calls them. `interpret` goes through its instructions
-itself and neither looks up a name nor calls anything. Tensors and plain containers come out as they
-are, and any other object as an `Inert` record of its class's name and its state.
+Tensors and plain containers come out as they are, and any other object as an `Inert` record of its
+class's name and its state.
 
 Hostile files are expected. Nothing is hashed but short text and numbers, no tensor reaches beyond
 its storage, and copies of an object that the file refers to again are charged to a `Budget`.
@@ -12,7 +11,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import pickletools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -115,213 +113,114 @@ def element_type(kind: Any) -> torch.dtype:
     return _STORAGES[kind.name]
 
 
-_CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False, "EMPTY_TUPLE": ()}
-_TEXTS = {"BINUNICODE", "BINUNICODE8"}
-_LITERALS = {
-    "INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "FLOAT", "BINFLOAT",
-    "STRING", "BINSTRING", "SHORT_BINSTRING", "UNICODE", "BINUNICODE", "SHORT_BINUNICODE",
-    "BINUNICODE8", "BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "BYTEARRAY8",
-}  # fmt: skip
-
-
-def interpret(
-    stream: Any,
-    storage: Callable[[tuple], Any],
-    budget: Budget,
-    embedded: Callable[[bytes], Storage] | None = None,
-) -> Any:
-    """Interpret one pickle, and leave the stream behind it.
+class Objects:
+    """Tensors, containers and records of one pickle.
 
     Args:
-        stream: Open file, at the start of the pickle.
-        storage: Identity that the file gives a storage -> the storage.
-        budget: That of the file, which this pickle reduces.
+        budget: That of the file.
         embedded: Bytes of a file of `torch.save` within the pickle -> the storage in there; without
             it such bytes are recorded as any other object.
     """
-    stack: list[Any] = []
-    marks: list[int] = []
-    memo: dict[Any, Any] = {}
-    places: dict[int, Any] = {}  # where things are in it, by their ids
-    found = Arrays()
-    begin = stream.tell()  # of the instructions, moved on by the bytes that are among them
 
-    def marked() -> list[Any]:
-        start = marks.pop()
-        items = stack[start:]
-        del stack[start:]
-        return items
+    def __init__(self, budget: Budget, embedded: Callable[[bytes], Storage] | None = None) -> None:
+        self._budget, self._embedded, self._arrays = budget, embedded, Arrays()
 
-    for opcode, arg, position in pickletools.genops(stream):
-        budget.check(position - begin)
-        match opcode.name:
-            case "STOP":
-                budget.code -= position - begin
-                (result,) = stack
-                return result
-            case name if name in _LITERALS:
-                stack.append(arg)
-                if isinstance(arg, bytes | bytearray):
-                    begin += len(arg)
-                elif type(arg) is str and len(arg) > LONGEST_NAME and name in _TEXTS:
-                    begin += len(arg.encode("utf-8", "surrogatepass"))  # bytes of an array
-            case name if name in _CONSTANTS:
-                stack.append(_CONSTANTS[name])
-            case "MARK":
-                marks.append(len(stack))
-            case "POP_MARK":
-                marked()
-            case "POP":
-                stack.pop()
-            case "DUP":
-                stack.append(stack[-1])
-            case "PUT" | "BINPUT" | "LONG_BINPUT":
-                memo[arg] = stack[-1]
-                places[id(stack[-1])] = arg
-            case "MEMOIZE":
-                places[id(stack[-1])] = len(memo)
-                memo[len(memo)] = stack[-1]
-            case "GET" | "BINGET" | "LONG_BINGET":
-                stack.append(memo[arg])
-            case "EMPTY_LIST" | "EMPTY_SET":  # a set becomes a list: nothing need be hashed
-                stack.append([])
-            case "EMPTY_DICT":
-                stack.append({})
-            case "LIST":
-                stack.append(marked())
-            case "TUPLE" | "FROZENSET":
-                stack.append(tuple(marked()))
-            case "TUPLE1" | "TUPLE2" | "TUPLE3":
-                count = int(opcode.name[-1])
-                if len(stack) < count:
-                    raise IndexError("an instruction lacks its operands")
-                stack[-count:] = [tuple(stack[-count:])]
-            case "DICT":
-                items = marked()
-                stack.append({})
-                _set(stack[-1], items, budget)
-            case "APPEND":
-                item = stack.pop()
-                _extend(stack[-1], [item])
-            case "APPENDS" | "ADDITEMS":
-                items = marked()
-                _extend(stack[-1], items)
-            case "SETITEM":
-                value, key = stack.pop(), stack.pop()
-                _set(stack[-1], [key, value], budget)
-            case "SETITEMS":
-                items = marked()
-                _set(stack[-1], items, budget)
-            case "GLOBAL":
-                module, attribute = str(arg).split(" ", 1)
-                stack.append(_named(module, attribute, budget))
-            case "STACK_GLOBAL":
-                attribute, module = stack.pop(), stack.pop()
-                stack.append(_named(module, attribute, budget))
-            case "OBJ":
-                first, *args = marked()
-                stack.append(_record(first, tuple(args), budget, embedded, found))
-            case "NEWOBJ_EX":
-                _, args, what = stack.pop(), stack.pop(), stack.pop()
-                stack.append(_record(what, args, budget, embedded, found))
-            case "NEWOBJ" | "REDUCE":
-                args, what = stack.pop(), stack.pop()
-                stack.append(_record(what, args, budget, embedded, found))
-            case "BUILD":
-                state = stack.pop()
-                if isinstance(stack[-1], Inert):
-                    stack[-1].state = _attributes(state, budget)
-                    if stack[-1].name in arrays.EMPTY:
-                        place, empty = places.get(id(stack[-1])), stack[-1]
-                        stack[-1] = _array(found.of_state(state), empty, budget)
-                        if memo.get(place) is empty:
-                            memo[place] = stack[-1]
-            case "BINPERSID":
-                identity = stack.pop()
-                if type(identity) is not tuple or identity[0] not in ("storage", "module"):
-                    raise ValueError("it refers to something that is not in it")
-                if identity[0] == "storage" and not _short(identity[2]):
-                    raise ValueError("a storage has no name")
-                stack.append(storage(identity))
-            case "PERSID":
-                raise UnreadError("its pickle_protocol is 0, which PyTorch cannot read either")
-            case other if other not in ("PROTO", "FRAME"):
-                raise ValueError(f"it has the instruction {other}, which torch.save never writes")
-    raise ValueError("it ends before its last instruction")
+    def named(self, module: Any, attribute: Any) -> Inert:
+        """Return the record of a class or function."""
+        if not is_short(module) or not is_short(attribute):
+            raise ValueError("the name of a class or function is none")
+        self._budget.copy(len(module) + len(attribute))
+        return Inert(f"{module}.{attribute}")
 
+    def called(self, what: Any, args: Any) -> Any:
+        """Return the tensor, container or record that a call stands for."""
+        if isinstance(what, Inert) and what.name == _WITH_ATTRIBUTES:
+            what, args = args[0], args[2]  # the rest are the type and the attributes
+        if not isinstance(what, Inert) or type(args) is not tuple:
+            raise ValueError("it calls something that has no name")
+        name, copy = what.name, self._budget.copy
+        if name in _REBUILD or name == _REBUILD_NEWER:
+            copy(20)  # about what a tensor takes without its numbers
+            if len(args) > _MOST_ARGS:
+                raise ValueError(f"a tensor is made of {len(args)} things")
+            make = _tensor if name in _REBUILD else _newer_tensor
+            return make(self._budget, *args)
+        if name == arrays.BYTES[0] or (name in arrays.BYTES and not args):
+            return self._arrays.encoded(args)
+        if name in arrays.OF_BUFFER:
+            copy(20)
+            tensor = self._arrays.of_buffer(args)
+            return Inert(name, args) if tensor is None else tensor
+        if name in _PARAMETER:
+            if not isinstance(args[0], Tensor | Inert):  # a sparse or quantised one is a record
+                raise ValueError("a parameter is no tensor")
+            return args[0]
+        if name == _EMBEDDED and self._embedded is not None:
+            if len(args) != 1 or type(args[0]) is not bytes:
+                raise ValueError("a storage within it is no bytes")
+            return self._embedded(args[0])
+        if name in _NEW and isinstance(args[0], Inert):
+            copy(len(args))
+            return Inert(args[0].name, args[1:])
+        return self._container(name, args)
 
-def _short(name: Any) -> bool:
-    return type(name) is str and len(name) <= LONGEST_NAME
+    def _container(self, name: str, args: tuple) -> Any:
+        if name == _ORDERED:
+            made: dict = {}
+            for pair in self._listed(args):
+                if type(pair) not in (list, tuple) or len(pair) != 2:
+                    raise ValueError("an entry is no pair of key and value")
+                self.put(made, list(pair))
+            return made
+        if name == "torch.Size":
+            return tuple(self._listed(args))
+        if name in _SETS:  # a list: nothing need be hashed
+            return list(self._listed(args))
+        return Inert(name, args)
 
-
-def _named(module: Any, attribute: Any, budget: Budget) -> Inert:
-    if not _short(module) or not _short(attribute):
-        raise ValueError("the name of a class or function is none")
-    budget.copy(len(module) + len(attribute))
-    return Inert(f"{module}.{attribute}")
-
-
-def _record(
-    what: Any,
-    args: Any,
-    budget: Budget,
-    embedded: Callable[[bytes], Storage] | None,
-    found: Arrays,
-) -> Any:
-    """Return the tensor, dictionary or record that a call stands for."""
-    if isinstance(what, Inert) and what.name == _WITH_ATTRIBUTES:
-        what, args = args[0], args[2]  # the rest are the type and the attributes
-    if not isinstance(what, Inert) or type(args) is not tuple:
-        raise ValueError("it calls something that has no name")
-    if what.name in _REBUILD or what.name == _REBUILD_NEWER:
-        budget.copy(20)  # about what a tensor takes without its numbers
-        if len(args) > _MOST_ARGS:
-            raise ValueError(f"a tensor is made of {len(args)} things")
-        make = _tensor if what.name in _REBUILD else _newer_tensor
-        return make(budget, *args)
-    if what.name == arrays.BYTES[0] or (what.name in arrays.BYTES and not args):
-        return found.encoded(args)
-    if what.name in arrays.OF_BUFFER:
-        return _array(found.of_buffer(args), Inert(what.name, args), budget)
-    if what.name in _PARAMETER:
-        if not isinstance(args[0], Tensor | Inert):  # a sparse or quantised one is a record
-            raise ValueError("a parameter is no tensor")
+    def _listed(self, args: tuple) -> list | tuple:
+        """Return the list or tuple that is the only argument; it is about to be copied."""
+        if not args:
+            return ()
+        if type(args[0]) not in (list, tuple):
+            raise ValueError(f"it makes a list of a {type(args[0]).__name__}")
+        self._budget.copy(len(args[0]))
         return args[0]
-    if what.name == _EMBEDDED and embedded is not None:
-        if len(args) != 1 or type(args[0]) is not bytes:
-            raise ValueError("a storage within it is no bytes")
-        return embedded(args[0])
-    if what.name == _ORDERED:
-        made: dict = {}
-        for pair in _listed(args, budget):
-            if type(pair) not in (list, tuple) or len(pair) != 2:
-                raise ValueError("an entry is no pair of key and value")
-            _set(made, list(pair), budget)
-        return made
-    if what.name == "torch.Size":
-        return tuple(_listed(args, budget))
-    if what.name in _SETS:  # a list, as above
-        return list(_listed(args, budget))
-    if what.name in _NEW and isinstance(args[0], Inert):
-        budget.copy(len(args))
-        return Inert(args[0].name, args[1:])
-    return Inert(what.name, args)
+
+    def built(self, record: Inert, state: Any) -> Tensor | Inert:
+        """Return a record with its attributes, or the tensor of an array.
+
+        Attributes may come as those of `__dict__` and of slots.
+        """
+        record.state = state
+        if type(state) is tuple and len(state) == 2:
+            parts = [part for part in state if part is not None]
+            if all(isinstance(part, dict) for part in parts):
+                self._budget.copy(sum(len(part) for part in parts))
+                record.state = {key: value for part in parts for key, value in part.items()}
+        if record.name not in arrays.EMPTY:
+            return record
+        tensor = self._arrays.of_state(state)
+        self._budget.copy(20)
+        return record if tensor is None else tensor
+
+    def put(self, target: Any, items: list[Any]) -> None:
+        """Set keys and values, given in turn. Keys that are not `_plain` are left out."""
+        pairs = target.pairs if isinstance(target, Inert) else target
+        if type(pairs) is not dict or len(items) % 2:
+            raise ValueError(f"it sets entries of a {type(target).__name__}")
+        for key, value in zip(items[::2], items[1::2], strict=True):
+            if _plain(key):
+                if type(key) is not str:
+                    self._budget.copy(
+                        40
+                    )  # numbers, unlike text, can be chosen so that they collide
+                pairs[key] = value
 
 
-def _array(tensor: Tensor | None, record: Inert, budget: Budget) -> Tensor | Inert:
-    """Return the tensor of an array; for unsupported ones their record."""
-    budget.copy(20)
-    return record if tensor is None else tensor
-
-
-def _listed(args: tuple, budget: Budget) -> list | tuple:
-    """Return the list or tuple that is the only argument; it is about to be copied."""
-    if not args:
-        return ()
-    if type(args[0]) not in (list, tuple):
-        raise ValueError(f"it makes a list of a {type(args[0]).__name__}")
-    budget.copy(len(args[0]))
-    return args[0]
+def is_short(name: Any) -> bool:
+    """Return whether a name is a text that is not too long."""
+    return type(name) is str and len(name) <= LONGEST_NAME
 
 
 def _tensor(budget: Budget, storage: Any, offset: Any, size: Any, stride: Any, *rest: Any):
@@ -360,37 +259,6 @@ def _newer_tensor(budget: Budget, storage: Any, *args: Any) -> Tensor:
     if storage.numbers.dtype != torch.uint8 or storage.numbers.numel() % dtype.itemsize:
         raise ValueError(f"a storage does not hold numbers of type {dtype}")
     return _tensor(budget, Storage(storage.numbers.view(dtype)), *layout, hooks, *args[6:])
-
-
-def _attributes(state: Any, budget: Budget) -> Any:
-    """Return attributes as one dictionary, where they come as those of `__dict__` and of slots."""
-    if type(state) is tuple and len(state) == 2:
-        parts = [part for part in state if part is not None]
-        if all(isinstance(part, dict) for part in parts):
-            budget.copy(sum(len(part) for part in parts))
-            return {key: value for part in parts for key, value in part.items()}
-    return state
-
-
-def _extend(target: Any, items: list[Any]) -> None:
-    if isinstance(target, Inert):
-        target.items.extend(items)
-    elif type(target) is list:
-        target.extend(items)
-    else:
-        raise ValueError(f"it appends to a {type(target).__name__}")
-
-
-def _set(target: Any, items: list[Any], budget: Budget) -> None:
-    """Set keys and values, given in turn. Keys that are not `_plain` are left out."""
-    pairs = target.pairs if isinstance(target, Inert) else target
-    if type(pairs) is not dict or len(items) % 2:
-        raise ValueError(f"it sets entries of a {type(target).__name__}")
-    for key, value in zip(items[::2], items[1::2], strict=True):
-        if _plain(key):
-            if type(key) is not str:
-                budget.copy(40)  # numbers, unlike text, can be chosen so that they collide
-            pairs[key] = value
 
 
 def _plain(key: Any) -> bool:

@@ -2,7 +2,7 @@
 
     weights = tensors(read("finetuned.pt"))
 
-`pickles` reads the instructions, `state_dicts` finds the network; here are the formats of the file:
+`instructions` reads a pickle, `state_dicts` finds the network; here are the formats of the file:
 the two of `torch.save`, the archive of TorchScript, and the plain pickle of a module.
 
 `torch.load(weights_only=True)` is not used: in PyTorch 2.15 small hostile files end or hang the
@@ -23,7 +23,8 @@ from typing import Any, cast
 import torch
 
 from tasklab.errors import TasklabError, shown
-from tasklab.storage.pickles import Budget, Storage, UnreadError, element_type, interpret
+from tasklab.storage.instructions import interpret
+from tasklab.storage.pickles import Budget, Storage, UnreadError, element_type
 from tasklab.storage.state_dicts import SAVE, one_error
 
 _MAGIC, _PROTOCOL = 0x1950A86A20F9469CFC6C, 1001  # of the format before PyTorch 1.6
