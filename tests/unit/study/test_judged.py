@@ -9,6 +9,7 @@ from tasklab.evidence.records.intervals import Interval
 from tasklab.evidence.records.judgement import Verdict
 from tasklab.evidence.records.statements import marked
 from tasklab.evidence.study import judged, results
+from tasklab.storage import code
 from tasklab.storage.store import Store
 from tests.helpers import refuses
 
@@ -34,6 +35,18 @@ def test_another_package_is_judged_again(tmp_path, monkeypatch):
     assert len(calls) == 2
     alone = judged(CLAIMS[0].paper, store=Store(tmp_path), corrected=False)
     assert len(calls) == 2 and repr(alone) == repr([verdict]) != repr(marked([verdict]))
+
+
+def test_a_new_merge_rule_changes_no_verdict(monkeypatch):
+    module, plain = sys.modules["tasklab.evidence.study.judged"], code._hash
+
+    def package(changed):
+        monkeypatch.setattr(code, "_hash", lambda n: "new" if changed in n else plain(n))
+        return module.package.__wrapped__()
+
+    judges = ("analyses.statistics", "records.judgement", "declared.editing", "chapters.tangent")
+    names = ("no module", "analyses.merging.registry", "chapters.opening", *judges)
+    assert [package(name) == module.package() for name in names] == [True] * 3 + [False] * 4
 
 
 def test_without_corrections_other_chapters_are_not_judged(tmp_path, monkeypatch):
