@@ -242,7 +242,6 @@ _TABLE = (
 )  # fmt: skip
 REGISTRY: dict[str, Spec] = {entry.name: entry for entry in _TABLE}
 MODELS = tuple(REGISTRY)
-TEXT_MODELS = tuple(name for name, entry in REGISTRY.items() if entry.reads_text)
 CLOSED_MODELS = tuple(name for name, entry in REGISTRY.items() if entry.closed)
 # Models that a chapter compares, by role: the shipped ones, and the published ones.
 FAMILIES = tuple(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -151,16 +150,6 @@ def key_of(chosen: Setting, index: int) -> dict[str, object]:
         "replaced": [chosen.replaced, chosen.ratio] if chosen.ratio else None,
         "finetuning_lr": chosen.finetuning_lr or chosen.lr,
     }
-
-
-def steps_of(chosen: Setting, index: int) -> int:
-    """Count the steps of a training."""
-    images = small.TRAIN_DIGITS
-    if chosen.network != "mlp":
-        most = small.PER_CLASS["train"]
-        images = small.GROUP * min(most, chosen.pictures or most)
-    epochs = chosen.finetuning if index else chosen.pretraining
-    return epochs * math.ceil(images / scratch.BATCH)
 
 
 @isolated

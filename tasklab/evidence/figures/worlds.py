@@ -26,7 +26,8 @@ from tasklab.evidence.figures.marks import curves, scatter
 from tasklab.evidence.figures.pictures import WIDTH, put_legend
 from tasklab.evidence.figures.rows import averaged, require_rows, select, where
 from tasklab.evidence.figures.style import COLOURS, INK, book_figure
-from tasklab.evidence.figures.tables import outcome_of
+from tasklab.evidence.figures.tables import outcome_of, tabulate
+from tasklab.evidence.records.claims import Claim
 from tasklab.evidence.records.judgement import Verdict
 from tasklab.evidence.records.papers import printed
 from tasklab.evidence.records.replication import SIDES, of_pairs, properties, set_gains
@@ -148,7 +149,7 @@ def headline_effects(worlds: Mapping[str, Sequence[Verdict]]) -> Figure:
                         axes.plot(bound, row + offset, tip, color=colour, ms=6, zorder=3)
             axes.plot(np.clip(effect, -_FAR, _FAR), row + offset, marker, color=colour, zorder=4)
     axes.axvline(0, color=INK, lw=0.8, zorder=1)
-    names = [f"{c.short}: {c.cell}" if c.cell else c.short for c in claims.values()]
+    names = [*map(_with_cell, claims.values())]
     axes.set_yticks(range(len(names)), ["\n".join(textwrap.wrap(n, 38)) for n in names])
     axes.set(ylim=(len(names) - 0.5, -0.5))
     figure.supxlabel("effect in points (positive where the claim holds)", fontsize=9)
@@ -177,24 +178,23 @@ def printed_table(worlds: Mapping[str, Sequence[Verdict]]) -> pd.DataFrame:
     Returns:
         A row per headline's comparison that a paper prints; a dash where it does not.
     """
-    told: dict[str, dict[str, str]] = {}
-    for world, verdicts in worlds.items():
-        for one in verdicts:
-            if not _is_printed(one):
-                continue
-            claim, effects = one.claim, printed(one.claim)
-            name = f"{claim.short}: {claim.cell}" if claim.cell else claim.short
-            row = told.setdefault(name, {})
-            row[world] = "–" if math.isnan(one.interval.effect) else _points(*one.interval)
-            row |= {words: _points(effects[size]) if size in effects else "–"
-                    for size, words in _SIZES.items()}  # fmt: skip
-    table = pd.DataFrame.from_dict(told, orient="index", columns=[*worlds, *_SIZES.values()])
-    return table.fillna("–").rename_axis("statement").reset_index()
+    shown = [(world, one) for world, each in worlds.items() for one in each if _is_printed(one)]
+    named = {one.claim.id: _with_cell(one.claim) for _, one in shown}
+    rows = [
+        {"statement": named[one.claim.id], "column": world, "value": one.interval.effect,
+         "low": one.interval.low, "high": one.interval.high}
+        for world, one in shown
+    ] + [
+        {"statement": named[claim.id], "column": words, "value": effects[size]}
+        for claim in {one.claim.id: one.claim for _, one in shown}.values()
+        for effects in [printed(claim)]
+        for size, words in _SIZES.items() if size in effects
+    ]  # fmt: skip
+    return tabulate(pd.DataFrame(rows).dropna(subset="value"), "statement", "column")
 
 
-def _points(effect: float, low: float = math.nan, high: float = math.nan) -> str:
-    ends = "" if math.isnan(low) else f" [{low:z.1f}, {high:z.1f}]"
-    return f"{effect:+z.1f}{ends}".replace("-", "−")
+def _with_cell(claim: Claim) -> str:
+    return f"{claim.short}: {claim.cell}" if claim.cell else claim.short
 
 
 def worlds_table(worlds: Mapping[str, pd.DataFrame]) -> pd.DataFrame:

@@ -13,20 +13,18 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from tasklab.analyses.merging.registry import METHODS, SOLVED
+from tasklab.analyses.merging.registry import METHODS
 from tasklab.evidence.figures.labels import MERGE_LABEL
 from tasklab.evidence.records.judgement import Verdict
 from tasklab.evidence.records.statements import verdict_rows
-from tasklab.evidence.records.table import most_tasks, where
+from tasklab.evidence.records.table import where
 from tasklab.evidence.study import chips, sections
 from tasklab.evidence.study.answers import selected
-from tasklab.evidence.study.numbers import word_of
+from tasklab.evidence.study.numbers import accuracies_of_merges, numbers_of_merges, word_of
 from tasklab.evidence.study.results import recorded
 from tasklab.storage import shipped
 
 _SENTENCES = tomllib.loads(shipped.content(Path(__file__).with_suffix(".toml")).decode())
-_WITH_IMAGES = [name for name, rule in METHODS.items() if rule.needs]  # of training
-_NO_MERGES = ["arithmetic", "best_span", "best", "best_loss", "joint", *SOLVED]
 
 
 class Finding(NamedTuple):
@@ -92,7 +90,7 @@ def _elsewhere(one: Mapping[str, str], model: str) -> str:
 def _numbers(model: str) -> dict[str, Any]:
     """Return numbers of recorded test images; NaN is not recorded."""
     means = {name: _mean(text, model) for name, text in _SENTENCES["numbers"].items()}
-    return means | _merges(model) | _solved(model)
+    return means | numbers_of_merges(_tested("editing"), model) | _solved(model)
 
 
 def _mean(text: str, model: str) -> float:
@@ -106,27 +104,9 @@ def _mean(text: str, model: str) -> float:
     return round(float(rows["value"].mean()), 9)  # as tables do
 
 
-def _merges(model: str) -> dict[str, Any]:
-    """Return the most accurate merges of all vectors, without and with training images."""
-    means = _of_merges("editing", model)
-    summed, means = means.get("arithmetic", math.nan), means.drop(_NO_MERGES, errors="ignore")
-    without = means.drop(_WITH_IMAGES, errors="ignore")
-    read = means[means.index.isin(_WITH_IMAGES)]
-    if without.empty or read.empty:
-        numbers = dict.fromkeys(("summed", "merged", "read"), math.nan)
-        return numbers | {"merge": "", "with_images": ""}
-    return {
-        "summed": summed,
-        "merge": MERGE_LABEL[without.idxmax()],
-        "merged": without.max(),
-        "with_images": MERGE_LABEL[read.idxmax()],
-        "read": read.max(),
-    }
-
-
 def _solved(model: str) -> dict[str, Any]:
     """Return the accuracies of merges that are solved for, and of the best published merge."""
-    means = _of_merges("minimum", model)
+    means = accuracies_of_merges(_tested("minimum"), model)
     seeds = recorded("merging", "minimum")[0]["seed"].nunique()
     published = means[means.index.isin([*METHODS])]
     return {
@@ -139,10 +119,5 @@ def _solved(model: str) -> dict[str, Any]:
     }
 
 
-def _of_merges(part: str, model: str) -> pd.Series:
-    of_all = {"experiment": "merging", "metric": "absolute", "method": "nonlinear", "model": model}
-    return most_tasks(_of(recorded("merging", part)[0], **of_all)).groupby("merge")["value"].mean()
-
-
-def _of(records: pd.DataFrame, **chosen: object) -> pd.DataFrame:
-    return where(records, split="test", **chosen)
+def _tested(part: str) -> pd.DataFrame:
+    return where(recorded("merging", part)[0], split="test")

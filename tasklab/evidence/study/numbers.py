@@ -133,8 +133,8 @@ def _together(rows: pd.DataFrame, model: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _reached(rows: pd.DataFrame, model: str) -> pd.Series:
-    """Return the accuracies of merges of the most vectors."""
+def accuracies_of_merges(rows: pd.DataFrame, model: str) -> pd.Series:
+    """Return the accuracies of merges of the most non-linear vectors in test records."""
     asked = {"experiment": "merging", "metric": "absolute", "method": "nonlinear", "model": model}
     if not {*asked, "merge"} <= {*rows}:
         return pd.Series(dtype=float)
@@ -144,13 +144,14 @@ def _reached(rows: pd.DataFrame, model: str) -> pd.Series:
     )
 
 
-def _merges(rows: pd.DataFrame, model: str) -> dict[str, Any]:
-    means = _reached(rows, model)
+def numbers_of_merges(rows: pd.DataFrame, model: str) -> dict[str, Any]:
+    """Return the accuracies of the sum and of the best merges without and with training images."""
+    means = accuracies_of_merges(rows, model)
     reads = [name for name, rule in METHODS.items() if rule.needs]
     without = means.drop([*_NO_MERGES, *reads], errors="ignore")
     read = means[means.index.isin(reads)]
     if without.empty or read.empty:
-        return {"summed": math.nan}
+        return dict.fromkeys(("summed", "merge", "merged", "with_images", "read"), math.nan)
     return {
         "summed": means.get("arithmetic", math.nan),
         "merge": MERGE_LABEL[without.idxmax()], "merged": without.max(),
@@ -160,7 +161,7 @@ def _merges(rows: pd.DataFrame, model: str) -> dict[str, Any]:
 
 def _trimmed(rows: pd.DataFrame, model: str) -> dict[str, Any]:
     names = {"ties": "ties", "summed": "arithmetic", "tsv": "tsv_m"}
-    means = _reached(rows, model)
+    means = accuracies_of_merges(rows, model)
     return {name: float(means.get(merge, math.nan)) for name, merge in names.items()}
 
 
@@ -171,5 +172,5 @@ def word_of(number: int) -> str:
 
 _COMPUTED: dict[str, Callable[[pd.DataFrame, str], dict[str, Any]]] = {
     "forgotten": _forgotten, "probes": _probes, "errors": _errors, "together": _together,
-    "merges": _merges, "trimmed": _trimmed,
+    "merges": numbers_of_merges, "trimmed": _trimmed,
 }  # fmt: skip

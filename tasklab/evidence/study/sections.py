@@ -372,11 +372,6 @@ def _short(row: Mapping[str, Any]) -> dict[str, Any]:
     return {"outcome": verdict_word(row), **numbers, "over": over}
 
 
-def sections_of(chapter: str) -> tuple[str, ...]:
-    """Return the anchors of a chapter's sections that have an answer here."""
-    return tuple(_SECTIONS[chapter])
-
-
 def statement_of(chapter: str, section: str) -> str:
     """Return the name of the statement whose verdict chooses a section's answer."""
     return str(_SECTIONS[chapter][section]["statement"])

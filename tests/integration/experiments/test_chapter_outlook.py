@@ -10,7 +10,6 @@ from tasklab import Lab
 from tasklab.evidence import chapters, experiments
 from tasklab.evidence.chapters import closed_vocab, outlook
 from tasklab.evidence.chapters.outlook import Count
-from tasklab.evidence.experiments import small_networks
 from tasklab.tuning import scratch
 
 RATES = closed_vocab._RATES["learning_rates"]["rates"]
@@ -143,23 +142,6 @@ def test_networks_from_scratch_are_those_that_the_chapter_trains(lab, monkeypatc
     assert "experiments.conditions(preset)" in code("ctl")
     for call in ("scratch_linearity", "segments", "theorem"):
         assert len(re.findall(rf"experiments.{call},\s+network=", code("ctl_more"))) == 2
-
-
-@pytest.mark.usefixtures("few_pictures")
-def test_steps_of_a_network_are_those_that_are_taken(lab, monkeypatch):
-    taken, train = [], scratch.train
-
-    def counted(*args, **more):
-        steps = []
-        result = train(*args, **more, log=lambda step, _: steps.append(step))
-        taken.append(len(steps))
-        return result
-
-    monkeypatch.setattr(scratch, "train", counted)
-    for network in ("mlp", "resnet18"):
-        chosen = small_networks.chosen_setting(lab, network, 0, {})
-        small_networks.trained(lab, chosen, 1)
-        assert taken[-2:] == [small_networks.steps_of(chosen, index) for index in (0, 1)]
 
 
 def test_the_sentence_has_every_model_that_is_fine_tuned(lab):

@@ -239,8 +239,9 @@ def test_printed_effects_stand_beside_those_of_the_worlds():
     assert printed(BY_ID["ctl-4.1-vit"]) == {}
     grown = found("tangent-growth-target", 1.0, seeds=2, tasks=2)
     first = [found("tangent-2-target", 2.0, seeds=2, tasks=2), grown]
-    (row,) = figures.printed_table({"ours": first, "other": []}).to_dict("records")
-    assert (row["ours"], row["other"]) == ("+2.0 [1.0, 3.0]", "–")
+    other = [found("tangent-1-absolute", 1.0, seeds=2, tasks=2)]
+    row, _ = figures.printed_table({"ours": first, "other": other}).to_dict("records")
+    assert (row["ours"], row["other"]) == ("+2.0 (1.0 to 3.0)", "–")
     assert row["ViT-B/32, printed"] == "+13.1" and row["statement"] == claim.short
 
 
