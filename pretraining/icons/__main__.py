@@ -65,7 +65,7 @@ def make(folder: Path, package: Path, into: Path, merges: Path, table: str | Non
         for row in rows
     ]
     words = corpus.said(said)
-    for entry in icons.table(into)["tasks"]:
+    for entry in icons.sources(into)["tasks"]:
         for word in " ".join(suites.icon_task(entry).prompts()).lower().split():
             words.setdefault(word, 1)
     vocabulary.write(merges, vocabulary.learn_merges(words, MERGES))

@@ -43,7 +43,7 @@ def listed() -> str:
     rows = [
         [one["title"], prefix, one["author"], one["licence"], str(counts[prefix])]
         + [one["url"], one["licence_url"]]
-        for prefix, one in sorted(icons.table()["sets"].items())
+        for prefix, one in sorted(icons.sources()["sets"].items())
     ]
     return _TOP + "".join(f"| {' | '.join(cell.replace('|', '/') for cell in r)} |\n" for r in rows)
 

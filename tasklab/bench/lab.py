@@ -109,7 +109,7 @@ class Lab(Runs):
             choose("task", task, self.suite.names)  # raises with the nearest name
         p = self.parameters
         about: dict[str, Any] = {"init": p.init, "base": self.base and str(self.base)}
-        found = exchange.merged.find(str(task), self.store, p.model, **about)
+        found = exchange.merged.named_source(str(task), self.store, p.model, **about)
         weights = self.clip.encoder.weights_hash
         if found.weights not in (None, weights):
             raise TasklabError(

@@ -222,7 +222,7 @@ def export(
     for name, run in runs.items():
         about: dict[str, Any] = {"accuracies": accuracies[run.key], "base": with_base}
         place = target / f"{init}{name}"
-        print(exchange.exporting.write(run, lab.clip.encoder, place, **about), flush=True)
+        print(exchange.exporting.write_run(run, lab.clip.encoder, place, **about), flush=True)
     print(f"{len(runs)} {'run' if len(runs) == 1 else 'runs'} exported")
     if named and missing:
         print(f"{len(missing)} of {len(stored)} runs are not in the store, such as {missing[0]}")

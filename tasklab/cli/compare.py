@@ -87,7 +87,7 @@ def compare(
             written; with --fast also fast (untried: names; recorded: how good the first three
             were). Names in _low and _high are the ends of 95 % intervals.
     """
-    asked = request.read(
+    asked = request.read_words(
         "compare", vector, given, base=base, data=data, template=template, model_out=model_out,
         files={"--out": (out, _PAGE), "--merged": (merged, places.VECTOR), "--csv": (csv, _CSV)},
     )  # fmt: skip

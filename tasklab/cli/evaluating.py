@@ -57,7 +57,7 @@ def evaluate(
     given |= {"model": model}
     terms = [*map(_term, add), *((name, -c) for name, c in map(_term, subtract))]
     names = [name for name, _ in terms]
-    asked = request.read("evaluate", names, given, base=base, data=data, template=template)
+    asked = request.read_words("evaluate", names, given, base=base, data=data, template=template)
     there = suite_of(checked(given))
     every = tuple(asked.own) or (*there.names, there.control.name)
     chosen = tuple(dict.fromkeys(task)) or every  # each counts once

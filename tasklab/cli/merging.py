@@ -107,7 +107,7 @@ def merge(
         raise TasklabError(f"--search chooses {', '.join(options)}: leave one of the two out.")
     files = {"--out": (target, places.VECTOR)}
     about_files: dict[str, Any] = {"files": files, "model_out": model_out}
-    asked = request.read("merge", vector, given, base=base, data=data, **about_files)
+    asked = request.read_words("merge", vector, given, base=base, data=data, **about_files)
     for name in options:  # which imports torch
         choose(f"option of {method}", name, [one for one in chosen.options if one != chosen.needs])
     looks = search or bool(chosen.needs)

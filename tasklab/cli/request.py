@@ -1,6 +1,6 @@
 """Shared by `compare`, `evaluate` and `merge`: words are read, checked, and become vectors.
 
-    asked = request.read("merge", words, given, files={"--out": (out, places.VECTOR)})
+    asked = request.read_words("merge", words, given, files={"--out": (out, places.VECTOR)})
     asked.check("merging 2 task vectors")       # names, headers, places, memory; without torch
     with asked.vectors() as vectors:            # the task vectors, from wherever they are
         lab = vectors.lab()                     # the model with the images of their tasks
@@ -37,7 +37,7 @@ from tasklab.tasks.suites import Task
 _LEAST = {"compare": 2, "merge": 2}  # vectors
 
 
-def read(
+def read_words(
     command: str,
     words: Sequence[str],
     given: Given,
@@ -197,7 +197,7 @@ class Request:
             return runs.source(name, self.given)
         about = {"base": self.base, "init": self.given.get("init")}
         store = Store(self.given.get("store_root"))
-        return exchange.merged.find(name, store, self.model, room=room, **about)
+        return exchange.merged.named_source(name, store, self.model, room=room, **about)
 
 
 def _named(word: str) -> tuple[str, str]:

@@ -226,7 +226,7 @@ class Vectors:
                 stack.enter_context(written)
             if vector in outputs.files and merged is not None:
                 place = outputs.files[vector]
-                exchange.merged.write(place, merged, self.sources, made, heads=self.kept)
+                exchange.merged.write_vector(place, merged, self.sources, made, heads=self.kept)
             for option, text in (texts or {}).items():
                 atomic.write(outputs.files[option], text)
 

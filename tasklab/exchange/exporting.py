@@ -40,7 +40,7 @@ _TRAINING = {  # rows of the card's table: field of the configuration, in words
 }  # fmt: skip
 
 
-def write(
+def write_run(
     run: Artifact,
     encoder: Encoder,
     folder: Path,

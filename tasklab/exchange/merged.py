@@ -57,7 +57,7 @@ class Source:
         return self.method in LINEAR
 
 
-def find(
+def named_source(
     text: str,
     store: Store,
     model: str | None = None,
@@ -225,7 +225,7 @@ def heads_of(sources: Sequence[Source]) -> dict[str, Mapping[str, Tensor]]:
     return {task: head for task, head in found.items() if task not in twice}
 
 
-def write(
+def write_vector(
     path: Path,
     vector: TaskVector,
     sources: Sequence[Source],

@@ -197,7 +197,7 @@ def locate(
             raise TasklabError(f"the weights {path} are missing: reinstall tasklab.")
         return path
     if entry.kind == "bert" and weights is None:
-        return models.sentences.find(entry, fetch=fetch, reachable=reachable)
+        return models.sentences.find_file(entry, fetch=fetch, reachable=reachable)
     return find(
         entry.name, entry.repository, weights,
         file=entry.published, revision=entry.revision, fetch=fetch, reachable=reachable,

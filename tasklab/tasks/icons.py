@@ -34,14 +34,14 @@ LEVEL = 17  # 16 levels of grey, 0 to 255
 
 
 @functools.cache
-def table(folder: Path = FOLDER) -> dict[str, Any]:
+def sources(folder: Path = FOLDER) -> dict[str, Any]:
     """Return `icons.json`."""
     return json.loads(shipped.content(folder / TABLE))
 
 
 def entry(task: str, folder: Path = FOLDER) -> dict[str, Any]:
     """Return a task's entry of the table: classes, prompts, sizes, checksum."""
-    entries = {one["name"]: one for one in table(folder)["tasks"]}
+    entries = {one["name"]: one for one in sources(folder)["tasks"]}
     choose("task of the icons", task, entries)
     return entries[task]
 

@@ -249,7 +249,7 @@ def suite(name: str = "mini") -> Suite:
 @functools.cache
 def _suite(name: str) -> Suite:
     if name == icons.NAME:
-        tasks = [icon_task(entry) for entry in icons.table()["tasks"]]
+        tasks = [icon_task(entry) for entry in icons.sources()["tasks"]]
     elif name == wordnet.NAME:
         tasks = [gloss_task(one) for one in (*wordnet.TASKS, wordnet.CONTROL)]
     elif name == "paper":

@@ -76,7 +76,7 @@ def made(package, tmp_path_factory):
         before = {file: file.read_bytes() for file in into.iterdir()}
         for file in (*into.iterdir(), folder / corpus.FILE):
             file.unlink()
-        icons.table.cache_clear()
+        icons.sources.cache_clear()
         command.make(folder, package, into, into / "merges.txt.gz", TABLE)
     assert before == {file: file.read_bytes() for file in into.iterdir()}  # the same bytes again
     return folder, into
@@ -89,7 +89,7 @@ def test_an_absent_or_another_package_is_said(tmp_path, package):
 
 def test_families_labels_and_licences(made):
     folder, into = made
-    table = icons.table(into)
+    table = icons.sources(into)
     assert set(table["sets"]) <= {"tabler", "mdi", "solar", "tabler-more"}
     assert {one["licence"] for one in table["sets"].values()} == {"MIT"}
     said = {name for listed in icons.drawings(into).values() for name in listed}
@@ -97,7 +97,7 @@ def test_families_labels_and_licences(made):
     learnt = {name for name, _, _ in corpus.Corpus(folder, 0, 8).captions}
     assert "box" not in learnt and "disc of the firm" not in learnt and "logo box" not in learnt
     _, into = made
-    table, drawings = icons.table(into), icons.drawings(into)
+    table, drawings = icons.sources(into), icons.drawings(into)
     families = {prefix: one["family"] for prefix, one in table["sets"].items()}
     images, _ = icons.whole("Things", into)
     sizes = icons.entry("Things", into)["sizes"]

@@ -156,7 +156,7 @@ def test_vectors_come_from_runs_exports_and_imports(files, encoder, capsys, monk
     monkeypatch.setattr(merging, "merge", looked_at)
     monkeypatch.setattr(merged, "LIGHT", 0)  # as if these were large
     run, one = run_of(encoder, "Signs", "nonlinear")
-    exporting.write(run, encoder, files / "exported")
+    exporting.write_run(run, encoder, files / "exported")
     torch.save(one.apply(encoder.params), "finetuned.pt")
     checkpoints.add(Store(), "finetuned.pt", MODEL, "Scenes", name="mine")
     for name in ("Signs@nonlinear", "Signs@nonlinear@0", "exported", "finetuned.pt", "mine"):
@@ -303,11 +303,11 @@ def test_a_model_without_a_text_tower_is_evaluated_by_probes(files, capsys):
 def test_absent_weights_and_misspelt_vectors_are_told_first(files, capsys, monkeypatch):
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(files / "hub"))
     monkeypatch.setattr(fetching, "unreachable", lambda *_: "no network")
-    monkeypatch.setattr(merged, "find", None)
+    monkeypatch.setattr(merged, "named_source", None)
     words = ["merge", "a.safetensors", "b.safetensors", "--model", "vitb32", "--method", "fisher"]
     assert main(words) == 2
     assert "weights of model 'vitb32' are not on this machine" in capsys.readouterr().err
-    monkeypatch.setattr(merged, "find", lambda *_, **__: pytest.fail("a vector is read"))
+    monkeypatch.setattr(merged, "named_source", lambda *_, **__: pytest.fail("a vector is read"))
     for second in ("bb.safetensors", "no/bb.safetensors"):
         assert main(["merge", "a.safetensors", second, "--model", MODEL]) == 2
         assert second in capsys.readouterr().err
@@ -460,7 +460,7 @@ def test_too_little_memory_is_one_line(files, capsys, monkeypatch, error, readin
 def test_a_model_too_large_for_memory_is_told_first(files, capsys, monkeypatch, command):
     size = (files / "a.safetensors").stat().st_size
     needed = size + 8 * spec(MODEL).tower.parameters
-    monkeypatch.setattr(merged, "find", None)  # nothing is read
+    monkeypatch.setattr(merged, "named_source", None)  # nothing is read
     before = sorted(files.iterdir())
     monkeypatch.setattr(machine, "memory", lambda: machine.Memory(2**40, needed - 2**20))
     err = mistaken(command, capsys)

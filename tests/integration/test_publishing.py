@@ -211,7 +211,7 @@ def test_a_tangent_vector_makes_no_checkpoint(merge, tmp_path, capsys):
         name="t", vector=vector(encoder, 0), model=MODEL, task="T", method="linearized",
         weights=encoder.weights_hash,
     )  # fmt: skip
-    merged.write(tmp_path / "t.safetensors", one.vector, [one], {"method": "arithmetic"})
+    merged.write_vector(tmp_path / "t.safetensors", one.vector, [one], {"method": "arithmetic"})
     words = ["merge", "t.safetensors", "t.safetensors", "--model-out", "m.pt"]
     assert main([*words, "--out", "n.safetensors"]) == 2
     assert "belongs in the linearized model" in capsys.readouterr().err

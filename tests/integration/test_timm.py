@@ -125,7 +125,7 @@ def test_imported_vectors_keep_their_heads(networks, tmp_path, capsys):
         assert f"its own head, of {classes} classes" in told
     images = [word for task in COLOURS for word in ("--data", f"{task}={task}")]
     about = ["--base", "base.pt", *images, "--json"]
-    asked = request.read("evaluate", [], {"model": name}, base="base.pt", data=images[1::2])
+    asked = request.read_words("evaluate", [], {"model": name}, base="base.pt", data=images[1::2])
     with asked.vectors() as none:
         lab = none.lab([*COLOURS])
     right = {}
@@ -155,7 +155,9 @@ def test_imported_vectors_keep_their_heads(networks, tmp_path, capsys):
 
 def accuracy(network, head, task, name):
     """Return the accuracy on test images of a network's features with another network's head."""
-    asked = request.read("evaluate", [], {"model": name}, base="base.pt", data=[f"{task}={task}"])
+    asked = request.read_words(
+        "evaluate", [], {"model": name}, base="base.pt", data=[f"{task}={task}"]
+    )
     with asked.vectors() as none:
         lab = none.lab([task])
     x, y = lab.evaluator.images(task, "test")
@@ -172,7 +174,7 @@ def test_a_merged_vector_has_the_heads_of_its_tasks(networks, tmp_path, capsys):
     name, nets = networks
     with torch.no_grad():  # heads of features that are told apart, or all accuracies are chance
         for task in ("Reds", "Greys"):
-            asked = request.read("evaluate", [], {"model": name}, base="base.pt",
+            asked = request.read_words("evaluate", [], {"model": name}, base="base.pt",
                                  data=[f"{task}={task}"])  # fmt: skip
             with asked.vectors() as none:
                 lab = none.lab([task])
@@ -233,7 +235,7 @@ def test_a_task_of_two_heads_keeps_none(networks, capsys):
 def test_a_probe_is_fitted_to_the_edited_features(networks, linear):
     name, nets = networks
     words, data = ["Reds=Reds.pt", "Blues=Blues.pt"], ["Reds=Reds", "Blues=Blues"]
-    asked = request.read("compare", words, {"model": name}, base="base.pt", data=data)
+    asked = request.read_words("compare", words, {"model": name}, base="base.pt", data=data)
     with asked.vectors() as vectors:
         found, lab = vectors.sources, vectors.lab()
         heads = vectors.heads(lab)
@@ -262,7 +264,7 @@ def test_a_checkpoint_keeps_its_own_head(networks, capsys):
     name, nets = networks
     given = {"model": name}
     words, data = ["Reds=Reds.pt", "Blues=Blues.pt"], ["Reds=Reds", "Blues=Blues"]
-    asked = request.read("compare", words, given, base="base.pt", data=data)
+    asked = request.read_words("compare", words, given, base="base.pt", data=data)
     with asked.vectors() as vectors:
         found, lab = vectors.sources, vectors.lab()
         capsys.readouterr()

@@ -8,7 +8,7 @@ from packaging.licenses import canonicalize_license_expression
 from pretraining.icons import licences, source
 from tasklab.tasks import icons
 
-SETS = icons.table()["sets"]
+SETS = icons.sources()["sets"]
 USED = sorted({one["licence"] for one in SETS.values()})
 WORDS = {
     "MIT": "without restriction, including", "ISC": "with or without fee",

@@ -50,7 +50,7 @@ def test_an_export_that_stops_can_be_repeated(
     run, encoder = run_of()
     folder = tmp_path / "out" / "run"
     if there == "the export":
-        exporting.write(run, encoder, folder, base=True)
+        exporting.write_run(run, encoder, folder, base=True)
         (folder / "LICENSE").write_text("of one's own")
     elif there != "nothing":
         folder.mkdir(parents=True)
@@ -68,7 +68,7 @@ def test_an_export_that_stops_can_be_repeated(
         patch.setattr(place, step, fails)
         if isinstance(error, Killed):
             patch.setattr(atomic, "remove", lambda path: None)
-        exporting.write(run, encoder, folder, accuracies=[row], base=True)
+        exporting.write_run(run, encoder, folder, accuracies=[row], base=True)
     now = contents(folder)
     assert {name for name in before if now[name] != before[name]} <= (FILES if after else set())
     if there == "the export":
@@ -82,7 +82,7 @@ def test_an_export_that_stops_can_be_repeated(
         assert str(told.value).startswith(f"{expected}another folder with --out.")
     monkeypatch.setattr(atomic, "is_left", lambda draft: True)  # its writer is dead
     again = there != "the export"  # theta_0 was asked for once: it stays
-    exporting.write(run, encoder, folder, accuracies=[row], base=again)
+    exporting.write_run(run, encoder, folder, accuracies=[row], base=again)
     assert [*folder.parent.iterdir()] == [folder]  # nothing is left of the draft
     now = contents(folder)
     assert now.keys() == before.keys() | FILES | {exporting.BASE_FILE}
@@ -100,14 +100,14 @@ def test_a_file_in_the_way_is_named(run_of, tmp_path, where):
     file.parent.mkdir(exist_ok=True)
     file.write_text("x")
     with pytest.raises(TasklabError, match=r"Move the file .* another folder with --out\.") as told:
-        exporting.write(run, encoder, folder)
+        exporting.write_run(run, encoder, folder)
     assert "store" not in str(told.value) and file.read_text() == "x"
 
 
 def test_the_card_tells_the_rate_that_a_search_chose(run_of, tmp_path):
     run, encoder = run_of(lr=None)
     run = dataclasses.replace(run, record={**run.record, "lr": 3e-4})
-    card = (exporting.write(run, encoder, tmp_path / "out") / exporting.CARD_FILE).read_text()
+    card = (exporting.write_run(run, encoder, tmp_path / "out") / exporting.CARD_FILE).read_text()
     assert re.search(r"highest learning rate \| 0\.0003 \|", card)
 
 
@@ -117,7 +117,7 @@ def test_a_folder_without_permission_is_named(run_of, tmp_path, monkeypatch, ste
     (tmp_path / "out").mkdir()
     denied = mock.Mock(side_effect=PermissionError(13, "Permission denied"))
     monkeypatch.setattr(Path, step, denied)
-    refuses("Permission denied.*--out", exporting.write, run, encoder, tmp_path / "out")
+    refuses("Permission denied.*--out", exporting.write_run, run, encoder, tmp_path / "out")
 
 
 @pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:FutureWarning")  # torch's own
@@ -126,7 +126,7 @@ def test_a_folder_without_permission_is_named(run_of, tmp_path, monkeypatch, ste
 def test_the_cards_code_is_the_librarys(run_of, tmp_path, method, model, monkeypatch):
     run, encoder = run_of(method, model, record={"losses": [2.0, 1.5, 1.25]}, steps=3)
     rows = [{"method": m, "value": 61.5, "n": 500, "split": "test"} for m in ("pretrained", method)]
-    folder = exporting.write(run, encoder, tmp_path / "out", base=True, accuracies=rows)
+    folder = exporting.write_run(run, encoder, tmp_path / "out", base=True, accuracies=rows)
     card = (folder / exporting.CARD_FILE).read_text()
     for part in (encoder.weights_hash, "| steps | 3 |", "| 500 | 61.50 |", "2.0000, 1.2500"):
         assert part in card
@@ -153,7 +153,7 @@ def test_the_cards_code_is_the_librarys(run_of, tmp_path, method, model, monkeyp
         finally:
             torch.backends.mha.set_fastpath_enabled(fast)
         torch.testing.assert_close(given["features"], expected, rtol=1e-4, atol=1e-4)
-    alone = exporting.write(run, encoder, tmp_path / "alone")
+    alone = exporting.write_run(run, encoder, tmp_path / "alone")
     assert "Without tasklab" not in (alone / exporting.CARD_FILE).read_text()
 
 

@@ -35,14 +35,14 @@ def saved(encoder, folder):
 
 
 def merge(encoder, folder):
-    source = merged.find(str(saved(encoder, folder)), Store(folder / "store"), MODEL)
+    source = merged.named_source(str(saved(encoder, folder)), Store(folder / "store"), MODEL)
     out = folder / "merged.safetensors"
-    merged.write(out, 2 * source.vector, [source, source], {"method": "sum", "options": {}})
+    merged.write_vector(out, 2 * source.vector, [source, source], {"method": "sum", "options": {}})
     return out
 
 
 def exported(encoder, folder, run_of):
-    whole = exporting.write(run_of()[0], encoder, folder / "export")
+    whole = exporting.write_run(run_of()[0], encoder, folder / "export")
     return shutil.copy(whole / exporting.VECTOR_FILE, folder / "alone.safetensors")
 
 
@@ -70,25 +70,26 @@ def test_a_saved_vector_of_another_start_is_refused(encoder, tmp_path):
     mine, store = saved(encoder, tmp_path), Store(tmp_path / "store")
     for read in (lambda: checkpoints.load(file, encoder), lambda: importing.compare(file, MODEL)):
         refuses("starts from the weights 000000000000", read)
-    one, two = (merged.find(str(path), store, MODEL) for path in (mine, file))
+    one, two = (merged.named_source(str(path), store, MODEL) for path in (mine, file))
     assert (one.weights, two.weights) == (encoder.weights_hash, "0" * 64)
     refuses("same pre-trained model", merged.together, [one, two])
     small = vector(encoder, base_of(encoder)._replace(model="mini_s"))
-    refuses("'mini_s'", merged.find, str(small.save(tmp_path / "small.safetensors")), store, MODEL)
+    smaller = str(small.save(tmp_path / "small.safetensors"))
+    refuses("'mini_s'", merged.named_source, smaller, store, MODEL)
     odd = vector(encoder, base_of(encoder)._replace(init="\x1b[2J"))
     with pytest.raises(TasklabError, match="does not say what it is"):
         reading.contents(odd.save(tmp_path / "odd.safetensors"), MODEL)
     plain = vector(encoder).save(tmp_path / "plain.safetensors")  # of which nothing is known
-    assert merged.find(str(plain), store, MODEL).weights is None
+    assert merged.named_source(str(plain), store, MODEL).weights is None
 
 
 def test_a_saved_vector_tells_how_it_was_fine_tuned(encoder, tmp_path):
     tuned = base_of(encoder)._replace(method="linearized")
     file, store = vector(encoder, tuned).save(tmp_path / "one.safetensors"), Store(tmp_path / "s")
-    assert merged.find(str(file), store, MODEL).linear
-    assert merged.find(str(file), store).model == MODEL  # it tells its model
+    assert merged.named_source(str(file), store, MODEL).linear
+    assert merged.named_source(str(file), store).model == MODEL  # it tells its model
     assert importing.add(store, file, MODEL, "Signs")["method"] == "linearized"
-    assert not merged.find(str(saved(encoder, tmp_path)), store, MODEL).linear
+    assert not merged.named_source(str(saved(encoder, tmp_path)), store, MODEL).linear
     strange = vector(encoder, tuned._replace(method="magic")).save(tmp_path / "odd.safetensors")
     refuses("does not say what it is", reading.contents, strange, MODEL)
 
@@ -97,4 +98,4 @@ def test_a_saved_vector_without_tensors_is_one_sentence(tmp_path):
     TaskVector({}).save(tmp_path / "empty.safetensors")
     place = str(tmp_path / "empty.safetensors")
     store = Store(tmp_path / "store")
-    refuses("is a task vector without tensors", merged.find, place, store, MODEL)
+    refuses("is a task vector without tensors", merged.named_source, place, store, MODEL)

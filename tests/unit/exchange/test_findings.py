@@ -417,10 +417,10 @@ def test_what_a_vector_lacks_is_told_wherever_it_goes(tmp_path, start, caplog):
     caplog.clear()
     importing.imported(store, RESNET, "x_nonlinear")
     assert "running statistics" in caplog.text
-    found = [merged.find(str(one), store, RESNET, base=str(base)) for one in names]
+    found = [merged.named_source(str(one), store, RESNET, base=str(base)) for one in names]
     target = tmp_path / "merged.safetensors"
-    merged.write(target, TaskVector.sum(one.vector for one in found), found, {})
-    again = merged.find(str(target), store)
+    merged.write_vector(target, TaskVector.sum(one.vector for one in found), found, {})
+    again = merged.named_source(str(target), store)
     expected = [*map(str, names)]
     assert [note.partition(": ")[0] for note in again.notes if "statistics" in note] == expected
     assert findings.lost(again.notes) == [n for n in again.notes if "statistics" in n]

@@ -744,7 +744,7 @@ def test_what_the_file_does_not_tell_is_noted(store, tmp_path):
 @pytest.mark.parametrize("method", ["nonlinear", "linearized"])
 def test_what_is_exported_is_imported_bit_for_bit(store, run_of, tmp_path, method):
     run, encoder = run_of(method)
-    folder = exporting.write(run, encoder, tmp_path / "out", base=True)
+    folder = exporting.write_run(run, encoder, tmp_path / "out", base=True)
     vector = TaskVector(run.tensors())
     assert importing.load(folder, encoder) == vector
     for given in (None, folder / exporting.BASE_FILE):
@@ -763,7 +763,7 @@ def test_what_is_exported_is_imported_bit_for_bit(store, run_of, tmp_path, metho
 
 def test_a_flipped_bit_in_an_export_is_refused(store, run_of, tmp_path):
     run, encoder = run_of("nonlinear")
-    folder = exporting.write(run, encoder, tmp_path / "out", base=True)
+    folder = exporting.write_run(run, encoder, tmp_path / "out", base=True)
     vector, config = folder / exporting.VECTOR_FILE, folder / exporting.CONFIG_FILE
     files = json.loads(config.read_text())["files"]
     assert files == {
@@ -785,19 +785,19 @@ def test_a_flipped_bit_in_an_export_is_refused(store, run_of, tmp_path):
 
 def test_an_export_is_not_written_over_another(run_of, tmp_path):
     (run, encoder), (other, _) = run_of("nonlinear"), run_of("linearized", steps=4)
-    folder = exporting.write(run, encoder, tmp_path / "out")
-    exporting.write(run, encoder, folder)
+    folder = exporting.write_run(run, encoder, tmp_path / "out")
+    exporting.write_run(run, encoder, folder)
     (folder / "config.json").write_text("{}")
-    refuses("holds something else", exporting.write, other, encoder, folder)
+    refuses("holds something else", exporting.write_run, other, encoder, folder)
     elsewhere, _ = run_of("nonlinear", weights="0" * 64)
-    refuses("weights 000000000000", exporting.write, elsewhere, encoder, tmp_path / "third")
+    refuses("weights 000000000000", exporting.write_run, elsewhere, encoder, tmp_path / "third")
 
 
 def test_a_head_that_was_trained_along_is_a_file_of_its_own(store, run_of, tmp_path):
     run, encoder = run_of("nonlinear", head="trained")
     tensors = {**run.tensors(), "classifier.weight": torch.ones(3, 128)}
     again = store.get("finetune", {**run.config, "seed": 3}, lambda _: (tensors, {}))
-    folder = exporting.write(again, encoder, tmp_path / "out")
+    folder = exporting.write_run(again, encoder, tmp_path / "out")
     assert importing.load(folder, encoder) == TaskVector(run.tensors())
     head = (folder / exporting.HEAD_FILE).read_bytes()
     assert b"classifier.weight" in head

@@ -172,7 +172,7 @@ def test_long_texts_are_cut_and_told_of_once(clip, caplog):
 
 
 def tiny_file(clip):
-    return sentences.find(tiny.entry(), sentences.TOKENIZER)
+    return sentences.find_file(tiny.entry(), sentences.TOKENIZER)
 
 
 def test_empty_texts_and_other_checkpoints_are_refused(clip, tmp_path):

@@ -12,7 +12,7 @@ from tasklab.tasks import drawn, icons
 from tasklab.tasks.suites import pairs_of, suite
 from tests.helpers import refuses
 
-TASKS = [one["name"] for one in icons.table()["tasks"]]
+TASKS = [one["name"] for one in icons.sources()["tasks"]]
 SPLIT_BY_NAMES = "DrawnBy"  # its classes are the sets
 
 
@@ -24,7 +24,7 @@ def _of(task, *splits):
 
 
 def test_drawings_have_licences_and_tasks_classes():
-    sets = icons.table()["sets"]
+    sets = icons.sources()["sets"]
     assert all(one["licence"] in source.LICENCES and one["author"] for one in sets.values())
     assert not set(sets) & source.SETS_LEFT_OUT
     assert {name.split(":")[0] for said in icons.drawings().values() for name in said} == set(sets)
@@ -54,7 +54,7 @@ def test_splits(task):
     others = [x for split, (x, _) in parts.items() if split != "test"]
     grey = [clean.grey(x.numpy()) for x in (parts["test"].x, torch.cat(others))]
     assert not clean.copies(*grey).any()
-    families = {prefix: one["family"] for prefix, one in icons.table()["sets"].items()}
+    families = {prefix: one["family"] for prefix, one in icons.sources()["sets"].items()}
 
     def hand(name):
         prefix, drawing = name.split(":")
