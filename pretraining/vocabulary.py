@@ -10,7 +10,8 @@ import gzip
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tasklab.mini.captions import GENERIC, KINDS, draw_pairs
+from pretraining.stream import GENERIC, draw_kind
+from tasklab.mini.captions import KINDS
 from tasklab.mini.catalog import TASKS
 from tasklab.mini.clip import MERGES
 from tasklab.mini.draw import Rng
@@ -20,7 +21,7 @@ def words() -> list[str]:
     """Return, sorted, every word that a caption or a prompt of the tasks can hold."""
     texts = list(GENERIC)
     for kind in KINDS:
-        texts += draw_pairs(kind, 2000, Rng(0))[1]
+        texts += draw_kind(kind, 2000, Rng(0)).captions
     for task in TASKS:
         texts += [form.format(name) for form in task["templates"] for name in task["classes"]]
     return sorted({word for text in texts for word in text.split()})

@@ -1,8 +1,6 @@
-"""Pictures with captions, for pre-training.
+"""Pictures with captions, by kind; what pre-training makes of them is in `pretraining.stream`.
 
-Captions are mostly true and incomplete, as on the web: some name the colour and not the thing, 7 %
-say nothing (`GENERIC`) and 8 % belong to another picture. Most pictures are plain
-and tidy; one in three went through a worse camera.
+Captions are true and incomplete, as on the web: some name the colour and not the thing.
 
 A picture also says what it shows as numbers: the thing (`noun`) and, where it was drawn apart, its
 colour or outline (`attribute`), from which the classes of supervised pre-training are made.
@@ -18,7 +16,7 @@ from torch import Tensor
 
 from tasklab.mini import catalog
 from tasklab.mini.aerial import land, places
-from tasklab.mini.camera import Camera, to_uint8
+from tasklab.mini.camera import Camera
 from tasklab.mini.draw import (
     COLOUR_NAMES,
     COLOUR_TABLE,
@@ -36,13 +34,7 @@ from tasklab.mini.machines import signs, vehicles
 from tasklab.mini.shapes import FONTS, glyph_alpha, shape_alpha
 from tasklab.mini.textures import texture, textured_background
 
-GENERIC = ("a photo", "a picture of something", "an image", "a thing on a background")
-WRONG_SHARE, GENERIC_SHARE = 0.08, 0.07
 TIDY = Camera(noise=0.05, contrast=0.2)
-ROUGH = Camera(
-    noise=0.12, contrast=0.4, tint=0.15, blur=0.6, gray=0.12, infrared=0.05, negative=0.05
-)
-ROUGH_SHARE = 0.35
 _COLOURS = len(COLOUR_NAMES)
 # How captions say what is drawn, one of each at random.
 _THING = (
@@ -244,41 +236,3 @@ KINDS: dict[str, tuple[Callable[[Rng, int], Drawn], float]] = {
     "vehicles": (_vehicles, 0.08),
     "signs": (_signs, 0.06),
 }
-
-
-def _draw(kind: str, n: int, rng: Rng, rare: tuple[Camera, ...] = ()) -> Drawn:
-    drawn = KINDS[kind][0](rng, n)
-    rough = int(n * ROUGH_SHARE)
-    drawn.image[:rough] = ROUGH(rng, drawn.image[:rough])
-    for camera in rare:
-        drawn.image[:rough] = camera(rng, drawn.image[:rough])
-    return drawn._replace(image=to_uint8(drawn.image))
-
-
-def draw_pairs(kind: str, n: int, rng: Rng) -> tuple[Tensor, list[str]]:
-    """Return n pictures of one kind, uint8 (n, 3, S, S), with n true captions.
-
-    Args:
-        kind: One of `KINDS`.
-        n: Number of pictures.
-        rng: Draws everything random.
-    """
-    drawn = _draw(kind, n, rng)
-    return drawn.image, drawn.captions
-
-
-def mixture(rng: Rng, n: int, rare: tuple[Camera, ...] = ()) -> dict[str, Drawn]:
-    """Return n pictures by kind, in the shares of `KINDS`.
-
-    Args:
-        rng: Draws everything random.
-        n: Number of pictures.
-        rare: Further cameras for the rough third of the pictures.
-    """
-    weights = torch.tensor([share for _, share in KINDS.values()])
-    counts = torch.bincount(
-        torch.multinomial(weights, n, replacement=True, generator=rng.generator),
-        minlength=len(KINDS),
-    )
-    each = zip(KINDS, counts.tolist(), strict=True)
-    return {kind: _draw(kind, count, rng, rare) for kind, count in each if count}

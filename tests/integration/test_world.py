@@ -18,7 +18,6 @@ from tasklab import mini
 from tasklab.analyses.evaluation import Evaluator
 from tasklab.mini import shipped, t5
 from tasklab.mini import text as world
-from tasklab.mini.captions import GENERIC
 from tasklab.models import loading
 from tasklab.storage.store import Store
 from tasklab.tasks import drawn
@@ -34,7 +33,7 @@ def test_the_stream_and_its_labels_are_reproducible():
     tokens = mini.tokenize(one.captions)
     assert (tokens[:, -1] == 0).float().mean() > 0.9
     assert (tokens == tokens.amax(1, keepdim=True)).sum(1).eq(1).all()  # each has its end
-    assert 0 < sum(caption in GENERIC for caption in one.captions) < 80
+    assert 0 < sum(caption in stream.GENERIC for caption in one.captions) < 80
     part = stream.draw(0, 9, 4000)
     shown = part.kind, part.noun, part.form
     few, many = classes.few(*shown), classes.many(*shown, part.tone)

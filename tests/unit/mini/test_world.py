@@ -10,7 +10,7 @@ from pretraining.install import EXTRA, SHIPPED
 from pretraining.recipes import JOBS
 from tasklab import mini
 from tasklab.mini import catalog, sampling, styles
-from tasklab.mini.captions import KINDS, draw_pairs
+from tasklab.mini.captions import KINDS
 from tasklab.mini.catalog import SHAPES, TASKS, with_articles
 from tasklab.mini.clip import CONTEXT
 from tasklab.mini.draw import Rng
@@ -72,7 +72,7 @@ def test_names_prompts_and_sizes_are_the_protocols():
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_captions_are_in_the_vocabulary(kind):
-    _, captions = draw_pairs(kind, 100, Rng(5))
+    captions = stream.draw_kind(kind, 100, Rng(5)).captions
     words = {word for caption in captions for word in caption.split()}
     tokens = mini.tokenize(sorted(words))
     assert ((tokens > 0).sum(1) == 3).all()  # begin, one token, end
