@@ -64,7 +64,7 @@ def interpret(
 
 
 class _Machine:
-    """The stack of a pickle, and what its instructions do to it, in three groups."""
+    """The stack of a pickle, which three groups of instructions change."""
 
     def __init__(self, storage: Callable[[tuple], Any], objects: Objects) -> None:
         self.stack: list[Any] = []
@@ -99,7 +99,7 @@ class _Machine:
                 self._collect(name, arg)
 
     def _collect(self, name: str, arg: Any) -> None:
-        """Make containers of the last things on the stack, or add these to one."""
+        """Make and fill containers."""
         stack = self.stack
         match name:
             case "EMPTY_LIST" | "EMPTY_SET":  # a set becomes a list: nothing need be hashed

@@ -211,10 +211,8 @@ class Objects:
             raise ValueError(f"it sets entries of a {type(target).__name__}")
         for key, value in zip(items[::2], items[1::2], strict=True):
             if _plain(key):
-                if type(key) is not str:
-                    self._budget.copy(
-                        40
-                    )  # numbers, unlike text, can be chosen so that they collide
+                if type(key) is not str:  # numbers can be chosen so that they collide
+                    self._budget.copy(40)
                 pairs[key] = value
 
 
