@@ -24,6 +24,7 @@ from tasklab.storage.placement import placed
 from tasklab.tasks.suites import Task
 
 _NEAR = 1e-6  # apart are rows of the same text, by rounding
+_STEPS = 500  # of L-BFGS, at most, for a probe
 _MADE = weakref.WeakKeyDictionary[Clip, seals.Kept["Head"]]()
 
 
@@ -205,7 +206,6 @@ def linear_probe(
     *,
     classes: int,
     decay: float = 1e-4,
-    iterations: int = 500,
 ) -> Head:
     """Fit a linear classifier on frozen features, starting from zero.
 
@@ -220,7 +220,6 @@ def linear_probe(
         classes: C; some may have no image.
         decay: Strength of the penalty on s W. The default keeps the cross-entropy in charge: at
             |s W| = 30 a class, the size of a zero-shot head, the penalty is 0.05 a class.
-        iterations: Steps of L-BFGS, at most.
     """
     if len(features) == 0:
         raise TasklabError("a linear probe needs at least one image.")
@@ -239,8 +238,8 @@ def linear_probe(
         loss = F.cross_entropy(x @ weight.T + bias, labels)
         return loss + decay / 2 * weight.square().sum()
 
-    evaluations, history = 2 * iterations, 20
-    minimise(parameters, objective, iterations, 1e-8, max_eval=evaluations, history_size=history)
+    most = {"max_eval": 2 * _STEPS, "history_size": 20}
+    minimise(parameters, objective, _STEPS, 1e-8, **most)
     weight, bias = parameters.detach()[:, :-1] / scale, parameters.detach()[:, -1]
     dtype = features.dtype
     return Head(weight.to(dtype).contiguous(), bias.to(dtype).contiguous(), normalise=False)
