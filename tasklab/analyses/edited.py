@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
@@ -34,6 +34,7 @@ class Edited(Lazy):
     ) -> None:
         check_fits(vector, theta)
         self._theta, self._vector, self._alpha = theta, _near(vector, theta), as_coefficient(alpha)
+        self.names = theta
 
     def like(self, name: str) -> Tensor:
         """Return a tensor of the same shape and type: theta's."""
@@ -44,15 +45,6 @@ class Edited(Lazy):
         if name not in self._vector:
             return start
         return torch.add(start, self._vector[name].to(start), alpha=self._alpha)
-
-    def __contains__(self, name: object) -> bool:  # without making it
-        return name in self._theta
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._theta)
-
-    def __len__(self) -> int:
-        return len(self._theta)
 
 
 def _near(vector: Mapping[str, Tensor], theta: Mapping[str, Tensor]) -> Mapping[str, Tensor]:

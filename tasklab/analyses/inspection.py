@@ -32,7 +32,7 @@ from tasklab.analyses.weights import KINDS, kind_of, single, square_norm, stable
 from tasklab.errors import TasklabError, abridged, path, shown
 from tasklab.isolation import isolated
 from tasklab.progress import LATER, bar
-from tasklab.storage.lazy import Lazy
+from tasklab.storage.lazy import Lazy, like
 
 Tensors = Mapping[str, Tensor]
 _GRIDS = {"bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -303,7 +303,7 @@ def _tensors(network: Network) -> Tensors:
 def _shared(start: Tensors, tensors: Tensors) -> list[str]:
     """Return the names of parameters that both have in one shape."""
     there = set(start)
-    likes = {name: (_like(start, name), _like(tensors, name)) for name in tensors if name in there}
+    likes = {name: (like(start, name), like(tensors, name)) for name in tensors if name in there}
     return [
         name
         for name, (one, two) in likes.items()
@@ -326,11 +326,11 @@ def _tied(tensors: Tensors) -> tuple[tuple[str, str], ...]:
     lazy, found = isinstance(tensors, Lazy), list[tuple[str, str]]()
     of: dict[tuple[Any, ...], list[str]] = {}
     for name in tensors:
-        like = _like(tensors, name)
-        if like.dim() >= 2 and like.numel() and like.is_floating_point():
-            of.setdefault((like.shape, like.dtype), []).append(name)
+        kind = like(tensors, name)
+        if kind.dim() >= 2 and kind.numel() and kind.is_floating_point():
+            of.setdefault((kind.shape, kind.dtype), []).append(name)
     for names in of.values():
-        kinds = {name: kind_of(name, _like(tensors, name)) for name in names}
+        kinds = {name: kind_of(name, like(tensors, name)) for name in names}
         tables = [name for name in names if kinds[name] == "table"]
         if len(names) < 2 or (lazy and not tables):
             continue
@@ -351,7 +351,3 @@ def _cosine(one: Change, two: Change, dot: float, same: bool) -> float | None:
     if apart or not one.norm or not two.norm:
         return None
     return 1.0 if same else dot / (one.norm * two.norm)
-
-
-def _like(tensors: Tensors, name: str) -> Tensor:
-    return tensors.like(name) if isinstance(tensors, Lazy) else tensors[name]

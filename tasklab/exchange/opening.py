@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,7 +18,7 @@ from torch import Tensor
 from tasklab.errors import TasklabError, abridged
 from tasklab.exchange import findings, naming, sources
 from tasklab.storage import shards, state_dicts, torch_files, vectors
-from tasklab.storage.lazy import Lazy
+from tasklab.storage.lazy import Lazy, like
 
 
 class Opened(NamedTuple):
@@ -70,7 +70,8 @@ class _Without(Lazy):
     """Tensors of a file but for some names."""
 
     def __init__(self, tensors: Lazy, left: Collection[str]) -> None:
-        self._tensors, self._names = tensors, [name for name in tensors if name not in left]
+        self._tensors = tensors
+        self.names = dict.fromkeys(name for name in tensors if name not in left)
 
     def __getitem__(self, name: str) -> Tensor:
         return self._tensors[name]
@@ -79,24 +80,18 @@ class _Without(Lazy):
         """Return a tensor without numbers, of the same shape and type."""
         return self._tensors.like(name)
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        return len(self._names)
-
 
 class _Named(Lazy):
     """Tensors of several files under their names without wrappers."""
 
     def __init__(self, parts: Sequence[Mapping[str, Tensor]]) -> None:
-        self._of: dict[str, tuple[Mapping[str, Tensor], str]] = {}
+        self.names = self._of = dict[str, tuple[Mapping[str, Tensor], str]]()
         for part in parts:
-            likes = {name: _like(part, name).to("meta") for name in part}
+            likes = {name: like(part, name).to("meta") for name in part}
             names = dict(zip(naming.unwrapped(likes), part, strict=True))
             if twice := [name for name in names if name in self._of]:
                 raise TasklabError(f"{abridged(twice)} is in two of its files.")
-            self._of |= {plain: (part, name) for plain, name in names.items()}
+            self._of.update({plain: (part, name) for plain, name in names.items()})
 
     def __getitem__(self, name: str) -> Tensor:
         part, stored = self._of[name]
@@ -105,13 +100,7 @@ class _Named(Lazy):
     def like(self, name: str) -> Tensor:
         """Return a tensor without numbers, of the same shape and type."""
         part, stored = self._of[name]
-        return _like(part, stored)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._of)
-
-    def __len__(self) -> int:
-        return len(self._of)
+        return like(part, stored)
 
 
 def _parts(place: Path | str) -> list[Path]:
@@ -139,7 +128,3 @@ def _named(
     if len(plain) < len(names):
         raise TasklabError("two of its files have the same names.")
     return Opened(plain, is_vector, tuple(told))
-
-
-def _like(tensors: Mapping[str, Tensor], name: str) -> Tensor:
-    return tensors.like(name) if isinstance(tensors, Lazy) else tensors[name]

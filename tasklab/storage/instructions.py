@@ -99,7 +99,7 @@ class _Machine:
                 self._collect(name, arg)
 
     def _collect(self, name: str, arg: Any) -> None:
-        """Make and fill containers."""
+        """Build and fill containers."""
         stack = self.stack
         match name:
             case "EMPTY_LIST" | "EMPTY_SET":  # a set becomes a list: nothing need be hashed

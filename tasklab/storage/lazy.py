@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -13,12 +13,20 @@ if TYPE_CHECKING:
 class Lazy(Mapping[str, "Tensor"], abc.ABC):
     """Tensors by name, each made or read when it is asked for, so that none is held."""
 
+    names: Collection[str]  #: Of the tensors, in their order
+
     @abc.abstractmethod
     def like(self, name: str) -> Tensor:
         """Return a tensor without numbers, of the same shape and type."""
 
     def __contains__(self, name: object) -> bool:  # a mapping's own would make the tensor
-        return any(one == name for one in self)
+        return name in self.names
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names)
+
+    def __len__(self) -> int:
+        return len(self.names)
 
 
 def like(tensors: Mapping[str, Tensor], name: str) -> Tensor:

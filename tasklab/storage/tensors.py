@@ -118,7 +118,7 @@ class OnDisk(Lazy):
 
     def __init__(self, path: Path, like: Mapping[str, Tensor]) -> None:
         self._path = path
-        self._kinds = {name: tensor.to("meta") for name, tensor in like.items()}
+        self.names = self._kinds = {name: tensor.to("meta") for name, tensor in like.items()}
         self._state = checksums.state(path)
 
     def __getitem__(self, name: str) -> Tensor:
@@ -136,12 +136,6 @@ class OnDisk(Lazy):
     def like(self, name: str) -> Tensor:
         """Return a tensor without numbers, of the same shape and type."""
         return self._kinds[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._kinds)
-
-    def __len__(self) -> int:
-        return len(self._kinds)
 
 
 @contextlib.contextmanager

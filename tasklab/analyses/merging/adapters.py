@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,7 +25,7 @@ from tasklab.analyses.merging.spaces import Factors
 from tasklab.analyses.merging.vectors import is_matrix
 from tasklab.errors import TasklabError, abridged, shown, whole
 from tasklab.storage import atomic
-from tasklab.storage.lazy import Lazy
+from tasklab.storage.lazy import Lazy, like
 from tasklab.storage.tensors import explained
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
@@ -111,7 +111,7 @@ class Adapter(Lazy):
         base: Mapping[str, Tensor],
         turned: Mapping[str, bool] | None = None,
     ) -> None:
-        self.base, self.files = base, files
+        self.base, self.files, self.names = base, files, base
         config = _config(place)
         self._low, self._added, self._saved = dict[str, _Low](), dict[str, tuple[str, float]](), {}
         parts: dict[str, dict[str, str]] = {}
@@ -162,9 +162,9 @@ class Adapter(Lazy):
         """
         found: dict[str, bool] = {}
         for name, low in self._low.items():
-            shape = (_like(self.files, low.B).shape[0], *_like(self.files, low.A).shape[1:])
+            shape = (like(self.files, low.B).shape[0], *like(self.files, low.A).shape[1:])
             if not low.turned and len(shape) == 2 and shape[0] != shape[1]:
-                found[name] = tuple(_like(self.base, name).shape) == shape[::-1]
+                found[name] = tuple(like(self.base, name).shape) == shape[::-1]
             elif low.turned or len(shape) != 2:
                 found[name] = low.turned
         alike: dict[str, set[bool]] = {}
@@ -184,12 +184,12 @@ class Adapter(Lazy):
         self._low = {name: low._replace(turned=found[name]) for name, low in self._low.items()}
 
     def _check(self, place: Path, name: str) -> None:
-        wanted = tuple(_like(self.base, name).shape)
+        wanted = tuple(like(self.base, name).shape)
         if name in self._saved:
-            found = tuple(_like(self.files, self._saved[name]).shape)
+            found = tuple(like(self.files, self._saved[name]).shape)
         else:
             low = self._low[name]
-            A, B = (_like(self.files, part).shape for part in (low.A, low.B))
+            A, B = (like(self.files, part).shape for part in (low.A, low.B))
             found = (B[0], *A[1:]) if A[0] == B[1] else (0,)
             found = found[::-1] if low.turned else found
         if found != wanted:
@@ -210,7 +210,7 @@ class Adapter(Lazy):
 
     def change(self, name: str) -> Tensor:
         """Return the change of a parameter, in float32; zeros if the adapter does not name it."""
-        start = _like(self.base, name)
+        start = like(self.base, name)
         if name in self._saved:
             saved = self.files[self._saved[name]].float()
             return saved - self.base[name].detach().cpu().float()
@@ -239,16 +239,7 @@ class Adapter(Lazy):
 
     def like(self, name: str) -> Tensor:
         """Return a tensor without numbers, of the same shape and type."""
-        return torch.empty(_like(self.base, name).shape, device="meta")
-
-    def __contains__(self, name: object) -> bool:
-        return name in self.base
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.base)
-
-    def __len__(self) -> int:
-        return len(self.base)
+        return torch.empty(like(self.base, name).shape, device="meta")
 
 
 def factored(
@@ -378,7 +369,3 @@ def _scale(config: Mapping[str, Any], module: str) -> float:
         for name in ("rank", "alpha")
     )
     return alpha / (math.sqrt(rank) if config.get("use_rslora") else rank)
-
-
-def _like(tensors: Mapping[str, Tensor], name: str) -> Tensor:
-    return tensors.like(name) if isinstance(tensors, Lazy) else tensors[name]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -48,15 +48,6 @@ class Change(Lazy):
     def like(self, name: str) -> Tensor:
         """Return a tensor without numbers, of the same shape and type."""
         return single(like(self.theta, name))
-
-    def __contains__(self, name: object) -> bool:
-        return name in self.names
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.names)
-
-    def __len__(self) -> int:
-        return len(self.names)
 
 
 def equal(one: Tensor, other: Tensor) -> bool:

@@ -57,6 +57,7 @@ class Files(Lazy):
             hint = f" Its folders {abridged(inner)} are adapters: give each." if inner else ""
             raise TasklabError(f"{str(place)!r} has no *.safetensors files.{hint}")
         self.place, self._of, self._state = place, dict[str, Path](), dict[Path, Any]()
+        self.names = self._of
         self._like, self._at = dict[str, Tensor](), dict[str, tuple[int, int]]()
         self.tied: dict[str, str] = {}
         for file in files:
@@ -72,7 +73,7 @@ class Files(Lazy):
                 raise TasklabError(
                     f"{str(place)!r} has {abridged(twice)} in several files: name one of them."
                 )
-            self._of |= dict.fromkeys(names, file)
+            self._of.update(dict.fromkeys(names, file))
 
     def __getitem__(self, name: str) -> Tensor:
         file = self._of[name]
@@ -92,37 +93,19 @@ class Files(Lazy):
         """Return a tensor without numbers, of the same shape and type."""
         return self._like[name]
 
-    def __contains__(self, name: object) -> bool:
-        return name in self._of
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._of)
-
-    def __len__(self) -> int:
-        return len(self._of)
-
 
 class _Renamed(Lazy):
     """Tensors under other names."""
 
     def __init__(self, tensors: Mapping[str, Tensor], names: Mapping[str, str]) -> None:
-        self._tensors, self._names = tensors, names
+        self._tensors, self._stored, self.names = tensors, names, names
 
     def __getitem__(self, name: str) -> Tensor:
-        return self._tensors[self._names[name]]
+        return self._tensors[self._stored[name]]
 
     def like(self, name: str) -> Tensor:
         """Return a tensor without numbers, of the same shape and type."""
-        return like(self._tensors, self._names[name]).to("meta")
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._names
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        return len(self._names)
+        return like(self._tensors, self._stored[name]).to("meta")
 
 
 def aligned(first: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> Mapping[str, Tensor]:

@@ -19,7 +19,7 @@ Letters: T tasks, O outputs, I inputs, r rank of an adapter, R of all together.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -164,6 +164,7 @@ class _Back(Lazy):
         first: TaskVector,
     ) -> None:
         self.made, self.backs, self.first = made, backs, first
+        self.names = dict.fromkeys(first)
 
     def __getitem__(self, name: str) -> Tensor:
         found = self.made[name]
@@ -172,9 +173,3 @@ class _Back(Lazy):
     def like(self, name: str) -> Tensor:
         """Return a tensor without numbers, of the same shape and type."""
         return self.first.like(name).to("meta")
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.first)
-
-    def __len__(self) -> int:
-        return len(self.first)

@@ -135,6 +135,7 @@ class _Merged(Lazy):
 
     def __init__(self, vectors: Sequence[TaskVector], rule: Rule, alpha: float) -> None:
         self.vectors, self.rule, self.alpha = vectors, rule, alpha
+        self.names = dict.fromkeys(vectors[0])
 
     def __getitem__(self, name: str) -> Tensor:
         merged = self.rule(name, [vector[name] for vector in self.vectors]).to(
@@ -145,15 +146,6 @@ class _Merged(Lazy):
     def like(self, name: str) -> Tensor:
         """Return a tensor without numbers, of the same shape and type."""
         return self.vectors[0].like(name).to("meta")
-
-    def __contains__(self, name: object) -> bool:
-        return name in self.vectors[0]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.vectors[0])
-
-    def __len__(self) -> int:
-        return len(self.vectors[0])
 
 
 @contextlib.contextmanager
