@@ -74,7 +74,7 @@ def small(store):
     tasks = ["Textures", "Scenes"]
     methods = ["nonlinear", "linearized"]
     settings = {"steps": STEPS, "store_root": store, "device": "cpu", "precision": "float32"}
-    return Grid(methods=methods, tasks=tasks, **settings)
+    return Grid("mini_xs", methods, tasks, **settings)
 
 
 def results(store):
@@ -228,6 +228,6 @@ def test_ctrl_c_keeps_what_is_finished(cluster, monkeypatch, tmp_path, in_order)
         time.sleep(0.1)
 
     monkeypatch.undo()
-    table = grid.run(small(store), made.address, progress=False)
+    table = grid.run(small(store), progress=False)
     assert sorted(table["state"]) == ["done"] * 3 + ["kept"]
     assert results(store) == in_order
