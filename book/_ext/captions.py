@@ -11,6 +11,7 @@ of the book is `../book/method.md` in a notebook, as its file lies, and `../meth
 from __future__ import annotations
 
 import html
+import json
 import re
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from sphinx.environment import BuildEnvironment
 from sphinx.transforms import SphinxTransform
 from sphinx.util import logging
 
+from tasklab.book import words
 from tasklab.book.captions import FIGURE, NOT_YET
 from tasklab.evidence.figures.pictures import PHOTOGRAPHS
 
@@ -48,9 +50,17 @@ def setup(app: Sphinx) -> dict[str, object]:
 
 
 def _pages_beside(app: Sphinx, name: str, source: list[str]) -> None:
-    """Let a chapter's links to pages, which are paths to their files, lead to them on the site."""
+    """Let a chapter's links to pages, which are paths to their files, lead to them on the site.
+
+    Code stays as it is, for the cache knows a chapter by its code; `words.say` turns its links.
+    """
     if name.startswith("notebooks/"):
-        source[0] = source[0].replace("](../book/", "](../")
+        notebook = json.loads(source[0])
+        for cell in notebook["cells"]:
+            if cell["cell_type"] == "markdown":
+                text = "".join(cell["source"])
+                cell["source"] = text.replace(words.IN_NOTEBOOKS, words.ON_SITE)
+        source[0] = json.dumps(notebook)
 
 
 def _counted_by_page(app: Sphinx, env: BuildEnvironment) -> list[str]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tasklab.book.sources import checksum, fingerprint, measured, read_notebook
+from tasklab.book.words import IN_NOTEBOOKS, ON_SITE
 from tasklab.errors import TasklabError
 from tasklab.evidence.records.claims import CLAIMS
 from tasklab.evidence.records.statements import evidence_link
@@ -137,4 +138,6 @@ def in_jupyterlab(executed: NotebookNode, chapter: str) -> NotebookNode:
         if text := data.get("text/html", ""):
             text = re.sub(r'href="[^"]*"', lambda found: links.get(found[0], found[0]), text)
             data["text/html"] = text
+        if text := data.get("text/markdown", ""):
+            data["text/markdown"] = text.replace(ON_SITE, IN_NOTEBOOKS)
     return notebook

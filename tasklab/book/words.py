@@ -11,15 +11,18 @@ import pandas as pd
 
 from tasklab.evidence.records.statements import on_site
 
+IN_NOTEBOOKS, ON_SITE = "](../book/", "](../"  # how links from chapters to pages begin
 _WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
 
 def say(text: str) -> Any:
     """Return Markdown, or `None` for an empty text.
 
-    Indented lines are one paragraph; hyphens before numbers become minus signs.
+    Indented lines are one paragraph; hyphens before numbers become minus signs. Links to pages,
+    which are paths to their files, lead to them on the site.
     """
     text = re.sub(r"(?<![^\s(\[])-(?=\d)", "−", textwrap.dedent(text).strip())
+    text = text.replace(IN_NOTEBOOKS, ON_SITE) if on_site() else text
     return IPython.display.Markdown(text) if text else None
 
 

@@ -50,6 +50,7 @@ def clone(tmp_path, root, monkeypatch):
     parameters.metadata["tags"] = ["parameters"]
     code = f'open({str(tmp_path / "count")!r}, "a").write("x"); print("ran as", preset)'
     code += "\nimport sys; print('half done', file=sys.stderr)"
+    code += "\n# a link in code, by which the cache knows the chapter: [all](../book/index.md)"
     cells = [nbformat.v4.new_markdown_cell("# Count"), parameters, nbformat.v4.new_code_cell(code)]
     cells[
         0
