@@ -64,6 +64,9 @@ _BLIND = Work(
     seeds=HEADLINE,
 )
 _TWO_FOLD: Names = {"two_fold": {"n_tasks": (8,)}}
+_TWO_FOLD_SETS: Names = {
+    "two_fold": {"of": ("single",), "merges": ("arithmetic", "tsv_m"), "n_tasks": (8,)}
+}
 _SUMMED: Names = {"single": {}, "merging": {"merges": ("arithmetic", "tsv_m")}}
 _SORTS = tuple(PROBED[role] for role in SORTS)
 _ENCODERS = (*({"model": FAMILIES[0][role]} for role in ("small", "convnext", "closed")), *_SORTS)
@@ -137,6 +140,7 @@ CHAPTER = Chapter(
             ),
             Work(("posthoc", "linearized", "attention"), _TWO_FOLD, seeds=HEADLINE),
         ),
+        "icons_two_fold_sets": (Work(TRAINED, _TWO_FOLD_SETS, ICONS, tasks="all"),),
         "icons_class": on(ICONS, Work(("nonlinear",), _CLASS)),
         # what is predicted of this world, before all else; "wordnet" has it again
         "wordnet_sums": on(WORDNET, _BLIND),
