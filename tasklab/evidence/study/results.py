@@ -92,7 +92,7 @@ def _stamps(path: Path) -> tuple[int, ...]:
     return tuple(one.stat().st_mtime_ns for one in files if one.exists())
 
 
-@functools.lru_cache(maxsize=64)
+@functools.lru_cache(maxsize=256)  # more than there are parts: pages go through all in turn
 def _read(path: Path, *_stamps: int) -> tuple[pd.DataFrame, dict[str, Any]]:
     rows, origin = table.read(path)
     if "merge" in rows:

@@ -5,6 +5,8 @@ import shutil
 import pandas as pd
 import pytest
 
+from tasklab.evidence.chapters import CHAPTERS
+from tasklab.evidence.records import table
 from tasklab.evidence.records.table import combine, is_awaited, nothing, tidy, write
 from tasklab.evidence.study import results
 from tasklab.evidence.study.sittings import rows_of
@@ -45,6 +47,18 @@ def part(values, model="mini", experiment="addition"):
          "task": task, "n_tasks": 8, "seed": 0, "alpha": alpha, "value": value, "n": 500}
         for task, (alpha, value) in values.items()
     ])  # fmt: skip
+
+
+def test_each_part_is_read_once_however_often_all_are_gone_through(tmp_path, monkeypatch):
+    monkeypatch.setattr(results, "RECORDED", tmp_path)
+    read = []
+    monkeypatch.setattr(table, "read", lambda path: read.append(path) or (nothing(), {}))
+    every = [(chapter, name) for chapter, entry in CHAPTERS.items() for name in entry.parts]
+    for one in every:
+        results.path_of(*one).touch()
+    for one in 2 * every:
+        results.recorded(*one)
+    assert read == [results.path_of(*one) for one in every]
 
 
 def test_evidence_is_joined_once_until_a_part_is_written_anew(tmp_path, monkeypatch):
