@@ -1,5 +1,6 @@
 """Advice is made of recorded numbers, and of no others."""
 
+import functools
 import io
 import sys
 from pathlib import Path
@@ -61,12 +62,17 @@ def test_over_many_sets_other_tasks_are_the_target(monkeypatch):
     assert effect != pytest.approx(targets.interval(differences, targets.SETS))
 
 
+@functools.cache
+def whole(file):
+    return pd.read_csv(file, low_memory=False)
+
+
 def read(side):
     """Return the values of a side by seed, task and set, from the recorded file alone."""
     part, *chosen = side.split()
     chapter, _, name = part.partition("/")
     file = study.results.RECORDED / f"{chapter}{'' if name == 'editing' else f'_{name}'}.csv.xz"
-    df = pd.read_csv(file, low_memory=False)
+    df = whole(file)
     df = df[df["split"] == "test"]
     for column, _, wanted in (one.partition("=") for one in chosen):
         if wanted == "best":
@@ -136,12 +142,17 @@ def by_hand_over_sets(difference):
     return y.mean(), np.sqrt(t[0] ** 2 * variance + t[1] ** 2 * of_seeds)
 
 
-def test_every_row_is_what_plain_pandas_makes_of_the_files():
+@pytest.fixture(scope="module")
+def every():
+    return study.answers()
+
+
+def test_every_row_is_what_plain_pandas_makes_of_the_files(every):
     text = (Path(MODULE.__file__)).with_suffix(".csv").read_text()
     rows = pd.read_csv(io.StringIO(text), keep_default_na=False)
     told = {
         (one.case, world, name): effect
-        for one in study.answers() for world, effects in one.effects.items()
+        for one in every for world, effects in one.effects.items()
         for name, effect in effects.items()
     }  # fmt: skip
     assert len(rows) == len(told)
@@ -160,15 +171,15 @@ def test_every_row_is_what_plain_pandas_makes_of_the_files():
 
 def test_rates_in_the_advice_are_those_that_validation_images_chose():
     for part in ("tangent_budgets", "tangent_icons_budgets"):
-        df = pd.read_csv(study.results.RECORDED / f"{part}.csv.xz", low_memory=False)
+        df = whole(study.results.RECORDED / f"{part}.csv.xz")
         df = df[(df["split"] == "validation") & (df["metric"] == "single") & (df["steps"] == 240)]
         alone = df.groupby(["method", "lr"])["value"].mean().unstack()
         assert alone.loc[["nonlinear", "linearized"]].idxmax(axis=1).tolist() == [1.6e-3] * 2
 
 
-def test_every_advice_is_of_no_effect_that_a_world_refutes():
+def test_every_advice_is_of_no_effect_that_a_world_refutes(every):
     """Beside an effect that is decided, none of its name lies clearly on the other side."""
-    for one in study.answers():
+    for one in every:
         for name in {name for effects in one.effects.values() for name in effects}:
             ends = [effects[name] for effects in one.effects.values() if name in effects]
             assert not (any(x.low > 0 for x in ends) and any(x.high < 0 for x in ends)), name
