@@ -34,7 +34,7 @@ FIRST = (
     "test_sittings", "test_published", "test_device", "test_distilled_merge", "test_architectures",
     "test_storeys", "test_merging_memory", "test_extend", "test_benchmarks", "test_compiled",
 )  # fmt: skip
-READERS = ("test_speaking", "test_pages", "test_axe", "test_network")  # the longest
+READERS = ("test_speaking", "test_links", "test_pages", "test_network")  # the longest
 ALONE = ("test_speaking", "test_build", "test_device_chapters")  # a test goes to a free process
 PAGED = ("test_pages",)  # so do all tests of a page
 

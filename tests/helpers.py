@@ -1,5 +1,6 @@
 """What tests of many rooms use."""
 
+import functools
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -43,3 +44,11 @@ def in_bfloat16(call: Callable) -> object:
             return call()
 
     return within()
+
+
+@functools.cache
+def parsed(path: Path) -> object:
+    """Return a page of the site, parsed."""
+    from bs4 import BeautifulSoup  # most tests read no page
+
+    return BeautifulSoup(path.read_text("utf-8"), "html.parser")
