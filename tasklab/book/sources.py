@@ -88,7 +88,7 @@ def fingerprint(root: Path | None = None) -> str:
     files = [path for path in package.rglob("*") if path.suffix in _CODE]
     if root is None:
         data = [path for path in files if path.suffix != ".py"]
-        return f"{code_of(modules(_APART), lambda name: False)}-{checksum(data)}"
+        return f"{code_of(modules(_APART), None)}-{checksum(data)}"
     folders = (root, root / "notebooks", root / "book", root / "book/_ext", root / "book/_static")
     files += [
         path

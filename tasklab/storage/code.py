@@ -16,14 +16,15 @@ ROOT = Path(__file__).resolve().parents[2]  # above the package
 
 def code_of(
     modules: Iterable[str],
-    follow: Callable[[str], bool],
+    follow: Callable[[str], bool] | None,
     known_as: Callable[[str], str] = str,
 ) -> str:
     """Return a hash of modules' code and of the code that they import.
 
     Args:
         modules: Names of modules.
-        follow: Whether an imported module of this package counts, with its own imports.
+        follow: Whether an imported module of this package counts, with its own imports; `None`
+            where imports are not read.
         known_as: A module's name -> its name in the hash, which stays when a module moves.
     """
     seen, waiting = set[str](), sorted(modules)
@@ -31,7 +32,7 @@ def code_of(
         name = waiting.pop()
         if name not in seen:
             seen.add(name)
-            waiting += [one for one in _imported(name) if follow(one)]
+            waiting += [one for one in _imported(name) if follow(one)] if follow else []
     lines = sorted(f"{known_as(name)} {_hash(name)}" for name in seen)
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
 

@@ -42,3 +42,12 @@ def test_only_code_that_runs_counts(written):
     text = guarded.format("from tasklab.analyses import angle\n")
     one, other = written(angles=text), written(angles=text, angle="half = 0.5\n")
     assert one == other != written()
+
+
+def test_where_imports_do_not_count_none_is_read(written, monkeypatch):
+    written()
+    every = ["tasklab.analyses.angle", "tasklab.analyses.length"]
+    known = code.code_of(every, lambda name: False)
+    with monkeypatch.context() as patch:
+        patch.setattr(code, "_imported", None)
+        assert code.code_of(every, None) == known
