@@ -15,7 +15,7 @@ from sphinx.writers.html5 import HTML5Translator
 PAGE = "method"
 TERMS = {  # what chapters write -> the entry's anchor
     r"disentanglement errors?\b|ξ": "term-disentanglement-error",
-    r"(?<=the )square\b|search box": "term-square",
+    r"(?<=the )square\b(?! of (?!coefficients))|search box": "term-square",
     r"(?:on|of|in) the span\b": "term-span",
     r"tasks in general|(?:for|on) new tasks": "term-tasks-in-general",
     r"\btask arithmetic\b": "term-task-arithmetic",

@@ -145,6 +145,7 @@ class Evidence:
                 row = self._row(statement_of(self.chapter, name))
                 statement = statement_of(self.chapter, name)
                 mark = "" if row is None else self.marks(statement, worlds=worlds)
+                mark = mark.replace(">fails", ">claim fails", 1)  # the sentence before says "not"
                 there = "; ".join(self.elsewhere(statement) if worlds else ())
                 listed.append(f"- {_between().join(filter(None, (text, mark, there)))}")
                 listed[-1] += "." * bool(there)

@@ -77,6 +77,16 @@ def test_the_first_use_of_a_word_in_a_section_links_to_its_entry(extension, app,
     assert "In the square ξ is small, and the error ξ too; E is." in chapter.astext()
 
 
+@pytest.mark.parametrize(
+    ("said", "links"), [("the square of its effect", 0), ("the square of coefficients", 1)]
+)
+def test_the_square_of_a_number_is_not_that_of_coefficients(extension, app, said, links):
+    document = utils.new_document("chapter")
+    document += nodes.section("", nodes.title("", "One"), paragraph(f"It grows with {said}."))
+    extension("terms")._link(app, document, "notebooks/a")
+    assert len([*document.findall(nodes.reference)]) == links
+
+
 def test_every_entry_is_in_the_glossary(extension, root):
     from sphinx.util.nodes import _make_id
 

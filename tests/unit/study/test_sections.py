@@ -131,6 +131,14 @@ def test_a_statement_with_different_outcomes_in_worlds_is_marked(monkeypatch):
         assert "by world" not in better.marks("tangent-adds", worlds=False)
 
 
+def test_what_fails_is_the_claim_and_not_the_sentence_before():
+    values = {"pretrained": 40.0, "nonlinear": 70.0, "linearized": 60.0}
+    failed = sections.of_run("tangent", [sums(values)], "vitl14")
+    text = failed.found(worlds=False)
+    assert "do not add better" in text and ">claim fails" in text
+    assert ">fails" in failed.marks("tangent-adds", worlds=False)  # beside the statement
+
+
 def test_recorded_evidence_is_read_once_in_a_process_and_store(tmp_path, monkeypatch):
     read = []
     monkeypatch.setattr(sections, "judged", lambda chapter, **_: read.append(chapter) or [])
