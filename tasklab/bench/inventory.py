@@ -18,6 +18,7 @@ from tasklab.errors import TasklabError
 from tasklab.mini import shipped
 from tasklab.models import loading, weights
 from tasklab.models.zoo import Spec
+from tasklab.storage.tensors import safe_open
 from tasklab.tuning.footprint import span
 
 THERE = ("shipped", "found")
@@ -107,7 +108,7 @@ def damage(path: Path) -> str:
     """
     try:
         if path.suffix == ".safetensors":
-            with safetensors.safe_open(path, "np"):
+            with safe_open(path, "np"):
                 return ""
         with path.open("rb") as stream:
             start = stream.read(2)

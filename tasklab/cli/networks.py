@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as writer
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -71,6 +72,7 @@ def merge(
         merging.anything.merge(start, networks, method, **about, **options)
     except TasklabError as error:  # what Python calls an option
         told = str(error).replace("in Python unrelated=True", "--unrelated")
+        told = re.sub(r"\b(with|another) out\b", r"\1 --out", told)
         raise TasklabError(told.replace("give alpha:", "give --alpha:")) from error
     if json:
         about = {"out": str(target), "method": method, "options": options, "rank": cut}

@@ -1,4 +1,4 @@
-"""Recognise wrapped, adapted and quantised tensor names; escape names for Markdown."""
+"""Recognise wrapped and adapted tensor names; escape names for Markdown."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from tasklab.errors import TasklabError, abridged, shown
+from tasklab.storage import forms
 
 if TYPE_CHECKING:
     from torch import Tensor  # names are looked at without it
@@ -18,23 +19,6 @@ _WRAPPERS = {  # of torch.compile, FSDP, activation checkpoints, Lightning and D
 _ADAPTER = re.compile(
     r"(^|[._])(lora|ia3|hada|lokr|oft|boft|vera|fourierft|ssf|adapters?|prompt_embeddings|"
     r"base_layer|modules_to_save)([._]|$)"
-)
-_OTHERS = (  # names that stand for weights in another form: what they are, what to do
-    (
-        re.compile(r"\.parametrizations\.|\.(weight|bias)_(g|v|orig|mask)$"),
-        "weights that are computed from others (parametrizations, pruning): remove these first "
-        "(torch.nn.utils.parametrize.remove_parametrizations, torch.nn.utils.prune.remove)",
-    ),
-    (
-        re.compile(r"(^|\.)_?flat_param(_\d+)?$"),
-        "parts of FSDP in place of parameters: save its full state dict",
-    ),
-    (
-        re.compile(
-            r"[._](q(weight|zeros)|SCB|absmax|quant_map|weight_scale|scale_(weight|inv)|packed_params)(\.|$)"
-        ),
-        "quantised weights: give the checkpoint from before that",
-    ),
 )
 
 
@@ -65,10 +49,8 @@ def unwrapped(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
             "its tensors are empty, as DeepSpeed's ZeRO-3 saves parameters that lie elsewhere: "
             "make a state dict of the whole checkpoint (zero_to_fp32.py)."
         )
+    forms.check(tensors)
     for name, tensor in tensors.items():
-        for pattern, what in _OTHERS:
-            if pattern.search(name):
-                raise TasklabError(f"{abridged([name])} and the like are {what}.")
         short = bare(name)
         if short in plain:
             raise TasklabError(f"{abridged([short])} is in it twice, once in a wrapper: save one.")

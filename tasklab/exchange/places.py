@@ -21,7 +21,8 @@ from tasklab.exchange import sources
 from tasklab.models.zoo import spec
 from tasklab.storage import atomic
 from tasklab.storage.store import Artifact, Store
-from tasklab.storage.tensors import MERGED, explained
+from tasklab.storage.streams import MERGED
+from tasklab.storage.tensors import explained
 
 IMPORTED = "imported"  # kind of artifact in the store
 OPTION = "--model-out"

@@ -16,7 +16,6 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-import safetensors
 import torch
 from torch import Tensor, nn
 
@@ -31,7 +30,7 @@ from tasklab.models.zoo import spec
 from tasklab.storage import atomic
 from tasklab.storage.checksums import file_sha256
 from tasklab.storage.templates import filled
-from tasklab.storage.tensors import canonical, explained, write_tensors
+from tasklab.storage.tensors import canonical, explained, safe_open, write_tensors
 
 _WEIGHTS, _SETTINGS, _IMAGES = "model.safetensors", "config.json", "preprocessor_config.json"
 
@@ -55,7 +54,7 @@ def check_model(into: places.Target, model: str, init: str, base: Path | str | N
         bases.completed(base, model, texts=texts)
     path = None if base is not None else loading.locate(model, init, fetch=False)
     if entry.shipped and path is not None:
-        with safetensors.safe_open(path, framework="pt") as file:
+        with safe_open(path) as file:
             if "token_embedding.weight" not in file.keys():  # noqa: SIM118
                 raise TasklabError(
                     f"model {model!r} ships without a text tower, which open_clip and transformers "

@@ -15,6 +15,7 @@ from huggingface_hub import constants
 from tasklab.errors import LONG_PATH, TasklabError, abridged, shown
 from tasklab.exchange import naming
 from tasklab.storage import fetching, shards
+from tasklab.storage.tensors import safe_open
 
 VECTOR_FILE = "task_vector.safetensors"  # as `tasklab export` writes it
 HEAD_FILE = "head.safetensors"  # beside it, if a head was trained along
@@ -62,7 +63,7 @@ def check_weights(file: Path) -> None:
         raise TasklabError(f"{file}: {naming.refusal([file.name])}")
     for part in filter(is_safetensors, parts(file)):
         with contextlib.suppress(safetensors.SafetensorError):  # `read_tensors` says what is wrong
-            with safetensors.safe_open(part, framework="numpy") as opened:
+            with safe_open(part, "numpy") as opened:
                 found = naming.adapters(opened.keys())
             if any("lora_" in name for name in found):
                 raise TasklabError(f"{file}: {naming.refusal(found)}")
@@ -79,7 +80,7 @@ def header(file: Path) -> dict[str, str]:
     if not is_safetensors(file):
         return {}
     try:
-        with safetensors.safe_open(file, framework="numpy") as opened:  # "pt" imports torch
+        with safe_open(file, "numpy") as opened:  # "pt" imports torch
             return opened.metadata() or {}
     except safetensors.SafetensorError:
         return {}  # `read_tensors` says what is wrong

@@ -28,9 +28,10 @@ _MOST_AXES = 16
 _MOST_ARGS = 10  # of the functions that make tensors
 
 _DTYPES = {
-    "Double": torch.float64, "Float": torch.float32, "Half": torch.float16,
-    "BFloat16": torch.bfloat16, "Long": torch.int64, "Int": torch.int32, "Short": torch.int16,
-    "Char": torch.int8, "Byte": torch.uint8, "Bool": torch.bool,
+    "Double": torch.float64, "Float": torch.float32, "Half": torch.float16, "Int": torch.int32,
+    "BFloat16": torch.bfloat16, "Long": torch.int64, "Short": torch.int16, "Char": torch.int8,
+    "Byte": torch.uint8, "Bool": torch.bool, "ComplexFloat": torch.complex64,
+    "ComplexDouble": torch.complex128,
 }  # fmt: skip
 _STORAGES = {f"torch.{name}Storage": dtype for name, dtype in _DTYPES.items()}
 _STORAGES["torch.storage.UntypedStorage"] = torch.uint8  # of the types below
@@ -109,7 +110,8 @@ def element_type(kind: Any) -> torch.dtype:
     if not isinstance(kind, Inert):
         raise ValueError("a storage has no type")
     if kind.name not in _STORAGES and kind.name.startswith("torch.") and "Storage" in kind.name:
-        raise UnreadError(f"it holds numbers of a type that is not read, {shown(kind.name)}")
+        few = " (quantised): give the checkpoint from before that" if ".Q" in kind.name else ""
+        raise UnreadError(f"it holds numbers of a type that is not read, {shown(kind.name)}{few}")
     return _STORAGES[kind.name]
 
 

@@ -14,7 +14,7 @@ import json
 import logging
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,14 +30,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 _SEAL = "checksum"  # entry of a header
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-_KINDS = {  # types of numbers as safetensors names them
-    "float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16", "bool": "BOOL",
-    "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2", "float8_e8m0fnu": "F8_E8M0",
-    "complex64": "C64",
-    **{f"{u}int{n}": f"{'U' if u else 'I'}{n}" for u in ("", "u") for n in (8, 16, 32, 64)},
-}  # fmt: skip
-#: Text of a file of `write_stream`, which a command may write over
-MERGED = "merged_by_tasklab"
 _IN_THE_WAY = {errno.ENOTDIR, errno.EEXIST}
 
 
@@ -72,7 +64,7 @@ def load_checkpoint(
     try:
         if not path.is_file():  # a pipe would be waited for
             raise OSError("it is no file")
-        with safetensors.safe_open(path, framework="pt") as file:
+        with safe_open(path) as file:
             header = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         older = _SEAL not in header and header["sha256"] == digest(tensors, header["meta"])
@@ -86,17 +78,33 @@ def load_checkpoint(
     return None
 
 
+@contextlib.contextmanager
+def safe_open(path: Path, framework: str = "pt") -> Iterator[Any]:
+    """Open a safetensors file, also one whose name is no UTF-8, which the library refuses.
+
+    Args:
+        path: Of the file.
+        framework: Of its tensors: "pt" imports torch.
+    """
+    with contextlib.ExitStack() as stack:
+        try:
+            os.fsencode(path).decode()
+        except UnicodeDecodeError:
+            number = os.open(path, os.O_RDONLY)
+            stack.callback(os.close, number)
+            path = Path(f"/dev/fd/{number}")
+        yield stack.enter_context(safetensors.safe_open(path, framework=framework))
+
+
 def read_tensors(path: Path | str) -> dict[str, Tensor]:
     """Return the tensors of a safetensors file, without unpickling."""
-    import safetensors.torch  # start-up: the store is looked into before torch is there
-
     path = Path(path)
     if not path.is_file():
         raise TasklabError(f"there is no file {str(path)!r}.")
     try:
-        with safetensors.safe_open(path, framework="pt") as file:
+        with safe_open(path) as file:
             header = file.metadata() or {}
-        tensors = safetensors.torch.load_file(path)
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         if _SEAL not in header or _is_whole(path, tensors, header):
             return tensors
     except (safetensors.SafetensorError, OSError, ValueError) as error:
@@ -126,7 +134,7 @@ class OnDisk(Lazy):
         try:
             if checksums.state(self._path) != self._state:
                 raise OSError("it was written again")
-            with safetensors.safe_open(self._path, framework="pt") as file:
+            with safe_open(self._path) as file:
                 return file.get_tensor(name).to(dtype)
         except (safetensors.SafetensorError, OSError) as error:
             if is_out_of_memory(error):
@@ -157,6 +165,12 @@ def explained(
         number = int(inside[1]) if inside else getattr(error, "errno", None)
         what = os.strerror(number) if number else str(error)
         place = str(root) if len(str(root)) <= LONG_PATH else shown(str(root), LONG_PATH)
+        if number == errno.ENOTEMPTY:  # of a rename
+            taken = getattr(error, "filename2", None) or place
+            raise TasklabError(
+                f"{taken} is there already, from another process: choose another folder with "
+                f"{instead}."
+            ) from error
         first = f"Make it {'readable' if doing.startswith('read') else 'writable'}"
         if number == errno.ENAMETOOLONG:
             first = "Give the file a shorter name"
@@ -235,41 +249,6 @@ def write_tensors(
         _in_order(file)
     with contextlib.suppress(OSError):  # some network disks have no modes
         file.chmod(usual)  # safetensors leaves a file that only its owner can read
-
-
-def write_stream(
-    file: Path, like: Mapping[str, Tensor], tensors: Iterable[tuple[str, Tensor]]
-) -> None:
-    """Write a safetensors file a tensor at a time.
-
-    Args:
-        file: Written over.
-        like: Shapes and types by name, in the order of `tensors`.
-        tensors: Names and tensors; each is written before the next is asked for.
-
-    Raises:
-        TasklabError: If the format cannot hold a name or a type of numbers.
-    """
-    about: dict[str, Any] = {"__metadata__": {"format": "pt", MERGED: "1"}}
-    place = 0
-    for name, tensor in like.items():
-        end = place + tensor.numel() * tensor.element_size()
-        kind = _KINDS.get(str(tensor.dtype).removeprefix("torch."))
-        if kind is None or name in about or name != name.encode("utf-8", "replace").decode():
-            raise TasklabError(
-                f"safetensors cannot hold {shown(name)} of {tensor.dtype}: leave it out, or rename "
-                "it."
-            )
-        about[name] = {"dtype": kind, "shape": [*tensor.shape], "data_offsets": [place, end]}
-        place = end
-    text = json.dumps(about, separators=(",", ":"), ensure_ascii=False).encode()
-    text = text.ljust(-(-len(text) // 8) * 8)
-    with file.open("wb") as stream:
-        stream.write(len(text).to_bytes(8, "little") + text)
-        for (name, tensor), (wanted, kind) in zip(tensors, like.items(), strict=True):
-            if (name, tensor.shape, tensor.dtype) != (wanted, kind.shape, kind.dtype):
-                raise ValueError(f"{name} {tensor.dtype} {tuple(tensor.shape)} is not {wanted}")
-            stream.write(_bytes_of(tensor.cpu().resolve_neg()))
 
 
 def _in_order(file: Path) -> None:

@@ -16,6 +16,7 @@ from tasklab.storage.tensors import (
     canonical,
     load_checkpoint,
     read_tensors,
+    safe_open,
     save_checkpoint,
     write_tensors,
 )
@@ -116,7 +117,7 @@ def export(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) 
 def _exported(path: Path, fields: Sequence[str]) -> dict[str, str] | None:
     """Return the base in the header of `tasklab merge` and `tasklab export`."""
     try:
-        with safetensors.safe_open(path, framework="pt") as file:
+        with safe_open(path) as file:
             about = json.loads((file.metadata() or {})[_HEADER])
         return {name: str(about[name]) for name in fields}
     except (safetensors.SafetensorError, OSError, ValueError, LookupError, TypeError):

@@ -31,7 +31,7 @@ from tasklab.errors import TasklabError, choose, shown
 from tasklab.isolation import isolated
 from tasklab.mini.catalog import CONTROL_SIZES, SIZES
 from tasklab.storage import atomic, checksums, folders, shipped
-from tasklab.storage.tensors import explained, write_tensors
+from tasklab.storage.tensors import explained, safe_open, write_tensors
 from tasklab.tasks import icons, wordnet
 from tasklab.tasks.suites import Suite, suite
 from tasklab.tasks.texts import encoded
@@ -338,7 +338,7 @@ def write_checksums() -> None:
 
 def _read(file: Path, name: str, expected: str | None) -> Images | None:
     try:
-        with safetensors.safe_open(file, framework="pt") as opened:
+        with safe_open(file) as opened:
             header = opened.metadata() or {}
             images = Images(*map(opened.get_tensor, Images._fields))
         if header["images"] != name or header["sha256"] != images.sha256():

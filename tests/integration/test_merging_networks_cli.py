@@ -182,6 +182,19 @@ def test_a_merge_is_written_over_by_the_next(files, tmp_path, capsys):
     assert "is one of the vectors" in mistaken(["merge", *again], capsys)
 
 
+def test_a_folder_that_another_process_made_meanwhile_is_named(
+    files, tmp_path, capsys, monkeypatch
+):
+    _, (_, _, *base) = files
+    monkeypatch.setattr("tasklab.storage.atomic.check_new_folder", lambda *_: None)
+    out = tmp_path / "out"
+    words = [adapter(tmp_path / name, seed) for seed, name in enumerate("xy")]
+    words += [*base, "--alpha", "1", "--rank", "2", "--out", str(out)]
+    assert main(["merge", *words]) == 0 and capsys.readouterr().out
+    told = mistaken(["merge", *words], capsys)
+    assert "out is there already, from another process: choose another folder with --out." in told
+
+
 def test_an_average_needs_no_base(files, tmp_path, capsys):
     _, words = files
     out = tmp_path / "out.safetensors"

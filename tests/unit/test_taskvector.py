@@ -2,6 +2,7 @@
 
 import copy
 import math
+import os
 import pickle
 import re
 from fractions import Fraction
@@ -236,6 +237,9 @@ def test_a_vector_is_saved_and_loaded_bit_for_bit(tmp_path):
     path = A.save(tmp_path / "a.safetensors")
     assert TaskVector.load(path) == A and TaskVector.load(str(path))["scale"].dtype == torch.float64
     B.save(path)
+    odd = A.save(tmp_path / os.fsdecode(b"\xff.safetensors"))  # no UTF-8, as of old archives
+    assert TaskVector.load(odd) == A
+    odd.unlink()
     assert TaskVector.load(path) == B and [file.name for file in tmp_path.iterdir()] == [path.name]
     refuses("call it 'a.safetensors'", A.save, tmp_path / "a.pt")
     refuses("writable.* path", A.save, tmp_path / "no" / "such" / "folder")

@@ -11,7 +11,6 @@ Letters: O outputs, I inputs, r rank.
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
@@ -20,7 +19,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from tasklab.analyses.merging import settings
 from tasklab.analyses.merging.files import Files
+from tasklab.analyses.merging.settings import CONFIG
 from tasklab.analyses.merging.spaces import Factors
 from tasklab.analyses.merging.vectors import is_matrix
 from tasklab.errors import TasklabError, abridged, shown, whole
@@ -28,16 +29,9 @@ from tasklab.storage import atomic
 from tasklab.storage.lazy import Lazy, like
 from tasklab.storage.tensors import explained
 
-CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+WEIGHTS = "adapter_model.safetensors"
 _PREFIX = "base_model.model."
 _PART = re.compile(r"\.(lora_(?:embedding_)?[AB])(?:\.weight)?$")
-#: How an adapter begins whose base's weights are changed at its beginning, too
-_OWN_BASE = ("pissa", "olora", "corda", "loftq", "lora_ga")
-_NOT_ADDED = ("layer_replication", "alora_invocation_tokens", "use_qalora")
-_OTHERS = (  # have no matrices of their own names, or change them in another way
-    *("target_parameters", "trainable_token_indices", "kasa_config", "use_bdlora", "arrow_config"),
-    *("monteclora_config", "velora_config"),
-)
 _OWN_PART = re.compile(r"\.(lora_\w+)")  # of a variant of LoRA
 _SAVED = re.compile(r"\.modules_to_save(?:\.[^.]+)?(?=\.)")
 
@@ -112,7 +106,7 @@ class Adapter(Lazy):
         turned: Mapping[str, bool] | None = None,
     ) -> None:
         self.base, self.files, self.names = base, files, base
-        config = _config(place)
+        config = settings.read(place)
         self._low, self._added, self._saved = dict[str, _Low](), dict[str, tuple[str, float]](), {}
         parts: dict[str, dict[str, str]] = {}
         for name in files:
@@ -124,14 +118,14 @@ class Adapter(Lazy):
                     "into its base by peft (merge_and_unload), and give the whole network."
                 )
             if "lora_magnitude_vector" in plain:
-                raise _of_dora(place)
+                raise settings.of_dora(place)
             if match := _PART.search(plain):
                 parts.setdefault(plain[: match.start()], {})[match[1]] = name
             elif plain.endswith(".lora_B.bias"):
                 module = plain.removesuffix(".lora_B.bias")
-                self._added[f"{module}.bias"] = name, _scale(config, module)
+                self._added[f"{module}.bias"] = name, settings.scale(config, module)
             elif other := _OWN_PART.search(plain):
-                raise _not_read(place, f"a part {shown(other[1])} beside its two matrices")
+                raise settings.not_read(place, f"a part {shown(other[1])} beside its two matrices")
             else:
                 self._saved[plain.replace(".base_layer.", ".")] = name
         for module, own in parts.items():
@@ -142,7 +136,11 @@ class Adapter(Lazy):
             if set(own) != set(letters):
                 raise TasklabError(f"{str(place)!r} has half of the factors of {shown(module)}.")
             A, B = (own[letter] for letter in letters)
-            self._low[f"{module}.weight"] = _Low(A, B, _scale(config, module), embedding)
+            if odd := [n for n in (A, B) if not _is_factor(like(files, n))]:
+                raise TasklabError(
+                    f"{str(place)!r} has {abridged(odd)}, which is no matrix of LoRA."
+                )
+            self._low[f"{module}.weight"] = _Low(A, B, settings.scale(config, module), embedding)
         lacking = [n for n in (*self._low, *self._added, *self._saved) if n not in base]
         if lacking:
             raise TasklabError(
@@ -150,7 +148,7 @@ class Adapter(Lazy):
                 "give the base that it was trained on, with its names."
             )
         self._turn(place, bool(config.get("fan_in_fan_out")), turned or {})
-        for name in (*self._low, *self._saved):
+        for name in (*self._low, *self._added, *self._saved):
             self._check(place, name)
 
     def _turn(self, place: Path, told: bool, known: Mapping[str, bool]) -> None:
@@ -185,8 +183,9 @@ class Adapter(Lazy):
 
     def _check(self, place: Path, name: str) -> None:
         wanted = tuple(like(self.base, name).shape)
-        if name in self._saved:
-            found = tuple(like(self.files, self._saved[name]).shape)
+        if name in self._saved or name in self._added:
+            stored = self._saved[name] if name in self._saved else self._added[name][0]
+            found = tuple(like(self.files, stored).shape)
         else:
             low = self._low[name]
             A, B = (like(self.files, part).shape for part in (low.A, low.B))
@@ -307,65 +306,5 @@ def _last(name: str) -> str:
     return name.removesuffix(".weight").rpartition(".")[2]
 
 
-def _config(place: Path) -> Mapping[str, Any]:
-    try:
-        config = json.loads((place / CONFIG).read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise TasklabError(f"{str(place / CONFIG)!r} cannot be read: {error}.") from error
-    kind = config.get("peft_type") if isinstance(config, dict) else None
-    if kind != "LORA":
-        raise TasklabError(
-            f"{str(place)!r} is an adapter of kind {shown(kind)}: only LORA is read."
-        )
-    if config.get("use_dora"):
-        raise _of_dora(place)
-    start = config.get("init_lora_weights")
-    if isinstance(start, str) and start.startswith(_OWN_BASE):
-        raise TasklabError(
-            f"{str(place)!r} began with {shown(start)}, which changed the base, too: merge it into "
-            "that base by peft (merge_and_unload), and give the whole network."
-        )
-    if other := [name for name in _NOT_ADDED if config.get(name)]:
-        raise TasklabError(
-            f"{str(place)!r} has {other[0]}: it is not added to the base's weights, as a merge "
-            "needs."
-        )
-    if other := [name for name in _OTHERS if config.get(name)]:
-        raise _not_read(place, other[0])
-    for name in ("r", "lora_alpha"):
-        if not isinstance(config.get(name), int | float) or config[name] <= 0:
-            raise TasklabError(
-                f"{str(place / CONFIG)!r} needs a positive number {name!r}, not "
-                f"{shown(config.get(name))}: save the adapter again."
-            )
-    return config
-
-
-def _not_read(place: Path, what: str) -> TasklabError:
-    return TasklabError(
-        f"{str(place)!r} has {what}, which is not read: merge it into its base by peft "
-        "(merge_and_unload), and give the whole network."
-    )
-
-
-def _of_dora(place: Path) -> TasklabError:
-    return TasklabError(
-        f"{str(place)!r} is a DoRA adapter, whose change is not a product of two matrices: merge "
-        "it into its base by peft (merge_and_unload), and give that."
-    )
-
-
-def _scale(config: Mapping[str, Any], module: str) -> float:
-    """Return alpha / r of a module, by the patterns of the settings as peft reads them."""
-    rank, alpha = (
-        next(
-            (
-                value
-                for key, value in (config.get(f"{name}_pattern") or {}).items()
-                if re.match(rf"(.*\.)?({key})$", module)
-            ),
-            config["r" if name == "rank" else "lora_alpha"],
-        )
-        for name in ("rank", "alpha")
-    )
-    return alpha / (math.sqrt(rank) if config.get("use_rslora") else rank)
+def _is_factor(tensor: Tensor) -> bool:
+    return tensor.ndim > 1 and tensor.is_floating_point()

@@ -38,9 +38,10 @@ from tasklab.analyses.merging.files import Files, aligned, merges, opened
 from tasklab.errors import TasklabError, abridged, choose, path, real, shown
 from tasklab.isolation import isolated
 from tasklab.progress import LATER, bar
-from tasklab.storage import atomic, shards
+from tasklab.storage import atomic, forms, shards
 from tasklab.storage.lazy import Lazy, like
-from tasklab.storage.tensors import explained, write_stream
+from tasklab.storage.streams import write_stream
+from tasklab.storage.tensors import explained
 from tasklab.taskvector import TaskVector
 
 Network: TypeAlias = Mapping[str, Tensor] | nn.Module | Path | str
@@ -236,6 +237,7 @@ def _read(
                 f"{abridged(odd)} of a state dict has no numbers (device meta, a lazy layer) or is "
                 "sparse or nested: load the weights, and make them dense."
             )
+        forms.check(network, (forms.FACTORS, forms.FLAT))
         return network
     place = path("a network", network)
     if not place.exists():
@@ -253,6 +255,7 @@ def _read(
         return adapters.opened(place, base, turned)
     found = Files(place)
     adapters.check_no_adapter(place, found)
+    forms.check(found, (forms.FACTORS, forms.FLAT))
     if not is_plain(place):
         raise _no_network(repr(str(place)))
     return found
@@ -353,7 +356,10 @@ def _parameters(
                 twins[name] = table
                 names.remove(name)
     if not names:
-        raise TasklabError("the networks have no parameters to merge.")
+        raise TasklabError(
+            "the networks have no parameters to merge; whole and complex numbers, 8-bit floats and "
+            "statistics are none. Give weights from before they were quantised."
+        )
     return names, twins
 
 

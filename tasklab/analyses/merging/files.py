@@ -14,10 +14,12 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from tasklab.errors import TasklabError, abridged
+from tasklab.errors import TasklabError, abridged, shown
 from tasklab.storage import checksums, shards
 from tasklab.storage.lazy import Lazy, like
+from tasklab.storage.tensors import safe_open
 
+_MOST_AXES = 16  # of a tensor, as in pickles
 _STATE = re.compile(r"(?:^|\.)(?:running_(?:mean|var)|num_batches_tracked)$")
 _MASK = re.compile(r"(?:^|\.)(?:weight|bias)_mask$")  # of pruning
 #: What training code puts in front of names
@@ -65,7 +67,7 @@ class Files(Lazy):
                 names = list(tensors.keys())
                 told = tensors.metadata() or {}
                 slices = {name: tensors.get_slice(name) for name in names}
-                self._like |= {name: _empty(part) for name, part in slices.items()}
+                self._like |= {name: _empty(file, name, part) for name, part in slices.items()}
             self._at |= _offsets(file)
             self.tied |= {one: of for one, of in told.items() if of in names and one not in names}
             self._state[file] = checksums.state(file)
@@ -170,9 +172,18 @@ def _offsets(file: Path) -> dict[str, tuple[int, int]]:
     return {name: (8 + size + start, 8 + size + end) for name, (start, end) in ends.items()}
 
 
-def _empty(part: Any) -> Tensor:
-    dtype = safetensors.torch._getdtype(part.get_dtype())
-    return torch.empty(part.get_shape(), dtype=dtype, device="meta")
+def _empty(file: Path, name: str, part: Any) -> Tensor:
+    shape, kind = part.get_shape(), part.get_dtype()
+    try:
+        if len(shape) > _MOST_AXES:
+            raise ValueError(f"{len(shape)} axes")
+        dtype = safetensors.torch._getdtype(kind)
+        return torch.empty(shape, dtype=dtype, device="meta")
+    except (KeyError, RuntimeError, ValueError) as error:
+        raise TasklabError(
+            f"{str(file)!r}: {shown(name)} of type {kind} and shape {shown(shape)} is not read: "
+            "save the weights in float32."
+        ) from error
 
 
 def _front(names: Collection[str]) -> str:
@@ -191,7 +202,7 @@ def opened(file: Path) -> Iterator[Any]:
     if file.exists() and not os.access(file, os.R_OK):
         raise TasklabError(f"{str(file)!r} cannot be read: permission denied.")
     try:
-        with safetensors.safe_open(file, framework="pt") as tensors:
+        with safe_open(file) as tensors:
             yield tensors
     except (safetensors.SafetensorError, OSError) as error:
         raise TasklabError(f"{str(file)!r} is not a whole safetensors file ({error}).") from error

@@ -169,7 +169,8 @@ def _of_splits(
 def _of_classes(file: Path, head: Sequence[str], rows: Rows, others: Sequence[int]) -> int:
     """Return the column of classes: by its name, or as the only candidate.
 
-    Of two columns with the same labels, in words and in numbers, it is the one in words. A
+    Of two columns with the same labels, in words and in numbers, it is the one in words; if both
+    are in words, these are equal in each row, or are none of each other's, as in two languages. A
     column with the same entry in all rows, or another one in each, has no classes.
     """
     values = {one: [row[one].strip() for row in rows] for one in others}
@@ -180,7 +181,9 @@ def _of_classes(file: Path, head: Sequence[str], rows: Rows, others: Sequence[in
         pairs = set(zip(*(values[one] for one in called), strict=True))
         if all(len({*values[one]}) == len(pairs) for one in called):
             texts = [one for one in called if not all(x.isdecimal() for x in values[one])]
-            meant = texts[:1] or called[:1]
+            first = values[texts[0]] if texts else []
+            if all(values[one] == first or {*first}.isdisjoint(values[one]) for one in texts):
+                meant = texts[:1] or called[:1]
     if len(meant) != 1:
         which = abridged((title(head, one) for one in meant), 6)
         raise TasklabError(

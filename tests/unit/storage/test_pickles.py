@@ -124,16 +124,19 @@ def test_protocols_0_and_1(tmp_path, zip_format):
         torch.load(path)
 
 
+@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor")
 @pytest.mark.parametrize("zip_format", [True, False])
 def test_types_without_storages_of_their_own(tmp_path, zip_format):
     path, options = tmp_path / "x.pt", {"_use_new_zipfile_serialization": zip_format}
-    for dtype in (torch.uint16, torch.float8_e4m3fn, torch.float8_e5m2):
+    kinds = torch.uint16, torch.float8_e4m3fn, torch.float8_e5m2
+    for dtype in (*kinds, torch.complex64, torch.complex128):
         own = torch.arange(6.0).reshape(2, 3).to(dtype)
         found = tensors(read(save({"x": own, "part": own[1, 1:]}, path, **options)))
         assert found["x"].dtype == dtype and found["x"].tolist() == own.tolist()
         assert found["part"].tolist() == own[1, 1:].tolist()
-    save({"x": torch.ones(2, dtype=torch.complex64)}, path, **options)
-    refuses(r"not read: .* type .*'torch\.ComplexFloatStorage'", read, path)
+    few = torch._empty_affine_quantized([2], scale=1, zero_point=0, dtype=torch.qint8)
+    save({"x": few}, path, **options)
+    refuses(r"type .*'torch\.QInt8Storage' \(quantised\): give the checkpoint", read, path)
 
 
 ENTRIES = ("state_dict", "model", "image_encoder")  # these may stand beside others

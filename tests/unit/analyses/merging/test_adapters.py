@@ -150,6 +150,8 @@ def test_what_is_no_lora_of_this_base_is_refused(base, tmp_path):
         unrelated=True,
     )  # fmt: skip
     assert not (tmp_path / "no").exists()
+    (tmp_path / "h" / adapters.CONFIG).write_text("[" * 10_000)
+    refuses("nested too deeply", tasklab.merge, base, [tmp_path / "h"])
     (tmp_path / "h" / adapters.CONFIG).write_text("{")
     refuses("cannot be read", tasklab.merge, base, [place])
 
@@ -216,11 +218,32 @@ def test_peft_reads_a_merged_adapter(peft, tmp_path):
         torch.testing.assert_close(found[name], tensor, atol=1e-6, rtol=1e-5)
 
 
-@pytest.mark.parametrize("config", [{"r": 0}, {"r": None}, {"lora_alpha": "6"}])
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"r": 0}, {"r": None}, {"r": True}, {"lora_alpha": "6"}, {"lora_alpha": float("nan")},
+        {"rank_pattern": {"(": 3}}, {"rank_pattern": {"q": 0}}, {"rank_pattern": ["q"]},
+        {"alpha_pattern": {"q": "8"}},
+    ],
+)  # fmt: skip
 def test_settings_without_a_rank_or_alpha_are_refused(config, base, tmp_path):
     place = written(tmp_path / "a", factors("q", 8, 6), **config)
     told = refuses("positive number", tasklab.merge, base, [place])
     assert "adapter_config.json" in told and next(iter(config)) in told
+
+
+@pytest.mark.parametrize(
+    ("shapes", "match"),
+    [
+        ([(), ()], "q.lora_A.weight, .*q.lora_B.weight, which is no matrix of LoRA"),
+        ([(2,), (8, 2)], "q.lora_A.weight, which is no matrix of LoRA"),
+        ([(2, 6), (8, 2), (1,)], r"q.bias'? by a matrix \(1,\), where the base has \(8,\)"),
+    ],
+)
+def test_factors_of_impossible_shapes_are_refused(shapes, match, base, tmp_path):
+    parts = ("lora_A.weight", "lora_B.weight", "lora_B.bias")[: len(shapes)]
+    named = {f"q.{one}": torch.ones(x) for one, x in zip(parts, shapes, strict=True)}
+    refuses(match, tasklab.merge, base, [written(tmp_path / "a", named)])
 
 
 def test_an_adapter_whose_base_was_changed_or_is_not_added_to_is_refused(base, tmp_path):

@@ -457,6 +457,33 @@ def test_buffers_may_be_missing_or_added(base, models):
     assert all(torch.equal(merged[name], wanted[name]) for name in wanted)
 
 
+@pytest.mark.parametrize("norm", ["weight_norm", "spectral_norm", "orthogonal"])
+@pytest.mark.filterwarnings("ignore:.*weight_norm. is deprecated")
+def test_factors_of_weights_are_not_merged_as_weights(norm, tmp_path):
+    """The mean of g v / |v| is not that of g and v."""
+    for of in (nn.utils, nn.utils.parametrizations):
+        layer = nn.Sequential(getattr(of, norm)(nn.Linear(3, 3))) if hasattr(of, norm) else None
+        if layer is None:
+            continue
+        match = r"0\..* and the like are weights that are computed from others .*: remove these"
+        refuses(match, tasklab.merge, layer, [layer, layer], alpha=0.5)
+        state = {n: x.contiguous() for n, x in layer.state_dict().items()}
+        save_file(state, tmp_path / "a.safetensors")
+        refuses(match, tasklab.merge, None, [tmp_path / "a.safetensors"], "average")
+        refuses("weight.* computed from", tasklab.merge, None, [layer[0].state_dict()], "average")
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape"), [("F4", [2, 2]), ("F32", [0, 1 << 62, 4]), ("U8", [1] * 70)]
+)
+def test_tensors_that_pytorch_does_not_hold_are_refused(kind, shape, tmp_path):
+    few = {"F4": 2, "F32": 0, "U8": 1}[kind]
+    about = json.dumps({"w": {"dtype": kind, "shape": shape, "data_offsets": [0, few]}}).encode()
+    file = tmp_path / "a.safetensors"
+    file.write_bytes(len(about).to_bytes(8, "little") + about + bytes(few))
+    refuses(f"'w' of type {kind} and shape .* is not read", tasklab.merge, None, [file], "average")
+
+
 def test_numbers_of_8_bits_and_masks_of_pruning_are_not_merged():
     few = torch.float8_e4m3fn
     base = {"w": torch.randn(2, 2).to(few), "b": torch.ones(2), "fc.weight_mask": torch.ones(2, 2)}
@@ -466,6 +493,8 @@ def test_numbers_of_8_bits_and_masks_of_pruning_are_not_merged():
     torch.testing.assert_close(merged["b"], moved["b"])
     quantised = base | moved | {"w": torch.randn(2, 2).to(few)}
     refuses("changes w, .* 8 bits", tasklab.merge, base, [quantised])
+    few = {"w": base["w"]}
+    refuses("no parameters to merge; .* 8-bit floats", tasklab.merge, few, [few])
     refuses("changes w, .* 8 bits", tasklab.merge, base | {"w": torch.ones(2, 2)}, [quantised])
     pruned = base | moved | {"fc.weight_mask": torch.eye(2)}
     refuses("changes fc.weight_mask, .* mask", tasklab.merge, base, [pruned])

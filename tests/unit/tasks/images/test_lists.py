@@ -142,6 +142,7 @@ def test_accents_are_the_same_however_they_are_written(there, listed, tmp_path):
         (["file,label", "0.png,cat", "1.png,NaN"], "1 rows without a class, the first in line 3"),
         (["file,label", "0.png,cat,3", "1.png,dog,4"], "names 2 of its 3 columns"),
         (["file,a,b", "0.png,1,0", "1.png,0,1"], "which of a, b has their classes"),
+        (["file,label,class", "0.png,ant,bee", "1.png,bee,ant"], "which of label, class has"),
         (["0.png,cat", "1.png,dog,3"], "2 columns in its first rows and 3 in row 2"),
         (["0.png,cat", "1.png,cat"], "one class, 'cat'"),
         (["file,text", "0.png,a cat", "1.png,a dog", "3.png,cups"], "3 different classes for 3"),
