@@ -135,6 +135,22 @@ class _Keeper:
         record = self(_key(bench, name, search=True), choose, rule_of(name).title, count)
         return record, made[0] if made else bench.merged(name, record["option"])
 
+    def compared(
+        self, bench: Bench, name: str, key: Mapping[str, Any], others: Sequence[str]
+    ) -> dict[str, Any]:
+        """Return the result of a merge: what was chosen, and answers on test images."""
+        if self.has(key):
+            return self(key, lambda _: {})
+        about, vector = self.choice(bench, name)
+        alpha, tasks = about["alpha"], tuple(self.trial.vectors)
+        norm = abs(alpha) * vector.norm()
+
+        def tested(keep: Keep) -> dict[str, Any]:
+            every = self.measured(keep, vector, alpha, tasks, others)
+            return {**every, **about, "norm": norm}
+
+        return self(key, tested, f"{rule_of(name).title}, test images", len(tasks))
+
 
 def contest(
     lab: Lab,
@@ -163,20 +179,8 @@ def contest(
     also = {"others": list(others)} if others else {}
     measured, entry = keeper.measured, functools.partial(_entry, trial.evaluator)
 
-    def compared(name: str) -> dict[str, Any]:
-        title, key = rule_of(name).title, {**_key(bench, name), **also}
-        if keeper.has(key):
-            return keeper(key, lambda _: {})
-        about, vector = keeper.choice(bench, name)
-        norm = abs(about["alpha"]) * vector.norm()
-
-        def tested(keep: Keep) -> dict[str, Any]:
-            every = measured(keep, vector, about["alpha"], tasks, others)
-            return {**every, **about, "norm": norm}
-
-        return keeper(key, tested, f"{title}, test images", len(tasks))
-
-    kept = {name: keeper.has({**_key(bench, name), **also}) for name in merges}
+    keys = {name: {**_key(bench, name), **also} for name in merges}
+    kept = {name: keeper.has(key) for name, key in keys.items()}
     done, count, found, single = sum(kept.values()), len(tasks), [], None
     with bar(len(merges) + 3, "compare", done=done, unit="step", on=lab.progress) as shown:
         none: Mapping[str, Any] = {"vector": TaskVector({}), "alpha": 0.0, "of": tasks}
@@ -195,7 +199,8 @@ def contest(
             single = max(ones, key=operator.attrgetter("validation"))
         shown.update()
         for name in merges:
-            found.append(entry(name, rule_of(name).title, compared(name)))
+            record = keeper.compared(bench, name, keys[name], others)
+            found.append(entry(name, rule_of(name).title, record))
             shown.update(not kept[name])
         sums = [one.alpha for one in found if one.name == "arithmetic"]
         alpha, count = sums[0] if sums else 1 / count, count * (count - 1) // 2

@@ -108,23 +108,9 @@ def contents(
             return _saved(file, model)
         if entry.kind == "t5":
             raise TasklabError(f"checkpoints of T5 are not read: give a model other than {model}.")
-        tower = _tower(model)
-        tensors: dict[str, Tensor] = {}
-        facts: dict[str, Any] = {}
-        notes: list[str] = []
-        for part in parts:
-            if sources.is_safetensors(part):
-                more = read_tensors(part)
-                if twice := more.keys() & tensors.keys():
-                    raise TasklabError(f"{abridged(sorted(twice))} is in two of its files.")
-                tensors |= more
-                continue
-            stored = torch_files.read(part)
-            if (changes := state_dicts.vector(stored)) is not None:
-                return _of_others(file, changes, model)
-            tensors |= state_dicts.tensors(stored)
-            facts |= networks.facts_of_modules(stored)
-            notes += findings.around(stored)
+        tower, (tensors, facts, notes, changes) = _tower(model), _stored(parts)
+        if changes is not None:
+            return _of_others(file, changes, model)
         notes += findings.passed_over(file) if Path(path).expanduser().is_dir() else []
         notes += networks.differing(facts | networks.facts_of_settings(settings), tower, model)
         if not entry.reads_text:
@@ -150,6 +136,29 @@ def contents(
             text=_text_tower(tensors, named, file, model, text),
             heads={"": head} if head else {},
         )
+
+
+def _stored(
+    parts: Sequence[Path],
+) -> tuple[dict[str, Tensor], dict[str, Any], list[str], Mapping[str, Tensor] | None]:
+    """Return the tensors of files, facts of their modules, and notes; or another tool's vector."""
+    tensors: dict[str, Tensor] = {}
+    facts: dict[str, Any] = {}
+    notes: list[str] = []
+    for part in parts:
+        if sources.is_safetensors(part):
+            more = read_tensors(part)
+            if twice := more.keys() & tensors.keys():
+                raise TasklabError(f"{abridged(sorted(twice))} is in two of its files.")
+            tensors |= more
+            continue
+        stored = torch_files.read(part)
+        if (changes := state_dicts.vector(stored)) is not None:
+            return {}, {}, [], changes
+        tensors |= state_dicts.tensors(stored)
+        facts |= networks.facts_of_modules(stored)
+        notes += findings.around(stored)
+    return tensors, facts, notes, None
 
 
 def completed(checkpoint: Checkpoint, theta0: Mapping[str, Tensor]) -> Checkpoint:
