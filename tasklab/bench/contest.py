@@ -138,7 +138,7 @@ class _Keeper:
     def compared(
         self, bench: Bench, name: str, key: Mapping[str, Any], others: Sequence[str]
     ) -> dict[str, Any]:
-        """Return the result of a merge: what was chosen, and answers on test images."""
+        """Return the result of a merge: the choice for it, and answers on test images."""
         if self.has(key):
             return self(key, lambda _: {})
         about, vector = self.choice(bench, name)

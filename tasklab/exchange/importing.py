@@ -204,25 +204,23 @@ def add(
     if head:  # classes of each; of its own task, their number alone
         sizes = {of: len(one["weight"]) for of, one in checkpoint.heads.items()}
         record["classes"] = sizes.get("", sizes)
-    config = {"model": model, "name": name}
-    return config | _recorded(store, config, {**vector, **head} if head else vector, record)
+    return _recorded(store, model, name, {**vector, **head} if head else vector, record)
 
 
 def _recorded(
-    store: Store, config: dict[str, Any], tensors: Mapping[str, Tensor], record: dict[str, Any]
+    store: Store, model: str, name: str, tensors: Mapping[str, Tensor], record: dict[str, Any]
 ) -> dict[str, Any]:
     """Keep a vector under its name, which no other may have, and return its record."""
-    found = store.find(KIND, config)
-    if found and "classes" in record.keys() - found.record:  # of a version that left heads out
-        store.discard(KIND, config)
+    config = {"model": model, "name": name}
+    if (found := store.find(KIND, config)) and "classes" in record.keys() - found.record:
+        store.discard(KIND, config)  # of a version that left heads out
     kept = store.get(KIND, config, lambda _: (tensors, record))
     if any(kept.record[part] != record[part] for part in ("sha256", "weights", "method", "task")):
         raise TasklabError(
-            f"the name {config['name']!r} is taken, by {kept.record['source']} "
-            f"({kept.record['method']}, {kept.record['task']}): choose another one, or remove "
-            f"{kept.path}."
+            f"the name {name!r} is taken, by {kept.record['source']} ({kept.record['method']}, "
+            f"{kept.record['task']}): choose another one, or remove {kept.path}."
         )
-    return kept.record
+    return config | kept.record
 
 
 def _check_words(task: str, name: str | None, method: str | None) -> None:

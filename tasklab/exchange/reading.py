@@ -142,9 +142,7 @@ def _stored(
     parts: Sequence[Path],
 ) -> tuple[dict[str, Tensor], dict[str, Any], list[str], Mapping[str, Tensor] | None]:
     """Return the tensors of files, facts of their modules, and notes; or another tool's vector."""
-    tensors: dict[str, Tensor] = {}
-    facts: dict[str, Any] = {}
-    notes: list[str] = []
+    tensors, facts, notes = dict[str, Tensor](), dict[str, Any](), list[str]()
     for part in parts:
         if sources.is_safetensors(part):
             more = read_tensors(part)
