@@ -21,6 +21,7 @@ NAMES = (
     "old.damaged",    "x.incomplete", "discarded-discarded", "x.bak", ".partial", "grid-1", "core",
 )  # fmt: skip
 MODEL = ["--model", "mini_xs", "--device", "cpu"]
+FEW = ["--steps", "2"]  # a rehearsal: a few images
 VECTORS = ["Signs=a.safetensors", "Textures=b.safetensors"]
 COMMANDS = {
     "train": ["train", "--model", "mini_xs", "--task", "Signs", "--steps", "2", "--device", "cpu"],
@@ -28,9 +29,9 @@ COMMANDS = {
     "import": ["import", "a.safetensors", *MODEL, "--task", "Signs"],
     "merge": ["merge", *VECTORS, *MODEL, "--out", "out/m.st", "--model-out", "out/m.safetensors"],
     "folder": ["merge", *VECTORS, *MODEL, "--out", "out/n.st", "--model-out", "out/model"],
-    "evaluate": ["evaluate", "mini_xs", "--add", "a.safetensors", "--task", "Signs"],
+    "evaluate": ["evaluate", "mini_xs", "--add", "a.safetensors", "--task", "Signs", *FEW],
     "compare": [
-        "compare", *VECTORS, *MODEL, "--methods", "average", "--out", "out/report.html",
+        "compare", *VECTORS, *MODEL, *FEW, "--methods", "average", "--out", "out/report.html",
         "--csv", "out/rows.csv", "--merged", "out/best.st",
     ],
     "size": ["store", "size"],
