@@ -119,11 +119,14 @@ def with_records(text: str, folder: Path) -> str:
 
 
 def with_named_folds(text: str) -> str:
-    """Return a page whose navigation names each button that unfolds the pages below a link.
+    """Return a page whose buttons that unfold something say to a screen reader what it is.
+
+    The navigation's name the link above the pages; a cell's keep their visible words.
 
     Args:
         text: The page.
     """
+    text = text.replace('<summary aria-label="Toggle hidden content">', "<summary>")
     return _FOLD.sub(r'\1<summary aria-label="Pages under \2">', text)
 
 

@@ -54,3 +54,5 @@ def test_what_unfolds_the_navigation_has_a_name(lean):
     label = '<summary aria-label="Pages under tasklab: the top">'
     assert named == text.replace("<summary>", label, 1)
     assert lean.with_named_folds(named) == named  # a page that an earlier build left
+    cell = '<summary aria-label="Toggle hidden content">\n<p>Show source</p></summary>'
+    assert lean.with_named_folds(cell) == "<summary>\n<p>Show source</p></summary>"
