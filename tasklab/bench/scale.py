@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tasklab.analyses.evaluation import ALPHAS
+from tasklab.tasks import wordnet
 from tasklab.tasks.drawn import PICTURES
+from tasklab.tasks.suites import inputs
 
 if TYPE_CHECKING:
     from tasklab.bench.parameters import Parameters
@@ -35,6 +37,7 @@ class Scale:
     #: The most classes that a tangent kernel is computed for; `None` for all.
     kernel_classes: int | None = 8
     cost_batch: int = 64  #: Images of a step whose cost is measured
+    cost_rounds: int = 15  #: Times that such a step is timed
 
 
 FULL = Scale(
@@ -63,6 +66,15 @@ QUICK = Scale(
     stitched_images=(64, 64),
     kernel_images=32,
     kernel_classes=4,
+)
+# A text takes a core about five milliseconds, and such a chapter has a hundred thousand passes.
+QUICK_TEXTS = dataclasses.replace(
+    QUICK,
+    counts={"val": 60, "test": 120, "control": 120},
+    alphas=ALPHAS[::2],
+    map_images=20,
+    cost_batch=32,
+    cost_rounds=3,
 )
 REHEARSAL = Scale(
     counts={"val": 4, "test": 8, "control": 8},
@@ -96,7 +108,7 @@ def scale_of(parameters: Parameters) -> Scale:
     if parameters.rehearsal:
         return LIGHT if parameters.light else REHEARSAL
     if parameters.preset == "quick":
-        return QUICK
+        return QUICK_TEXTS if parameters.suite == wordnet.NAME else QUICK
     return PAPER if parameters.suite == "paper" else FULL
 
 
@@ -112,7 +124,8 @@ def less_of(parameters: Parameters) -> dict[str, Any]:
 def notice(parameters: Parameters) -> str:
     """Return the sentence that describes a rehearsal."""
     light = parameters.light
-    images = "small images" if light and less_of(parameters)["patches"] else "images"
+    images = inputs(str(parameters.suite))
+    images = f"small {images}" if light and less_of(parameters)["patches"] else images
     less = ", few tasks and two blocks of each tower" if light else ""
     return (
         f"steps={parameters.steps} is a rehearsal: every cell runs, on a few {images}{less}, and "

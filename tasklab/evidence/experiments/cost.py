@@ -16,7 +16,6 @@ from tasklab.tasks import drawn
 from tasklab.tasks.suites import SUITES, suite
 from tasklab.tuning import memory
 
-_ROUNDS = 15
 _METRICS = {
     "seconds": "seconds_per_step",
     "time_ratio": "time_ratio",
@@ -27,7 +26,7 @@ _METRICS = {
 
 @experiment(declared.COST)
 def step_cost(
-    lab: Lab, variants: Sequence[str] = tuple(cost.VARIANTS), *, rounds: int = _ROUNDS
+    lab: Lab, variants: Sequence[str] = tuple(cost.VARIANTS), *, rounds: int | None = None
 ) -> pd.DataFrame:
     """Return the costs of a training step as records, which claims are judged by.
 
@@ -38,7 +37,7 @@ def step_cost(
     Args:
         lab: Model, tasks, seeds, scale and store.
         variants: Ways of training, any of `analyses.cost.VARIANTS`.
-        rounds: Times that each variant is timed, in turns.
+        rounds: Times that each variant is timed, in turns; by default the preset's.
 
     Raises:
         TasklabError: If the first task has fewer training images than the step.
@@ -48,7 +47,7 @@ def step_cost(
     known = lab.suite.name in SUITES and task == suite(lab.suite.name).names[0]
     own = {} if known else {"task": drawn.images_of(lab.suite).version(task, "train")}
     light = {"optimiser": False} if lab.light else {}
-    rounds = 1 if lab.light else rounds
+    rounds = 1 if lab.light else lab.scale.cost_rounds if rounds is None else rounds
     key = {
         "variants": list(variants),
         "batch_sizes": [size],

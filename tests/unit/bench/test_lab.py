@@ -136,6 +136,7 @@ def test_a_full_size_model_is_rehearsed_on_few_tasks_beside_shipped_models(tmp_p
     real = dataclasses.replace(lab.parameters, suite="paper")
     assert "a few images, few tasks" in notice(real) and less_of(real)["patches"] is None
     assert "tasks" not in notice(dataclasses.replace(lab.parameters, model="mini"))
+    assert "on a few texts, and" in notice(Parameters(model="minilm", steps=2))
     assert lab.scale == LIGHT and lab.relative("large").scale == REHEARSAL
     assert (lab.family["small"], lab.family["large"]) == ("vitb32", "mini")
     assert lab.relative("large").parameters.model == "mini"
