@@ -26,7 +26,7 @@ from tasklab.models.zoo import small
 from tasklab.progress import track
 from tasklab.storage.store import Store, free_first
 from tasklab.tasks import drawn
-from tasklab.tasks.suites import OWN, Suite, Task, pairs_of, suite
+from tasklab.tasks.suites import OWN, Suite, Task, inputs, pairs_of, suite
 from tasklab.taskvector import TaskVector
 from tasklab.tuning.methods import POSTHOC
 from tasklab.tuning.methods import method as method_of
@@ -143,7 +143,7 @@ class Runs(Advised):
             start, about, training = p.model, str(self.published), "no fine-tuning"
         return (
             f"{start} on suite {p.suite}, {kind}: {about}\ntasks: {', '.join(self.suite.names)}\n"
-            f"images per task: {images}\ndevice {p.device}, {training}"
+            f"{inputs(str(p.suite))} per task: {images}\ndevice {p.device}, {training}"
         )
 
     def image_counts(self) -> dict[str, str]:

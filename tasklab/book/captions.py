@@ -91,16 +91,25 @@ def caption(
         records = records[records["experiment"] == experiment]
     told = sample(records) if records is not None and counts else ""
     if re.match(r"one seed\b", told):  # alone it has no spread to be seen
-        caption = re.sub(r"[;,] [^;,.]*\bstandard deviations?\b[^;,.]*", "", caption)
+        spread = r"[^;,.]*\bstandard deviations?\b[^;,.]*"
+        caption = re.sub(f"[;,] {spread}", "", caption)
+        caption = re.sub(rf"(^|(?<=\.) ){spread}[;.] ?(\w?)", _begun, caption)
     origin = ": ".join(filter(None, (kind.capitalize(), told)))
     lead = ""
     if live and kind == "live":
         caption = _without_message(caption, about)
+        if records is not None and _noun(records) == "text":
+            caption = re.sub(r"\bimage(s?)\b", r"text\1", caption)
     elif live and kind:
         lead = "*Recorded of `mini`:* "
     suffix = f" *{origin}.*" if origin else ""
     text = " ".join(filter(None, (FIGURE, f"{lead}{caption.strip()}{suffix}".strip())))
     return say(f"<!-- caption {figure} -->\n\n{text}")
+
+
+def _begun(found: re.Match) -> str:
+    """Return the start of a sentence whose first clause is left out."""
+    return found[1] + found[2].upper()
 
 
 def _without_message(caption: str, about: str) -> str:
@@ -141,10 +150,15 @@ def sample(records: pd.DataFrame) -> str:
     if {"n", "split"} <= {*records}:
         counts = records.dropna(subset="n").groupby("split")["n"].agg(["min", "max"])
         split = next((one for one in ("test", "validation") if one in counts.index), None)
-        suites = {*records["suite"]} if "suite" in records else set()
-        kinds = {inputs(suite).removesuffix("s") for suite in suites} or {"image"}
-        noun = f"{split} {kinds.pop() if len(kinds) == 1 else 'example'}"
+        noun = f"{split} {_noun(records)}"
         each = " of each" if len(parts) > ("seed" in records) else ""
         low, high = map(int, counts.loc[split]) if split else (0, 0)
         parts += [counted(low, high, noun) + each] if split else []
     return ", ".join(parts)
+
+
+def _noun(records: pd.DataFrame) -> str:
+    """Return the noun for the tasks' inputs: image, text, or example for both kinds."""
+    suites = {*records["suite"]} if "suite" in records else set()
+    kinds = {inputs(suite).removesuffix("s") for suite in suites} or {"image"}
+    return kinds.pop() if len(kinds) == 1 else "example"

@@ -33,7 +33,7 @@ from tasklab.tuning.recipe import REHEARSAL_STEPS
 
 BASE_FILE, CONFIG_FILE, CARD_FILE = "theta_0.safetensors", "config.json", "README.md"
 _TRAINING = {  # rows of the card's table: field of the configuration, in words
-    "suite": "suite of tasks", "data": "training images", "init": "encoder at the start",
+    "suite": "suite of tasks", "data": "training data", "init": "encoder at the start",
     "head": "head", "steps": "steps", "batch_size": "batch size", "lr": "highest learning rate",
     "warmup": "warm-up steps", "weight_decay": "weight decay", "clip": "largest gradient norm",
     "precision": "precision", "seed": "seed",
@@ -156,7 +156,7 @@ def card(
     usual = config["init"] == "pretrained"
     return filled(
         "exchange/card.md",
-        **{"linear": linear, "base": base, "head": head},
+        **{"linear": linear, "base": base, "head": head, "texts": entry.kind == "bert"},
         **{name: inert(config[name]) for name in ("model", "task", "method")},
         kind="Tangent task vector" if linear else "Task vector",
         plain_model=config["model"],

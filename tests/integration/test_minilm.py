@@ -9,6 +9,7 @@ from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 from tasklab import Lab, TaskVector
 from tasklab.book import captions
 from tasklab.evidence import experiments
+from tasklab.exchange import exporting
 from tasklab.models import bert, heads, loading, sentences, zoo
 from tasklab.storage.store import read_tensors
 from tasklab.tasks import drawn
@@ -143,7 +144,19 @@ def test_a_sum_of_vectors_is_an_edited_model_of_texts(lab):
     assert features.shape == (1, 16) and features.isfinite().all()
 
 
+def test_a_card_shows_how_texts_are_read(lab, tmp_path, monkeypatch):
+    lab.vectors("nonlinear", tasks=["Buildings"])
+    run = lab.store.find("finetune", lab.identity("Buildings"))
+    folder = exporting.write_run(run, lab.clip.encoder, tmp_path / "card")
+    card = (folder / "README.md").read_text("utf-8")
+    monkeypatch.chdir(folder)
+    found = {}
+    exec(card.partition("```python\n")[2].partition("```")[0], found)
+    assert found["features"].shape == (2, 16) and "image" not in card
+
+
 def test_what_is_measured_is_called_texts(lab):
+    assert "texts per task: val" in repr(lab)
     found = lab.evaluate(0.3 * lab.vectors("nonlinear")["Buildings"], tasks=["Buildings"])
     for told in (str(found), found._repr_html_(), captions.sample(experiments.single(lab, []))):
         assert "test text" in told and "image" not in told

@@ -25,7 +25,7 @@ SAID = {  # quantities of the synthetic benchmark, and how pages say them
         r"sum of eight linearized vectors scores {}", r"that of linearized fine-tuning {}",
     ],
     "TSV-M": [r"TSV-M (?:reaches )?{}"],
-    "RegMean++": [r"RegMean\+\+(?:, which also reads training images,)? (?:reaches )?{}"],
+    "RegMean++": [r"RegMean\+\+(?:, which also reads training inputs,)? (?:reaches )?{}"],
     "least E of 256 images": [r"reaches {} without a label"],
     "least E, coefficient from labels": [r"without a label, and {} with a coefficient from label"],
 }  # fmt: skip

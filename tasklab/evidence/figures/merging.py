@@ -51,7 +51,7 @@ _BOUNDS = BOUND_LABEL | {"pretrained": "pre-trained model"}
 _READS = {
     _BOUND: ("no merge", "#595959", "D"),
     "vectors": ("reads vectors only", "#0072B2", "o"),
-    "images": ("reads images, too", "#D55E00", "s"),
+    "images": ("reads inputs, too", "#D55E00", "s"),
 }
 _SAMPLES = {
     "here": ("this model", "#0072B2", "o"), "others": ("other pre-trainings", "#E69F00", "s"),

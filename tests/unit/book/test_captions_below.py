@@ -29,6 +29,18 @@ def test_a_caption_tells_its_sample_and_spread():
     one, two = (caption("fig-a", told, tidy(records(range(n)))).data for n in (1, 2))
     assert "Dots are seeds, dashed 1. *one seed, two tasks" in one
     assert f"{told} *two seeds, two tasks" in two
+    told = "Sums win. Bars: standard deviation over seeds; dashed: $a$. Bars: standard deviations."
+    one = caption("fig-a", told, tidy(records())).data
+    assert "**Figure.** Sums win. Dashed: $a$. *one seed" in one
+
+
+def test_a_caption_of_a_run_on_texts_has_no_images():
+    told, texts = "Sums win. Dashed, the model on test images.", {"suite": "wordnet"}
+    table = tidy({**row, **texts} for row in records())
+    text = caption("fig-a", told, table, kind="live", live=True).data
+    assert "**Figure.** Dashed, the model on test texts. *Live" in text
+    images = caption("fig-a", told, tidy(records()), kind="live", live=True).data
+    assert "on test images. *Live" in images
 
 
 def test_a_sample_names_what_differs():
