@@ -157,17 +157,14 @@ class _Tally:
         """Measure one parameter, and return its change if it moved."""
         if name not in self.names:
             return None
-        adapter = isinstance(self.tensors, adapters.Adapter)
+        theta0: Tensor | None = None
         theta = self.tensors[name].detach().cpu()
-        theta0 = (
-            None
-            if self.start is None or name not in self.start
-            else self.start[name].detach().cpu()
-        )
-        if not adapter:
+        if not isinstance(self.tensors, adapters.Adapter):
             self.types[str(theta.dtype).removeprefix("torch.")] += 1
-        if self.start is not None and theta0 is None:
-            return None
+        if self.start is not None:
+            if name not in self.start:
+                return None
+            theta0 = self.start[name].detach().cpu()
         if theta0 is not None and theta.shape != theta0.shape:
             self.reshaped.append(name)
             return None
@@ -179,32 +176,18 @@ class _Tally:
                 self.state.append(name)
                 self.kinds[kind]["moved"] += 1
             return None
-        stored, theta = theta.dtype, single(theta)
         if isinstance(self.tensors, adapters.Adapter):
             change = self.tensors.change(name)
         else:
-            change = theta if theta0 is None else theta - single(theta0)
+            change = single(theta) if theta0 is None else single(theta) - single(theta0)
         if not bool(change.isfinite().all()):
             self.not_finite.append(name)
             return None
         self.numbers += theta.numel()
-        exact = {}
-        for grid, dtype in () if adapter else _GRIDS.items():
-            same = int((theta.to(dtype).to(theta.dtype) == theta).sum())
-            self.on_grid[grid] += same
-            exact[grid] = same == theta.numel()
         if theta0 is not None:
             self.start_squares += square_norm(theta0)
-        if not bool(change.any()):
+        if self._is_rounding(name, theta, theta0, change) or not bool(change.any()):
             return None
-        if theta0 is not None and not adapter:
-            on = [dtype for grid, dtype in _GRIDS.items() if exact[grid]]
-            on = [stored] if stored.itemsize < 4 else on
-            if any(torch.equal(single(theta0).to(t).to(theta.dtype), theta) for t in on):
-                self.only_rounded.append(name)
-                return None
-            if on:
-                self.errors += float((steps(theta, on[0]).double().square() * (change != 0)).sum())
         self.moved += int((change != 0).sum())
         own, square = self.kinds[kind], square_norm(change)
         own["moved"] += 1
@@ -213,6 +196,34 @@ class _Tally:
         if kind == "matrix":
             self.ranks[name] = stable_rank(change)
         return change
+
+    def _is_rounding(
+        self, name: str, stored: Tensor, theta0: Tensor | None, change: Tensor
+    ) -> bool:
+        """Count numbers on grids of 16 bits, and return whether rounding to one is all that moved.
+
+        Args:
+            name: Of the parameter.
+            stored: Its tensor, as the file has it.
+            theta0: That of the base; `None` without a base.
+            change: Their difference.
+        """
+        if isinstance(self.tensors, adapters.Adapter):
+            return False
+        theta, exact = single(stored), list[torch.dtype]()
+        for grid, dtype in _GRIDS.items():
+            same = int((theta.to(dtype).to(theta.dtype) == theta).sum())
+            self.on_grid[grid] += same
+            exact += [dtype] if same == theta.numel() else []
+        if theta0 is None or not bool(change.any()):
+            return False
+        on = [stored.dtype] if stored.dtype.itemsize < 4 else exact
+        if any(torch.equal(single(theta0).to(kind).to(theta.dtype), theta) for kind in on):
+            self.only_rounded.append(name)
+            return True
+        if on:
+            self.errors += float((steps(theta, on[0]).double().square() * (change != 0)).sum())
+        return False
 
     def result(self) -> Change:
         norm, start = math.sqrt(self.squares), self.start or {}

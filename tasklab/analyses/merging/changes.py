@@ -141,10 +141,19 @@ def related(
                 gram[j, i] += parts[j] @ parts[i]
             start += float(single(theta0[name].detach().cpu()).double().square().sum())
             shown_.update()
-    left = [name for name in names if name not in masks]
-    if unrelated:
-        return left
-    lengths = gram.diagonal().sqrt()
+    if not unrelated:
+        _check_related(gram, start)
+    return [name for name in names if name not in masks]
+
+
+def _check_related(gram: Tensor, start: float) -> None:
+    """Raise unless changes are small, different, and not all in one direction.
+
+    Args:
+        gram: Products of the changes of T networks (T, T), below and on the diagonal.
+        start: Square norm of the base.
+    """
+    many, lengths = len(gram), gram.diagonal().sqrt()
     for number, length in enumerate(lengths.tolist(), 1):
         if length > _FAR * math.sqrt(start):
             raise TasklabError(
@@ -170,7 +179,6 @@ def related(
             "they were probably fine-tuned from another base. Give that one, or in Python "
             "unrelated=True."
         )
-    return left
 
 
 def single(tensor: Tensor) -> Tensor:
