@@ -6,6 +6,7 @@ from .judgement import verdicts as verdicts
 from .papers import beside as beside
 from .rates import over_rates as over_rates
 from .recipes import recipe_table as recipe_table
+from .replication import as_tested as as_tested
 from .replication import counted as counted
 from .replication import decided as decided
 from .replication import in_common as in_common

@@ -225,32 +225,38 @@ def set_gains(
     ])  # fmt: skip
 
 
-def on_validation(df: pd.DataFrame, rates: Mapping[str, float], *, model: str) -> list[Verdict]:
-    """Judge headlines on sums and single tasks on validation images, for other tasks.
+def on_validation(df: pd.DataFrame, *, model: str) -> list[Verdict]:
+    """Judge statements on validation images, for other tasks: one half chose for the other.
 
     Args:
-        df: Records `budget`, with validation images.
-        rates: Learning rate by method; post-hoc linearized models have that of `nonlinear`.
+        df: Records `two_fold`, whose images are of the origin of the training images.
         model: Short name of the model.
 
     Returns:
         The verdicts on the claims that these records test.
     """
-    own = df["method"].map(lambda name: rates.get(name, rates["nonlinear"]))
-    rows = df[(df["split"] == "validation") & np.isclose(df["lr"], own)]
-    rows = rows.drop(columns=["lr", "steps"]).assign(split="test", experiment="addition")
-    alone = rows[rows["metric"] == "single"].assign(experiment="single")
-    keys = ["method", "seed", "task"]
-    sums = rows[rows["metric"] == "absolute"]
-    both = sums.merge(alone[[*keys, "value"]], on=keys, suffixes=("", "_alone"), validate="1:1")
-    share = both.assign(metric="normalised", value=100 * both["value"] / both["value_alone"])
-    split = Split(pd.concat([sums, alone, share.drop(columns="value_alone")]))
-    asked = [
-        one for one in CLAIMS
-        if one.headline and one.setting == "chosen" and not one.grows
-        and one.experiment in ("single", "addition") and "@" not in one.left + one.right
-    ]  # fmt: skip
+    split = Split(as_tested(df))
+    asked = [one for one in CLAIMS if one.setting == "chosen" and not one.grows
+             and one.experiment in ("single", "addition", "negation", "merging")
+             and "@" not in one.left + one.right]  # fmt: skip
     return [one for one in (verdict(c, split, model=model) for c in asked) if one.n_seeds > 1]
+
+
+def as_tested(df: pd.DataFrame) -> pd.DataFrame:
+    """Return records `two_fold` as those of `single`, `addition`, `negation` and `merging`.
+
+    Args:
+        df: Records `two_fold`; normalised accuracies follow from those of vectors alone.
+    """
+    rows = df[df["experiment"] == "two_fold"].assign(split="test")
+    merged = rows["merge"].notna() if "merge" in rows else pd.Series(False, index=rows.index)
+    names = {"single": "single", "absolute": "addition"}
+    rows["experiment"] = rows["metric"].map(names).fillna("negation").mask(merged, "merging")
+    keys = ["method", "seed", "task"]
+    sums, alone = (rows[rows["metric"] == metric] for metric in ("absolute", "single"))
+    both = sums.merge(alone[[*keys, "value"]], on=keys, suffixes=("", "_alone"), validate="m:1")
+    share = both.assign(metric="normalised", value=100 * both["value"] / both["value_alone"])
+    return pd.concat([rows, share.drop(columns="value_alone")], ignore_index=True)
 
 
 def of_models(df: pd.DataFrame, n_tasks: int = 8) -> pd.DataFrame:

@@ -319,24 +319,26 @@ def test_headlines_that_a_second_world_decides_alike_are_counted():
     assert list(records.decided(worlds["second"])) == ["holds", "undecided", "undecided"]
 
 
-def test_headlines_are_judged_on_validation_images_at_their_rates():
-    rates, rows = {"nonlinear": 1e-3, "linearized": 2e-3}, []
-    gains = {"nonlinear": 0.0, "linearized": 5.0, "posthoc": -1.0}
+def test_statements_are_judged_on_validation_images_that_others_chose_for():
+    rows, gains = [], {"nonlinear": 0.0, "linearized": 5.0, "posthoc": -1.0}
+    common = {"experiment": "two_fold", "model": "icons_s", "suite": "icons", "n": 100}
     for method, seed, task in itertools.product(gains, range(3), "ABCD"):
-        for lr, metric in itertools.product((1e-3, 2e-3), ("single", "absolute")):
-            wobble = 0.1 * seed + 0.2 * "ABCD".index(task) * (method == "linearized")
-            right = lr == rates.get(method, 1e-3)
-            value = 80.0 if metric == "single" else 60 + gains[method] + wobble if right else 20.0
-            common = {"experiment": "budget", "model": "icons_s", "suite": "icons", "n": 100}
-            common |= {"method": method, "seed": seed, "task": task, "metric": metric, "lr": lr}
-            common |= {"steps": 240, "n_tasks": 8, "value": value}
-            rows += [common | {"split": "validation"}, common | {"split": "test", "value": 1.0}]
-    judged = records.on_validation(records.tidy(rows), rates, model="icons_s")
+        wobble = 0.1 * seed + 0.2 * "ABCD".index(task) * (method == "linearized")
+        own = common | {"method": method, "seed": seed, "task": task, "split": "validation"}
+        added = own | {"metric": "absolute", "n_tasks": 8, "value": 60 + gains[method] + wobble}
+        rows += [own | {"metric": "single", "value": 80.0}, added]
+        rows += [own | {"metric": "target", "value": 30 - gains[method] + 0.1 * wobble}]
+        if method == "nonlinear":
+            rows += [added | {"merge": name, "value": added["value"] + more + 0.01 * seed}
+                     for name, more in (("arithmetic", 0.0), ("ties", 3.0))]  # fmt: skip
+    judged = records.on_validation(records.tidy(rows), model="icons_s")
     effects = {one.claim.id: one.interval for one in judged}
     assert effects["tangent-1-absolute"].effect == pytest.approx(5.3)
     assert effects["tangent-1-normalised"].effect == pytest.approx(5.3 / 0.8)
     assert effects["tangent-1-posthoc-normalised"].effect == pytest.approx(-1 / 0.8)
+    assert effects["tangent-2-target"].effect == pytest.approx(5 - 0.03)
+    assert effects["merging-ties"].effect == pytest.approx(3.0)
     tasks = 60 + 5 + 0.2 * np.arange(4) - 60
     half = intervals.of_mean(tasks)
     assert effects["tangent-1-absolute"] == pytest.approx(half)
-    assert all(one.claim.headline for one in judged) and len(judged) == 4
+    assert not effects.keys() & {"linear-1-absolute-nonlinear", "merging-tsv-arithmetic"}
