@@ -204,7 +204,7 @@ def test_a_chapter_is_stopped_after_its_minutes_and_says_what_it_did(script, tmp
     ]
     source = tmp_path / "one.ipynb"
     nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata={"kernelspec": KERNEL}), source)
-    row = chapters.profiled(source, {}, 4)
+    row = chapters.profiled(source, {}, 8)  # a kernel starts within them, beside other tests
     assert not row["whole"] and len(row["cells"]) == 3  # the injected one, the first, the long one
     assert row["phases"]["the rest"] > 1 and row["wall_s"] < 40
 

@@ -50,6 +50,7 @@ EXPERIMENTS = {
         "merge_loss": {"methods": ["nonlinear"], "merges": ["dare", "least_logits"]},
         "merged": {"methods": ["posthoc"], "merges": ["dare"]},
         "recommended": {"methods": ["nonlinear"], "merges": ["dare"]},
+        "two_fold": {"methods": ["posthoc"], "n_tasks": [3]},
         "joint": {"methods": ["nonlinear"]},
         "penalty_strengths": {"methods": ["tau_jp"], "factors": [1.0]},
         "learning_rates": {"methods": ["probe", "nonlinear"], "rates": [1e-3]},

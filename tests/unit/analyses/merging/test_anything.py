@@ -12,7 +12,7 @@ import tasklab
 from tasklab import TaskVector
 from tasklab.analyses import merging
 from tasklab.analyses.merging import files
-from tasklab.storage import tensors
+from tasklab.storage import seals
 from tests.helpers import refuses
 
 FREE = [name for name, method in merging.METHODS.items() if not method.needs]
@@ -256,7 +256,7 @@ def test_a_merge_that_fails_leaves_no_file(base, models, tmp_path, monkeypatch):
     out = tmp_path / "out" / "merged.safetensors"
     out.parent.mkdir()
     out.write_bytes(b"before")
-    write, count = tensors._bytes_of, [0]
+    write, count = seals.bits, [0]
 
     def failing(tensor):
         count[0] += 1
@@ -264,7 +264,7 @@ def test_a_merge_that_fails_leaves_no_file(base, models, tmp_path, monkeypatch):
             raise OSError(28, "No space left on device")
         return write(tensor)
 
-    monkeypatch.setattr(tensors, "_bytes_of", failing)
+    monkeypatch.setattr(seals, "bits", failing)
     refuses("Free some space", tasklab.merge, start, each, alpha=0.4, out=out)
     assert [file.name for file in out.parent.iterdir()] == ["merged.safetensors"]
     assert out.read_bytes() == b"before"
