@@ -7,7 +7,7 @@ import torch
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
 from tasklab import Lab, TaskVector
-from tasklab.book import captions
+from tasklab.book import captions, explore
 from tasklab.evidence import experiments
 from tasklab.exchange import exporting
 from tasklab.models import bert, heads, loading, sentences, zoo
@@ -160,3 +160,8 @@ def test_what_is_measured_is_called_texts(lab):
     found = lab.evaluate(0.3 * lab.vectors("nonlinear")["Buildings"], tasks=["Buildings"])
     for told in (str(found), found._repr_html_(), captions.sample(experiments.single(lab, []))):
         assert "test text" in told and "image" not in told
+
+
+def test_an_editor_speaks_of_texts(lab):
+    content = explore.editor(lab, images=8).payload
+    assert content.images.endswith(" validation texts of each task")

@@ -198,7 +198,7 @@
     all.set(middle, shared ? "" : "each own");
     plot.move(middle, total);
     status.textContent = "Mean accuracy on " + data.images + ": " + fixed(total, 1) + " % (" + data.start + " " + fixed(mean(start), 1) + " %): " +
-      better + " images turned right, " + worse + " turned wrong." + cost(values);
+      better + " answers turned right, " + worse + " turned wrong." + cost(values);
     Array.prototype.forEach.call(presets.children, function (button) {
       var own = data.presets[button.textContent];
       button.setAttribute("aria-pressed", String(own.every(function (a, i) { return a === alphas[i]; })));

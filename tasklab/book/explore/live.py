@@ -29,6 +29,7 @@ from tasklab.evidence.experiments import LINEAR, Lab
 from tasklab.evidence.figures.style import METHOD_LABEL
 from tasklab.isolation import isolated
 from tasklab.progress import track
+from tasklab.tasks.suites import inputs
 from tasklab.taskvector import TaskVector
 
 _LARGEST = 64  # pixels: larger pictures are made smaller
@@ -119,7 +120,7 @@ def editor(
     return Editor(
         Payload(
             method=METHOD_LABEL[method],
-            images=f"{many} {_SPLITS[split]} images of each task",
+            images=f"{many} {_SPLITS[split]} {inputs(lab.suite.name)} of each task",
             vectors=tuple(vectors),
             tasks=tuple(shown),
             presets={start: (0.0,) * len(every)} | starts,
