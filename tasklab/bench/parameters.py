@@ -164,6 +164,11 @@ class Parameters:
             fitting = ("paper",)
         suite = fitting[0] if self.suite is None else self.suite
         choose("suite", suite, SUITES if suite != OWN else (OWN,))
+        if suite == OWN and suite not in fitting:
+            raise TasklabError(
+                f"model {self.model!r} reads {inputs(fitting[0])}, and tasks of your own have "
+                "images: take a model of images (`tasklab list models`)."
+            )
         if suite not in fitting:
             raise TasklabError(
                 f"model {self.model!r} does not read suite {suite!r}, which has {inputs(suite)}: "

@@ -12,6 +12,7 @@ import tyro
 
 from tasklab import bench, exchange
 from tasklab.bench.parameters import Parameters
+from tasklab.cli import idle
 from tasklab.cli.parsing import Given, settings
 from tasklab.cli.runs import checked, labs, seeds_of, suite_of, what_is_stored
 from tasklab.errors import TasklabError, abridged, choose, path
@@ -65,12 +66,21 @@ def import_(
         store_root: Folder of results.
     """
     root = None if store_root is None else path("--store-root", store_root)
+    of_file = {"name": name, "base": base, "list": list, "FILE": file}
+    of_published = {"tasks": tasks, "source": source, "dry_run": dry_run, "data_root": data_root}
+    of_published["device"] = device
     if from_ is not None:
+        idle.refuse(of_file, "--from fetches published vectors under their own names")
+        if task and tasks:
+            raise TasklabError("--task and --tasks are the same beside --from: give one of them.")
         where = None if source is None else path("--source", source, "folder")
         only = dict(tasks=_split(tasks or task), methods=_split(method))
         place = dict(data_root=data_root, store_root=store_root, device=device)
         _import_published(from_, model, only, where, place, dry_run=dry_run)
         return
+    idle.refuse(of_published, "it is for published vectors (--from)")
+    if list:
+        idle.refuse({**of_file, "list": None, "task": task, "method": method}, "--list only shows")
     needed = {"a FILE": file, "--model": model, "--task": task}
     for what, value in {} if list else needed.items():
         if value is None:
@@ -195,6 +205,8 @@ def export(
         with_base: Write theta_0 beside the vector.
     """
     target = path("--out", out)
+    if method and chapter is not None:
+        raise TasklabError("--method and --chapter both choose methods: give one of them.")
     named = method or (chapter_of(chapter).methods if chapter is not None else None)
     for one in method:
         choose("method", one, EDITS)

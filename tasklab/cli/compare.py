@@ -10,7 +10,7 @@ import tyro
 
 from tasklab import analyses, bench, book, models
 from tasklab.analyses.merging import order, registry
-from tasklab.cli import request, spreadsheet
+from tasklab.cli import idle, request, spreadsheet
 from tasklab.cli.parsing import Given, settings
 from tasklab.cli.request import Request
 from tasklab.cli.runs import checked, suite_of
@@ -93,6 +93,8 @@ def compare(
     )  # fmt: skip
     every = registry.several(methods.split(","))
     chosen = _first(every, methods.split(",")) if fast else every
+    if fast and len(chosen) == len(every):
+        idle.refuse({"fast": fast}, f"it tries three merges, and --methods names {len(every)}")
     asked.check_tasks()
     others = _others(forget, asked)
     count = f"{len(chosen)} merge{'s'[: len(chosen) != 1]} of {len(vector)} task vectors"

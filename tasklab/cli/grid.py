@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from tasklab.cli import cluster
+from tasklab.cli import cluster, idle
 from tasklab.cli.cluster import names
 from tasklab.cli.parsing import Given, settings
 from tasklab.errors import TasklabError, texts, whole
@@ -27,8 +27,8 @@ def grid(
     sbatch: Annotated[str, tyro.conf.arg(metavar="OPTIONS")] = "",
     at_once: int | str | None = None,
     ray: Annotated[str | None, tyro.conf.arg(metavar="ADDRESS")] = None,
-    cpus: int | str = 1,
-    retries: int | str = 3,
+    cpus: int | str | None = None,
+    retries: int | str | None = None,
     only: int | str | None = None,
     summary: bool = False,
     dry_run: bool = False,
@@ -44,22 +44,37 @@ def grid(
         sbatch: Further options of sbatch, --sbatch="--partition=gpu --time=8:00:00".
         at_once: The most jobs of the array that run at a time.
         ray: auto: the cluster of this machine; local: a new one on this machine; or host:port.
-        cpus: Cores of a run on a cluster.
-        retries: After a lost machine, on Ray.
+        cpus: Cores of a run on a cluster. By default 1.
+        retries: After a lost machine, on Ray. By default 3.
         only: Number of one run, as a job of the array does it.
         summary: With --slurm, list the runs of the array and why some are missing.
         dry_run: List the runs and the stored ones; with --slurm print the scripts too, also
             where the weights are not, as on a login node.
     """
-    cores, again = whole("--cpus", cpus, 1, 10_000), whole("--retries", retries, 0, 1000)
+    cores = whole("--cpus", 1 if cpus is None else cpus, 1, 10_000)
+    again = whole("--retries", 3 if retries is None else retries, 0, 1000)
     number = None if only is None else whole("--only", only, 0)
     most = None if at_once is None else whole("--at-once", at_once, 1)
     if slurm and (ray is not None or only is not None):
         raise TasklabError("--slurm stands without --ray and --only.")
     if not slurm and (sbatch or summary or at_once is not None):
         raise TasklabError("--sbatch, --at-once and --summary belong to --slurm.")
+    if summary and (dry_run or sbatch or at_once is not None):
+        raise TasklabError(
+            "--summary submits nothing: leave --dry-run, --sbatch and --at-once out."
+        )
+    if ray is None:
+        idle.refuse({"retries": retries}, "only runs on Ray are started again")
+    if ray is None and not slurm:
+        idle.refuse({"cpus": cpus}, "runs on this machine use its cores (OMP_NUM_THREADS)")
+    if dry_run:
+        idle.refuse({"only": only, "retries": retries}, "--dry-run lists all runs and starts none")
     if ray is not None:
         (ray,) = texts("--ray", ray)
+    if given.get("vectors") is not None:
+        raise TasklabError(
+            "--vectors names published vectors, which `tasklab import --from` fetches."
+        )
     models, methods, tasks = model or ("mini",), method or ("nonlinear",), task or None
     if problems := names.problems(models, methods, tasks, given):  # before seconds of imports
         raise TasklabError("\n".join(problems))

@@ -11,13 +11,14 @@ import tyro
 
 from tasklab import book
 from tasklab.analyses.merging import registry
-from tasklab.cli import spreadsheet
+from tasklab.cli import idle, spreadsheet
 from tasklab.evidence import study
 from tasklab.exchange import places
 from tasklab.isolation import isolated
 from tasklab.progress import begin, columns, tell
 from tasklab.storage import atomic
 
+_OF_SETS = "icons_s"
 _PAGE = places.Format(".html", b"judged on recorded worlds</title>")
 _CSV = places.Format(".csv", b"world,merge,seed,")
 
@@ -28,7 +29,7 @@ def judge(
     *,
     world: tuple[str, ...] = (),
     seeds: int | str = 3,
-    sets: int | str = 3,
+    sets: int | str | None = None,
     store_root: Path | str | None = None,
     out: Path | str = "judged.html",
     csv: Path | str | None = None,
@@ -41,7 +42,8 @@ def judge(
             `features` if it looks at images, to one task vector. Or a method by its name.
         world: Only in mini or icons_s. By default in both.
         seeds: How many runs of fine-tuning, from seed 0 on.
-        sets: How many recorded sets of eight tasks of icons_s, beside its default eight.
+        sets: How many recorded sets of eight tasks of icons_s, beside its default eight. By
+            default 3.
         store_root: Folder of results.
         out: The report to write, one HTML file.
         csv: Write accuracies of the rule and of recorded merges, by seed, set and task.
@@ -50,6 +52,9 @@ def judge(
             merge), written.
     """
     outputs = places.Outputs.of({"--out": (out, _PAGE), "--csv": (csv, _CSV)})
+    if world and _OF_SETS not in world and str(sets) != "0":
+        idle.refuse({"sets": sets}, f"only {_OF_SETS} has sets of tasks")
+    sets = 3 if sets is None else sets
     begin(f"judging {rule}.")
     rule = registry.named(rule)
     judging = study.judging

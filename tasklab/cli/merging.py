@@ -15,7 +15,7 @@ from tasklab import analyses, bench, tasks
 from tasklab.analyses import merging
 from tasklab.analyses.merging import registry
 from tasklab.analyses.merging.registry import Method
-from tasklab.cli import networks, request
+from tasklab.cli import idle, networks, request
 from tasklab.cli.parsing import Given, settings
 from tasklab.cli.vectors import Vectors
 from tasklab.errors import TasklabError, choose, path, real, shown, whole
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+_IMAGES = 256  # of each task
 _OR = ", or choose a --method that needs none"
 
 
@@ -44,7 +45,7 @@ def merge(
     option: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE")] = (),
     search: bool = False,
     data: Annotated[tuple[str, ...], tyro.conf.arg(metavar="TASK=FOLDER")] = (),
-    images: int | str = 256,
+    images: int | str | None = None,
     base: str | None = None,
     out: Path | str = "merged.safetensors",
     model_out: Path | str | None = None,
@@ -72,7 +73,7 @@ def merge(
         search: Choose coefficient and option on validation images of the tasks.
         data: A task's own folder of images, one folder a class, for methods that look at images
             and for --search. By default the suite's images.
-        images: Training images of each task, for methods that look at them.
+        images: Training images of each task, for methods that look at them. By default 256.
         base: The checkpoint that published ones start from.
         out: File to write.
         model_out: Write the merged model as well, with a card: NAME.safetensors or NAME.pt for
@@ -92,25 +93,36 @@ def merge(
     request.check_several("merge", vector)
     target, model_name = path("--out", out), given.get("model")
     method = registry.named(method)
-    chosen, count = registry.method(method), whole("--images", images, 1)
+    chosen = registry.method(method)
+    count = whole("--images", _IMAGES if images is None else images, 1)
     options, kinds = _options(option, alpha), {"matrices": matrices, "tables": tables}
     start = [base] if base is not None else [] if method == "average" else [""]
     if model_name is None and all(map(networks.is_one, [*start, *vector])):
         _check_alone(search, data, model_out is not None)
+        why = "networks are merged without --model, on the processor"
+        idle.refuse({"images": images}, why)
         terms = (method, options, target, rank, space, kinds)
         networks.merge(base, vector, *terms, unrelated=unrelated, json=json)
+        if note := idle.idle(given, why):
+            tell(note)
         return
     if model_name is None and base is None:
         _check_models_known(vector)
     _check_only(rank=rank, space=space, **kinds, unrelated=unrelated or None)
     if search and options:
         raise TasklabError(f"--search chooses {', '.join(options)}: leave one of the two out.")
+    looks = search or bool(chosen.needs)
+    if not looks:
+        why = f"{method} looks at no images, and --search is not given"
+        idle.refuse({"data": data, "images": images}, why)
+    elif search or method in registry.SOLVED:
+        by = "--search" if search else method
+        idle.refuse({"images": images}, f"{by} has its own numbers of images")
     files = {"--out": (target, places.VECTOR)}
-    about_files: dict[str, Any] = {"files": files, "model_out": model_out}
+    about_files: dict[str, Any] = {"files": files, "model_out": model_out, "looks": looks}
     asked = request.read_words("merge", vector, given, base=base, data=data, **about_files)
     for name in options:  # which imports torch
         choose(f"option of {method}", name, [one for one in chosen.options if one != chosen.needs])
-    looks = search or bool(chosen.needs)
     if looks:
         asked.check_tasks(_OR)
     of = f" of {model_name}" if model_name else ""

@@ -21,7 +21,7 @@ from typing import Any
 import tasklab
 from tasklab import bench, exchange, machine, models
 from tasklab.bench.parameters import Parameters
-from tasklab.cli import runs
+from tasklab.cli import idle, runs
 from tasklab.cli.parsing import Given
 from tasklab.cli.runs import checked
 from tasklab.cli.vectors import Vectors, check_near, check_tasks
@@ -30,7 +30,7 @@ from tasklab.exchange import places
 from tasklab.exchange import sources as located
 from tasklab.exchange.places import Outputs
 from tasklab.models.zoo import spec
-from tasklab.progress import LATER, bar, begin
+from tasklab.progress import LATER, bar, begin, tell
 from tasklab.storage.store import Store
 from tasklab.tasks.suites import Task
 
@@ -47,6 +47,7 @@ def read_words(
     template: Sequence[str] = (),
     files: Mapping[str, tuple[Path | str | None, places.Format]] | None = None,
     model_out: Path | str | None = None,
+    looks: bool = True,
 ) -> Request:
     """Read a command's words; raise for mistakes in words and outputs.
 
@@ -59,17 +60,19 @@ def read_words(
         template: Prompts of the tasks of `data`.
         files: By option the place and the format of a file to write (`Outputs.of`).
         model_out: Where to write the merged model.
+        looks: Whether the model will look at images.
     """
     check_several(command, words)
     # also a parameter that this command has no use for
     checked({name: x for name, x in given.items() if name != "suite" or "model" in given})
     named = tuple(map(_named, words))
+    note = idle.check(given, [name for _, name in named], own=bool(data), base=base, looks=looks)
     about: dict[str, Any] = {"model": given.get("model"), "model_out": model_out}
     outputs = Outputs()
     if files:
         outputs = Outputs.of(files, vectors=[name for _, name in named], **about)
     own = _own_tasks(data, template)
-    return Request(named=named, given=given, base=base, own=own, outputs=outputs)
+    return Request(named=named, given=given, base=base, own=own, outputs=outputs, note=note)
 
 
 def check_several(command: str, words: Sequence[str]) -> None:
@@ -90,6 +93,7 @@ class Request:
     base: str | None  #: The checkpoint that published ones start from
     own: Mapping[str, Task]  #: Tasks of one's own, which stand in for the suite's
     outputs: Outputs
+    note: str = ""  #: On notebook parameters without an effect
 
     @property
     def model(self) -> str | None:
@@ -130,6 +134,8 @@ class Request:
             if found.problem:
                 start = " Or give the checkpoint that the vectors start from as --base."
                 raise TasklabError(found.problem + start * bool(self.named))
+        if self.note:
+            tell(self.note)
 
     def _size(self, name: str) -> int | None:
         """Return the bytes of a vector's files, `None` for a run; raise if it is missing."""

@@ -13,6 +13,8 @@ Letters: T tasks, O outputs, I inputs, r = min(O, I), K directions.
 
 from __future__ import annotations
 
+import dataclasses
+import logging
 from typing import NamedTuple
 
 import torch
@@ -34,6 +36,9 @@ from tasklab.taskvector import TaskVector
 
 _FINE = 1e-8  # c^2
 _NULL = 1e-10  # relative singular value that is rounding error in float64
+_ROUNDED = 1e-5  # relative to |A|: of weights in float32 with a product of factors added
+_FEW = 0.05  # share of directions that full fine-tuning may leave as short
+_log = logging.getLogger(__name__)
 
 
 def tsv_m(vectors: Vectors, *, alpha: float = 1.0) -> TaskVector:
@@ -66,8 +71,13 @@ def iso_c(vectors: Vectors, *, alpha: float = 1.0) -> TaskVector:
     *Isotropic Merging in Common Subspace*, arXiv:2502.04959:
 
         sum_t tau_t = U S V',      merged = alpha U mean(S) V'
+
+    Of a sum of low rank, as of adapters, a part of U and V is undetermined: a warning says so.
     """
-    return decomposed(listed(vectors), lambda _, matrices: flattened(total(matrices)), alpha)
+    ranks = _Ranks("Iso-C")
+    return decomposed(
+        listed(vectors), lambda name, matrices: flattened(total(matrices), name, ranks), alpha
+    )
 
 
 def boosting(vectors: Vectors, *, beta: float = 0.01, alpha: float = 1.0) -> TaskVector:
@@ -108,7 +118,8 @@ def iso_cts(vectors: Vectors, *, common: float = 0.8, alpha: float = 1.0) -> Tas
         U_t S_t V_t'  the leading part of (1 - U_c U_c') tau_t, with an equal share of the rest of r
         merged        alpha mean(S) polar([U_1 ... U_T U_c]) polar([V_1 ... V_T V_c])'
 
-    The rest is rounded to a multiple of T, as in the published code.
+    The rest is rounded to a multiple of T, as in the published code. Of changes of low rank, as of
+    adapters, a part of these directions is undetermined: a warning says so.
 
     Args:
         vectors: Task vectors of one model.
@@ -116,6 +127,7 @@ def iso_cts(vectors: Vectors, *, common: float = 0.8, alpha: float = 1.0) -> Tas
         alpha: Coefficient of the result.
     """
     each, common = listed(vectors, 2), real("common", common, 0, 1)
+    ranks = _Ranks("Iso-CTS")
 
     def rule(name: str, matrices: list[Tensor]) -> Tensor:
         matrices = [x.double() for x in matrices]
@@ -123,13 +135,17 @@ def iso_cts(vectors: Vectors, *, common: float = 0.8, alpha: float = 1.0) -> Tas
         own = min(round((r - int(r * common)) / many), r // many)
         S = total(matrices)
         if not own:
-            return flattened(S)
-        parts = []
+            return flattened(S, name, ranks)
+        parts, lengths = [], [float(x.norm()) for x in matrices]
         if r > own * many:
             parts = [leading(S, r - own * many)]
+            ranks.check(name, parts[0].s, r - own * many, float(S.norm()))
             u = parts[0].u
             matrices = [x - u @ (u.T @ x) for x in matrices]
-        return _rejoined([*(leading(x, own) for x in matrices), *parts], flat=True)
+        each_own = [leading(x, own) for x in matrices]
+        for one, length in zip(each_own, lengths, strict=True):
+            ranks.check(name, one.s, own, length)
+        return _rejoined([*each_own, *parts], flat=True)
 
     return decomposed(each, rule, alpha)
 
@@ -173,19 +189,56 @@ def leading(A: Float[Tensor, "O I"], k: int) -> Triplets:
     return Triplets(u[:, :k], s[:k], vh[:k])
 
 
-def flattened(A: Float[Tensor, "O I"]) -> Float[Tensor, "O I"]:
+@dataclasses.dataclass
+class _Ranks:
+    """Logs, once a merge, that a rule takes directions of a matrix that only rounding has."""
+
+    title: str  #: Of the rule
+    told: bool = False
+
+    def check(self, name: str, s: Float[Tensor, " K"], count: int, length: float) -> None:
+        """Compare a parameter's rank with the number of directions that a rule takes.
+
+        Args:
+            name: Of the parameter.
+            s: Its singular values, at least the `count` largest, or all that are not 0.
+            count: How many directions the rule takes.
+            length: Norm of the matrix, or of the one that it is a part of.
+        """
+        rank, sure = (int((s > share * length).sum()) for share in (_ROUNDED, _NULL))
+        if self.told or not length or (sure == count and count - rank <= _FEW * count):
+            return
+        self.told = True
+        _log.warning(
+            "%s takes %d directions of %s, and the changes have only %d, as those of adapters: "
+            "nothing determines the others. Take tsv_m or arithmetic, or merge networks without "
+            "--model in the space knots.",
+            self.title, count, name, rank,
+        )  # fmt: skip
+
+
+def flattened(
+    A: Float[Tensor, "O I"], name: str = "", ranks: _Ranks | None = None
+) -> Float[Tensor, "O I"]:
     """Return U mean(S) V': a matrix with all its singular values replaced by their mean.
 
     Where A is not of full rank, its null space is filled by directions that no rule determines.
+
+    Args:
+        A: The matrix.
+        name: Of the parameter.
+        ranks: Is told the singular values of a matrix that may not be of full rank.
     """
     A = A.double()
     if A.shape[0] < A.shape[1]:
-        return flattened(A.T).T
+        return flattened(A.T, name, ranks).T
     squares, v = torch.linalg.eigh(A.T @ A)
     if float(squares[0]) > _FINE * float(squares[-1]):
         s = squares.sqrt()
         return (A @ (v / s)) @ (v.T * s.mean())
     u, s, vh = torch.linalg.svd(A, full_matrices=False)
+    if ranks is not None:
+        ranks.check(name, s, len(s), float(s.norm()))
     return (u * s.mean()) @ vh
 
 

@@ -105,3 +105,27 @@ def test_zero_vectors_and_too_many_tasks(cases, caplog):
     torch.testing.assert_close(many[name], mean[name])
     refuses("common must be", lambda: iso_cts(cases.vectors(2), common=1.2))
     refuses("at least 2", lambda: iso_cts(cases.vectors(1)))
+
+
+@pytest.mark.parametrize("rule", [iso_c, iso_cts])
+def test_directions_that_nothing_determines_are_told_once(rule, caplog):
+    torch.manual_seed(0)
+    title = {iso_c: "Iso-C", iso_cts: "Iso-CTS"}[rule]
+
+    def told(*changes):
+        caplog.clear()
+        rule([TaskVector({"a.weight": x, "b.weight": 2 * x, "bias": x[0]}) for x in changes])
+        return [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+
+    low = [torch.randn(24, 3) @ torch.randn(3, 30) for _ in range(3)]
+    base = 5 * torch.randn(24, 30)  # a checkpoint that an adapter was merged into
+    rounded = [(base + 0.1 * x) - base for x in low]
+    eye = torch.eye(24, 30)
+    one_hot = [eye[i : i + 1] * eye[:, i : i + 1] for i in range(3)]
+    for changes, rank in ((low, 9), (rounded, 9), (one_hot, 3)):
+        (text,) = told(*changes)
+        assert text.startswith(f"{title} takes ") and f"have only {rank}, as those of ada" in text
+    full = [torch.randn(24, 30) for _ in range(3)]
+    spread = [x * torch.logspace(0, -3, 30) for x in full]
+    for changes in (full, spread, [torch.zeros(24, 30)] * 3):
+        assert told(*changes) == []
