@@ -1,6 +1,5 @@
 """Data sets in the layouts of their own downloads; the grey level of an image tells its class."""
 
-import gzip
 import io
 import itertools
 import json
@@ -60,20 +59,19 @@ def some(count, classes):
     return [i % classes for i in range(count)]
 
 
-def mnist(root, sizes, classes, ending="", images=None):
-    """Write MNIST's files; `images`: how many there are, if not as many as labels."""
-    for split, count in sizes.items():
-        stem = {"train": "train", "test": "t10k"}[split]
-        labels, many = some(count, classes), images or count
+def mnist(root, sizes, classes, images=None, kind="MNIST", stems=("train", "t10k")):
+    """Write files of MNIST's form; `images`: how many there are, if not as many as labels."""
+    for split, stem in zip(("train", "test"), stems, strict=True):
+        labels, many = some(sizes[split], classes), images or sizes[split]
         pixels = np.repeat(20 * np.array(labels[:many], np.uint8), 28 * 28).tobytes()
         parts = {
             "images-idx3": struct.pack(">4B3i", 0, 0, 8, 3, many, 28, 28) + pixels,
-            "labels-idx1": struct.pack(">4Bi", 0, 0, 8, 1, count) + bytes(labels),
+            "labels-idx1": struct.pack(">4Bi", 0, 0, 8, 1, len(labels)) + bytes(labels),
         }
         for name, data in parts.items():
-            file = root / "raw" / f"{stem}-{name}-ubyte{ending}"
+            file = root / kind / "raw" / f"{stem}-{name}-ubyte"
             file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_bytes(gzip.compress(data) if ending else data)
+            file.write_bytes(data)
 
 
 def svhn(root, sizes, classes, images=None, x="X"):
@@ -88,6 +86,7 @@ def svhn(root, sizes, classes, images=None, x="X"):
 
 
 def cars(root, sizes, names, grey=int):
+    root = root / "stanford_cars"
     (root / "devkit").mkdir(parents=True)
     savemat(root / "devkit/cars_meta.mat", {"class_names": np.array(names, dtype=object)})
     files = {"train": "devkit/cars_train_annos.mat", "test": "cars_test_annos_withlabels.mat"}
@@ -104,11 +103,12 @@ def dtd(root, sizes, names):
         labels = some(count, len(names))
         lines = [f"{names[c]}/{split}{i}.jpg" for i, c in enumerate(labels)]
         for line, label in zip(lines, labels, strict=True):
-            write(root / "dtd/images" / line, label)
-        listed(root / "dtd/labels" / f"{split}1.txt", lines)
+            write(root / "dtd/dtd/images" / line, label)
+        listed(root / "dtd/dtd/labels" / f"{split}1.txt", lines)
 
 
 def gtsrb(root, sizes, classes):
+    root = root / "gtsrb"
     for i, label in enumerate(some(sizes["train"], classes)):
         write(root / "GTSRB/Training" / f"{label:05d}" / f"{i}.ppm", label, "PPM")
     labels = some(sizes["test"], classes)

@@ -13,6 +13,7 @@ from pathlib import Path
 from tasklab import errors
 from tasklab.errors import TasklabError, abridged, shown
 from tasklab.tasks.images import finding, trees
+from tasklab.tasks.images.archives import ARCHIVES
 from tasklab.tasks.images.formats import Split
 from tasklab.tasks.suites import Source, Task, check_differ, check_name
 from tasklab.tasks.wording import Templates, Words, as_words, by_order, templates_for, words_for
@@ -31,9 +32,10 @@ def from_folder(
 
     The folder has one folder of images per class, whose name is the class's name; or `train/` and
     `test/` (and perhaps `val/`) with such folders; or these splits in each class; or images with
-    lists of their classes (`tasks.images.lists`); or parquet files as on the hub. Without a test
-    split, the validation split is the test; without either, a fifth of the images, drawn with
-    seed 0. Without a validation split, a tenth of the training images validate.
+    lists of their classes (`tasks.images.lists`); or parquet files as on the hub; or an archive
+    that torchvision's class reads (`tasks.images.archives`). Without a test split, the validation
+    split is the test; without either, a fifth of the images, drawn with seed 0. Without a
+    validation split, a tenth of the training images validate.
 
     Args:
         path: The folder.
@@ -163,6 +165,9 @@ def _why(folder: Path) -> str:
     elif files:
         listed = abridged((kind or "no suffix" for kind in sorted(kinds)), 6)
         said = f": there are files ({listed}), but no folder for each class"
+    tops = {archive.mark.partition("/")[0]: name for name, archive in ARCHIVES.items()}
+    for name in (tops[one.name] for one in (folder, *folders) if one.name in tops):
+        said += f"; torchvision reads {name} at {ARCHIVES[name].mark}, where nothing is"
     if ".py" in kinds:
         said += "; scripts of data sets are not run"
     if kinds & {".csv", ".tsv"}:

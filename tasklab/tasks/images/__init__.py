@@ -1,9 +1,9 @@
 """Images that are not drawn: found on the disk or the hub, checked, decoded once, and served.
 
-In the order of the flow: `formats` reads images and labels out of files, `layouts` tells how files
-lie in a folder, `checks` whether they are whole and what the papers used, `finding` finds them and
-plans splits; `decoding` makes pixels of them, `pixels` keeps those, `augment` crops, and `loader`
-serves.
+In the order of the flow: `formats` reads images and labels out of files, `archives` asks
+torchvision's classes for those of raw archives, `layouts` tells how files lie in a folder, `checks`
+whether they are whole and what the papers used, `finding` finds them and plans splits; `decoding`
+makes pixels of them, `pixels` keeps those, `augment` crops, and `loader` serves.
 """
 
 import lazy_loader

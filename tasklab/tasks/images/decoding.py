@@ -2,7 +2,8 @@
 
 A thread decodes a chunk of the data at a time, and holds a few encoded images and one decoded one.
 Pillow lets other threads run while it decodes and resizes, nine tenths of the time of a photograph.
-MNIST's and SVHN's own files are held whole: 47 MB and 217 MB. Nothing here needs torch.
+Archives of MNIST's kind are held whole: 47 MB of MNIST, 217 MB of SVHN. Only their reading needs
+torch.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Images as data sets hold them: parquet files of the hub, image files, and two raw formats.
+"""Images as data sets hold them: parquet files of the hub, image files, and raw archives.
 
 A `Split` says where the images of a split are and gives their labels; images are read in chunks,
-each of which a thread of its own can read, and one at a time. Nothing here needs torch, and
-nothing is unpickled: data-set scripts of the hub are never run.
+each of which a thread of its own can read, and one at a time. Data-set scripts of the hub are never
+run. Only torchvision's classes (`archives`) need torch; the pickles that CIFAR consists of are the
+one kind that is unpickled, after their checksum was compared with torchvision's.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import gzip
 import io
 import json
 import math
@@ -19,14 +19,15 @@ import threading
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from PIL import Image, features
 
 from tasklab import machine
 from tasklab.errors import TasklabError, abridged
-from tasklab.tasks.images.soundness import absent, class_names, sound
+from tasklab.tasks.images import archives
+from tasklab.tasks.images.soundness import absent, class_names, is_pointer, sound
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,27 +42,28 @@ FORMATS = ("JPEG", "PNG", "PPM", "BMP", "GIF", "TIFF", "WEBP", "AVIF")
 _SIXTEEN = (("I", "PNG"), ("I", "PPM"))  # read into 32 bits, but from 0 to 65,535
 LEVEL = "level"  # entry of an image's `info`
 CHUNK = 256  # images, where the format has no parts of its own
-_ARRAY = threading.Lock()
+_ARCHIVE = threading.Lock()
 _LARGE = threading.Lock()  # of Pillow's limit of pixels, and of the memory that they take
 _MOST_PIXELS = 1 << 30
 _ROWS = 16  # rows of a parquet file in memory at a time; a photograph has up to megabytes
 _PARQUET = "a whole parquet file"
-_IDX, _MAT = "a whole file of MNIST's format", "a whole file of SVHN's format"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Split:
     """The images of a split, not decoded."""
 
-    kind: str  #: `"files"`, `"parquet"`, `"idx"` (MNIST) or `"mat"` (SVHN)
+    kind: str  #: `"files"`, `"parquet"` or `"archive"`
     files: tuple[str, ...]  #: Absolute paths: of the images, or of the files that hold them
     labels: np.ndarray  #: (N,) as the data have them
     #: Names of the classes as the data have them, or `None` if they have none.
     names: tuple[str, ...] | None
     bounds: tuple[int, ...]  #: Chunk i has the images from bounds[i] to bounds[i + 1]
-    column: str = "image"  #: Of a parquet file: the images'
+    #: Of a parquet file, the images'; of an archive, its name and split, with a slash between.
+    column: str = "image"
     #: Of parquet files: number of the file, and row group in it, of each chunk.
     groups: tuple[tuple[int, int], ...] = ()
+    root: str = ""  #: Of an archive: the folder that torchvision's class takes
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -86,17 +88,15 @@ class Split:
                         if not data:
                             raise TasklabError(f"{name}: there are no bytes of an image. {again}")
                         yield row, rgb(io.BytesIO(data), name, again)
-            return
-        for row in rows:
-            if self.kind == "files":
+        elif self.kind == "archive" and rows:
+            name, split = self.column.split("/")
+            with _ARCHIVE:  # one thread reads it for all
+                dataset = _opened_archive(name, split, Path(self.root))
+            for row in rows:
+                yield row, dataset[row][0].convert("RGB")
+        else:
+            for row in rows:
                 yield row, rgb(self.files[row], self.files[row])
-                continue
-            with sound(self.files[0], _IDX if self.kind == "idx" else _MAT):
-                with _ARRAY:  # one thread reads it for all
-                    pixels = _array(self.kind, self.files[0], os.stat(self.files[0]).st_mtime_ns)
-                by_row = pixels if self.kind == "idx" else np.moveaxis(pixels, -1, 0)
-                image = Image.fromarray(np.ascontiguousarray(by_row[row])).convert("RGB")
-            yield row, image
 
     def encoded(self, chunk: int) -> Iterator[bytes | None]:
         """Yield the bytes of each image in a chunk of a parquet file."""
@@ -113,8 +113,8 @@ class Split:
         """Return the file of an image, and its row in it if the file has several, for messages."""
         if self.kind == "files":
             return self.files[row]
-        if self.kind != "parquet":
-            return f"{self.files[0]}, row {row}"
+        if self.kind == "archive":
+            return f"{self.root}, {self.column}, image {row}"
         numbers = [number for number, _ in self.groups]
         number = numbers[int(np.searchsorted(self.bounds, row, side="right")) - 1]
         return f"{self.files[number]}, row {row - self.bounds[numbers.index(number)]}"
@@ -211,69 +211,42 @@ def parquet(files: Sequence[Path], *, image: str = "image", label: str = "label"
     return Split("parquet", paths, joined.astype(np.int64), names, bounds, image, tuple(groups))
 
 
-def idx(images: Path, labels: Path) -> Split:
-    """Return a split in MNIST's format, compressed or not. Its classes are the digits."""
-    numbers = _idx(labels, 1).astype(np.int64)
-    with sound(images, _IDX), _stream(images) as stream:
-        shape, size = _head(stream, 3), _size(images)
-        wanted = stream.tell() + int(np.prod(shape))
-        if size % 2**32 != wanted % 2**32:  # what a compressed file says of its size
-            raise ValueError("its size is not the one that its head tells")
-    _check_counts(images, shape[0], len(numbers))
-    return Split("idx", (str(images),), numbers, tuple("0123456789"), _bounds(len(numbers)))
+def archive(name: str, root: Path, split: str) -> Split:
+    """Return a split of an archive that torchvision's class reads.
+
+    Args:
+        name: Key of `archives.ARCHIVES`.
+        root: As the class takes it.
+        split: One of the archive's.
+
+    Raises:
+        TasklabError: If it is damaged or incomplete.
+    """
+    dataset = _opened_archive(name, split, root)
+    labels, listed = archives.labels(dataset), archives.images(dataset)
+    if len(dataset) != len(labels):
+        raise TasklabError(
+            f"{root / archives.ARCHIVES[name].mark} has {len(dataset):,} {split} images and "
+            f"{len(labels):,} labels: fetch both again."
+        )
+    names = archives.names(dataset, int(labels.max(initial=-1)) + 1)
+    if listed is not None:
+        return image_files(listed, labels, names)
+    paths = tuple(map(str, archives.files(name, root, split)))
+    bounds, column = _bounds(len(labels)), f"{name}/{split}"
+    return Split("archive", paths, labels, names, bounds, column, root=str(root))
 
 
-def mat(file: Path) -> Split:
-    """Return a split in SVHN's format, a MATLAB file; its label 10 is the digit 0."""
-    from scipy.io import loadmat, whosmat
-
-    with sound(file, _MAT):
-        shape = {name: shape for name, shape, _ in whosmat(file)}["X"]
-        numbers = loadmat(file, variable_names=["y"])["y"].reshape(-1).astype(np.int64) % 10
-        if len(shape) != 4 or shape[2] != 3:
-            raise ValueError(f"X has the shape {shape}")
-    _check_counts(file, shape[3], len(numbers))
-    return Split("mat", (str(file),), numbers, tuple("0123456789"), _bounds(len(numbers)))
-
-
-def _check_counts(file: Path, images: int, labels: int) -> None:
-    if images != labels:
-        raise TasklabError(f"{file} has {images:,} images and {labels:,} labels: fetch both again.")
-
-
-@functools.lru_cache(maxsize=1)
-def _array(kind: str, file: str, time: int) -> np.ndarray:
-    """Return all images of a file; `time` is its stamp, by which changes are noticed."""
-    if kind == "idx":
-        return _idx(Path(file), 3)
-    from scipy.io import loadmat
-
-    return loadmat(file, variable_names=["X"])["X"]
-
-
-def _idx(file: Path, axes: int) -> np.ndarray:
-    with sound(file, _IDX), _stream(file) as stream:
-        shape = _head(stream, axes)
-        return np.frombuffer(stream.read(), np.uint8).reshape(shape)
-
-
-def _head(stream: gzip.GzipFile | IO[bytes], axes: int) -> tuple[int, ...]:
-    if stream.read(4) != bytes([0, 0, 8, axes]):
-        raise ValueError("it does not begin as one")
-    return tuple(np.frombuffer(stream.read(4 * axes), ">i4", axes).tolist())
-
-
-def _stream(file: Path) -> gzip.GzipFile | IO[bytes]:
-    return gzip.open(file) if file.suffix == ".gz" else file.open("rb")
-
-
-def _size(file: Path) -> int:
-    """Return the size of a file, unpacked: its last four bytes, modulo 2**32."""
-    if file.suffix != ".gz":
-        return file.stat().st_size
-    with file.open("rb") as stream:
-        stream.seek(-4, os.SEEK_END)
-        return int.from_bytes(stream.read(4), "little")
+def _opened_archive(name: str, split: str, root: Path) -> Any:
+    files = archives.files(name, root, split)
+    kind, mark, _ = archives.ARCHIVES[name]
+    stamps = tuple(file.stat().st_mtime_ns for file in files)
+    try:
+        return archives.opened(name, str(root), split, stamps)
+    except Exception:
+        blamed = next(filter(is_pointer, files), root / mark)
+        with sound(blamed, f"the {split} images as torchvision's {kind} reads them"):
+            raise
 
 
 def _check_columns(file: Path, schema: pa.Schema, image: str, label: str) -> None:

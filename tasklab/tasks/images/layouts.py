@@ -1,4 +1,4 @@
-"""How data sets lie in a folder: files of the hub, torchvision's layouts, lists, class folders.
+"""How data sets lie in a folder: files of the hub, archives, lists, folders of classes.
 
 Each function returns the splits that it finds, by the data set's own names for them, or `{}` if the
 layout is another one.
@@ -13,12 +13,17 @@ from pathlib import Path
 import numpy as np
 
 from tasklab.errors import TasklabError, abridged
-from tasklab.tasks.images import formats
+from tasklab.tasks.images import archives, formats
 from tasklab.tasks.images.lists import by_list
-from tasklab.tasks.images.published import LAYOUTS
-from tasklab.tasks.images.soundness import check_shards, sound
-from tasklab.tasks.images.trees import Splits, by_class, note, split_of, visible
-from tasklab.tasks.suites import spoken
+from tasklab.tasks.images.soundness import absent, check_shards, sound
+from tasklab.tasks.images.trees import Splits, by_class, class_folders, note, split_of, visible
+from tasklab.tasks.suites import paper_data_sets, spoken
+
+# Data sets without a class in torchvision that knows the papers' split: lists of images tell it.
+_LISTED = {
+    "RESISC45": {split: f"resisc45-{split}.txt" for split in ("train", "val", "test")},
+    "SUN397": {"train": "Training_01.txt", "test": "Testing_01.txt"},
+}
 
 
 def splits_in(root: Path, name: str = "", *, config: str | None = None, **columns: str) -> Splits:
@@ -36,11 +41,12 @@ def splits_in(root: Path, name: str = "", *, config: str | None = None, **column
             if not root.is_dir():
                 return {}
             splits = hub(root, config=config, must=not name, **columns)
-            if not splits and name in LAYOUTS:
-                splits = LAYOUTS[name](root)
+            splits = splits or _archive(root, name)
+            if not splits and name in _LISTED:
+                splits = _by_partition(root, name)
             elif not splits and not name:
                 splits = by_list(root)
-            splits = splits or by_class(root, nested=name == "SUN397")
+            splits = splits or _by_class(root, name)
             splits = splits if name else _of_the_same_classes(root, splits)
         if empty := [split for split, images in splits.items() if not len(images)]:
             raise TasklabError(f"{root} has no images of split {', '.join(empty)}: fetch it again.")
@@ -48,6 +54,58 @@ def splits_in(root: Path, name: str = "", *, config: str | None = None, **column
         if not name or str(error).startswith(name):
             raise
         raise TasklabError(f"{name}: {error}") from error
+    return splits
+
+
+def _by_class(root: Path, name: str) -> Splits:
+    try:
+        return by_class(root, nested=name == "SUN397")
+    except TasklabError as error:
+        if not name:
+            raise
+        layout = paper_data_sets()[name]["layout"]
+        raise TasklabError(f"{error} Of its archive, this is read: {layout}.") from error
+
+
+def _archive(root: Path, name: str) -> Splits:
+    """Return the splits of an archive in a folder, of any data set if none is named."""
+    wanted = archives.ARCHIVES if not name else {name} & archives.ARCHIVES.keys()
+    there = archives.found(root, wanted)
+    if len(there) > 1:
+        raise TasklabError(f"{root} has {', '.join(there)}: give the folder of one of them.")
+    return {
+        split: formats.archive(known, top, split)
+        for known, top in there.items()
+        for split in archives.ARCHIVES[known].splits
+    }
+
+
+def _by_partition(root: Path, name: str) -> Splits:
+    """Return the splits that lists of images make of folders of classes."""
+    found = {split: next(root.rglob(file), None) for split, file in _LISTED[name].items()}
+    files = {split: file for split, file in found.items() if file is not None}
+    if not files:
+        return {}
+    if lacking := [_LISTED[name][split] for split in found if split not in files]:
+        raise TasklabError(
+            f"{root} has no {', '.join(lacking)}, which belongs to the papers' split: put it there."
+        )
+    top = next((one for one in (root / "NWPU-RESISC45", root / "SUN397") if one.is_dir()), root)
+    whole = class_folders(top, nested=name == "SUN397")
+    if whole is None:
+        return {}
+    at = {Path(file).name: row for row, file in enumerate(whole.files)}
+    at |= {Path(file).relative_to(top).as_posix(): row for row, file in enumerate(whole.files)}
+    splits = {}
+    for split, file in files.items():
+        with sound(file, "a list in UTF-8"):
+            listed = [line.strip().lstrip("/") for line in file.read_text("utf-8").splitlines()]
+        keys = [line if line in at else Path(line).name for line in filter(None, listed)]
+        if gone := [top / key for key in keys if key not in at]:
+            raise absent(gone, len(keys))
+        rows = np.sort([at[key] for key in keys])
+        images = [Path(whole.files[row]) for row in rows]
+        splits[split] = formats.image_files(images, whole.labels[rows], whole.names, seen=True)
     return splits
 
 

@@ -40,7 +40,7 @@ def _said(where: Path, what: str, error: Exception, advice: str) -> str:
         return f"{file} cannot be read: permission denied. Give yourself the right to read it."
     if isinstance(error, FileNotFoundError):
         return f"{file} is missing. {advice}"
-    if _is_pointer(where):
+    if is_pointer(where):
         return f"{where} is a pointer of git-lfs, not the file: run `git lfs pull` in its folder."
     why = first_line(error, typed=isinstance(error, LookupError))
     if isinstance(error, UnidentifiedImageError):
@@ -48,7 +48,8 @@ def _said(where: Path, what: str, error: Exception, advice: str) -> str:
     return f"{where} is not {what} ({why}). {advice}"
 
 
-def _is_pointer(file: Path) -> bool:
+def is_pointer(file: Path) -> bool:
+    """Return whether a file is a pointer of git-lfs in the place of a large one."""
     try:
         with file.open("rb") as stream:
             return stream.read(len(_POINTER)) == _POINTER

@@ -34,7 +34,7 @@ def tell_twins(task: str, parts: Mapping[str, Part]) -> None:
     """Log which test images have the bytes of a training image, or of another test image.
 
     Image files are compared by size, then a piece, then all bytes; rows of parquet files by their
-    bytes, in files of up to 4 GiB together. MNIST's and SVHN's own files are not compared.
+    bytes, in files of up to 4 GiB together. Archives that hold pixels (MNIST's) are not compared.
     """
     kinds = {part.split.kind for part in parts.values()}
     alike = {"files": _same_files, "parquet": _same_rows}.get(kinds.pop())

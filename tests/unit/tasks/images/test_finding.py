@@ -1,5 +1,6 @@
 """Data sets in every format that they come in, and the ways in which copies differ."""
 
+import itertools
 import json
 import time
 import types
@@ -198,7 +199,7 @@ def test_dtds_validation_images_are_trained_on(form, tmp_path):
     if form == "parquet":
         hub_copy(root, entry.classes, {"train": half, "validation": half, "test": TEST})
     elif form == "torchvision":
-        made_by.dtd(root, sizes, entry.classes)
+        made_by.dtd(tmp_path, sizes, entry.classes)
     else:  # of the protocol, test images are in `val`
         folders = {"train": "train", "val": "train", "test": "val"} if form == "protocol" else {}
         for split, count in sizes.items():
@@ -214,9 +215,10 @@ def test_dtds_validation_images_are_trained_on(form, tmp_path):
 @pytest.mark.parametrize(
     ("name", "file", "layout"),
     [
-        ("DTD", "dtd/readme.txt", "dtd/labels/"),
+        ("DTD", "dtd/dtd/labels.txt", "dtd/dtd/labels/"),
         ("Cars", "Stanford_Cars/cars_annos.mat", "devkit/"),
-        ("MNIST", "mnist/train-images.idx3-ubyte", "train-images-idx3-ubyte"),
+        ("MNIST", "mnist/train-images.idx3-ubyte", "MNIST/raw/ with train-images-idx3-ubyte"),
+        ("MNIST", "mnist/raw/train-images-idx3-ubyte.gz", "t10k, unpacked"),
         ("GTSRB", "GTSRB/GTSRB/Training/00000/a.ppm", "GT-final_test.csv"),
         ("ImageNet", "imagenet/val/ILSVRC2012_val_00000001.JPEG", "val/<wnid>/"),
         ("SVHN", "svhn/notes.parquet", "train_32x32.mat"),
@@ -252,7 +254,6 @@ OWN_FORMATS = {
     "Cars": lambda at: made_by.cars(at, SIZES, [*reversed(task("Cars").classes)], grey=backwards),
     "GTSRB": lambda at: made_by.gtsrb(at, SIZES, CLASSES),
     "MNIST": lambda at: made_by.mnist(at, SIZES, CLASSES),
-    "MNIST, packed": lambda at: made_by.mnist(at, SIZES, CLASSES, ".gz"),
     "RESISC45": lambda at: made_by.resisc(
         at, {**SIZES, "val": 9}, [one.replace(" ", "_") for one in task("RESISC45").classes]
     ),
@@ -261,18 +262,27 @@ OWN_FORMATS = {
 }
 
 
-@pytest.mark.parametrize("form", OWN_FORMATS)
-def test_labels_and_images_in_the_formats_of_the_data_sets_own(form, tmp_path):
-    name, _, _ = form.partition(",")
+@pytest.mark.parametrize("within", [False, True])
+@pytest.mark.parametrize("name", OWN_FORMATS)
+def test_labels_and_images_in_the_formats_of_the_data_sets_own(name, within, tmp_path):
+    """Archives lie where torchvision puts them: in the folder of all data sets, or one below."""
     folder = tmp_path / suites.paper_data_sets()[name]["folders"][0]
-    OWN_FORMATS[form](folder)
+    OWN_FORMATS[name](folder if within or name not in ("Cars", "GTSRB", "MNIST") else tmp_path)
     found = finding.find(task(name), tmp_path).splits
     assert {k: len(split) for k, split in found.items()} == SIZES
     for split in found.values():
         assert split.labels.tolist() == greys(split) and len({*greys(split)}) == CLASSES
     if name == "SUN397":
         (folder / "Testing_01.txt").unlink()
-        refuses("partition 01", finding.find, task(name), tmp_path)
+        refuses("has no Testing_01.txt", finding.find, task(name), tmp_path)
+
+
+def test_what_torchvision_does_not_read_is_told_with_what_it_reads(tmp_path):
+    for split, image in itertools.product(("Final_Training", "Final_Test"), ("0.ppm", "1.ppm")):
+        write(tmp_path / "gtsrb" / "GTSRB" / split / "Images" / image, 1)
+    told = refuses("GTSRB/Training/<class>/ .GTSRB-Training_fixed.zip.", finding.find,
+                   task("GTSRB"), tmp_path)  # fmt: skip
+    assert "they look like splits" in told and "Of its archive, this is read: gtsrb/GTSRB" in told
 
 
 @pytest.mark.parametrize("name", ["Cars", "SUN397"])
@@ -391,8 +401,8 @@ def test_all_that_is_missing_is_said_at_once_and_soon(tmp_path):
 def test_validation_images_are_those_of_the_papers_protocol():
     """`random_split` of the protocol asserts this number for MNIST, seed 0."""
     labels = np.zeros(60000, dtype=np.int64)
-    train = formats.Split("idx", ("x",), labels, None, (0, 60000))
-    test = formats.Split("idx", ("x",), labels[:9], None, (0, 9))
+    train = formats.Split("archive", ("x",), labels, None, (0, 60000))
+    test = formats.Split("archive", ("x",), labels[:9], None, (0, 9))
     found = finding.DataSet(Path(), {"train": train, "test": test}, {})
     parts = finding.plan(task("MNIST"), found)
     assert parts["train"].rows[0] == 36044
@@ -561,7 +571,7 @@ def test_a_class_that_the_draw_leaves_out_is_taught_in_exchange(split):
     for place in (0, 15, 24, 29):  # in train, validation or test
         labels = np.zeros(30, dtype=np.int64)
         labels[drawn[place]] = 1
-        whole = formats.Split("idx", ("x",), labels, None, (0, 30))
+        whole = formats.Split("archive", ("x",), labels, None, (0, 30))
         splits = {split: whole} if split == "all" else {split: whole, "test": whole}
         parts = finding.plan(made, finding.DataSet(Path(), splits, {}))
         rows = np.concatenate([p.rows for k, p in parts.items() if split == "all" or k != "test"])
