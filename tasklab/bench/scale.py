@@ -70,7 +70,7 @@ QUICK = Scale(
 # A text takes a core about five milliseconds, and such a chapter has a hundred thousand passes.
 QUICK_TEXTS = dataclasses.replace(
     QUICK,
-    counts={"val": 60, "test": 120, "control": 120},
+    counts={"val": 50, "test": 100, "control": 100},
     alphas=ALPHAS[::2],
     map_images=20,
     cost_batch=32,

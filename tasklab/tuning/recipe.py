@@ -33,7 +33,7 @@ MINI_STEPS, PAPER_STEPS = 240, 2000
 MINI_BATCH, PAPER_BATCH = 64, 128
 TEXT_STEPS, TEXT_BATCH = 150, 32  # of sentence encoders
 QUICK_STEPS, QUICK_BATCH = 45, 32  # of a shipped model, so that a report takes minutes
-QUICK_TEXT_STEPS = 20  # of sentence encoders, which learn faster and take longer
+QUICK_TEXT_STEPS = 16  # of sentence encoders, which learn faster and take longer
 # Of a published model, a quarter of the papers' steps. Eight tasks by three methods then take a
 # ViT-L/14 within an hour, on one GPU that computes 400 TFLOP/s (40 % of an H100's bfloat16 peak:
 # 0.16 s for a step of 128 images), and a ViT-B/32 minutes.

@@ -124,7 +124,7 @@ def test_parameters_fill_in_and_take_strings():
     [
         ("mini", "quick", (45, 32, 4, 0.1, 500, 1500)),
         ("mini_t5", "quick", (90, 32, 9, 0.1, 500, 1500)),
-        ("minilm", "quick", (20, 32, 2, 0.1, 500, 1500)),
+        ("minilm", "quick", (16, 32, 1, 0.1, 500, 1500)),
         ("mini_t5", "full", (480, 64, 48, 0.1, 2000, None)),
         ("vitb32", "quick", (500, 128, 50, None, 2000, None)),
         ("timm/resnet50.a1_in1k", "full", (2000, 128, 200, None, 2000, None)),
