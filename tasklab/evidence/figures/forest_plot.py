@@ -50,7 +50,7 @@ PAPERS = {name: one.label for name, one in CHAPTERS.items()}
 _PICTURE = '<img alt="{}" src="data:image/png;base64,{}" style="display: block; width: 100%">'
 FARTHEST = 6.0  # half-widths; a mark beyond is an arrow there
 _SIGNS = {"✓": "survives the correction for many tests", "†": "open for a reason in the list"}
-SMALL, WIDE = 3.5, 7.0  # inches: a phone's column; a page without a table of contents
+_WIDE = 7.0  # inches: of a page without a table of contents
 
 
 class _Forest(Figure):
@@ -86,7 +86,7 @@ class _Forest(Figure):
 
 
 @book_figure
-def forest(verdicts: Iterable[Verdict], here: str = "", *, headlines: bool = False) -> Figure:
+def forest(verdicts: Iterable[Verdict], here: str = "") -> Figure:
     """Plot every claim's effect in half-widths of its 95 % interval.
 
     Beyond 1 a claim holds, below −1 it does not. Of a claim with several parts the weakest is
@@ -96,40 +96,29 @@ def forest(verdicts: Iterable[Verdict], here: str = "", *, headlines: bool = Fal
     Args:
         verdicts: On claims of one or several papers.
         here: The chapter that shows it; by default a page beside the folder of chapters.
-        headlines: Only those that the protocol names, at a phone's width.
     """
     rows = verdict_rows(verdicts, cells=False)
     chosen = rows["setting"] == "chosen"
-    family = "headlines" if headlines else "all"
-    kept = rows["survives"].str.contains(family).map({True: " ✓", False: ""})
+    kept = rows["survives"].str.contains("all").map({True: " ✓", False: ""})
     dagger = ["" if not is_open_nonetheless(row) else " †" for row in rows.to_dict("records")]
     rows = rows.assign(label=rows["short"].where(chosen, rows["setting"].map(at)) + kept + dagger)
-    if headlines:
-        rows = rows[chosen & (rows["headline"] > 0)].sort_values("headline", kind="stable")
-    else:
-        place = {entry: number for number, entry in enumerate(rows["id"].unique())}
-        rows = rows.sort_values("id", key=lambda ids: ids.map(place), kind="stable")
+    place = {entry: number for number, entry in enumerate(rows["id"].unique())}
+    rows = rows.sort_values("id", key=lambda ids: ids.map(place), kind="stable")
     rows = rows[rows["outcome"] != "not tested"]
     require_rows(rows, "no statement was tested")
-    if headlines:
-        return _drawn([("", rows)], here, SMALL, 0.36)
     groups = [(PAPERS.get(name, name), part) for name, part in rows.groupby("paper", sort=False)]
-    return _drawn(groups, here, WIDE, 0.19)
-
-
-def _drawn(groups: list[tuple[str, pd.DataFrame]], here: str, width: float, line: float) -> Figure:
     label = "effect divided by its margin of error"
-    figure, panels = in_half_widths(groups, label, width, line, FigureClass=_Forest)
+    figure, panels = in_half_widths(groups, label, _WIDE, 0.19, FigureClass=_Forest)
     for (_, part), axes in zip(groups, panels, strict=True):
-        _panel(axes, part, narrow=width == SMALL)
-        for place, row in enumerate(part.to_dict("records")):
+        _panel(axes, part)
+        for line, row in enumerate(part.to_dict("records")):
             which = f"{row['short']} {at(row['setting'])}".rstrip()
             said = f"{which}: {plain(row['outcome'])}, {effect_of(row)}"
-            figure.links.append((axes, place, evidence_link(row["evidence"], here), said))
+            figure.links.append((axes, line, evidence_link(row["evidence"], here), said))
     for sign, meaning in _SIGNS.items():
         if any(part["label"].str.endswith(sign).any() for _, part in groups):
             figure.supxlabel(f"{figure.get_supxlabel()}\n{sign} {meaning}", fontsize=9)
-    _legend(figure, pd.concat([part for _, part in groups]), width)
+    _legend(figure, rows)
     return figure
 
 
@@ -141,7 +130,7 @@ def in_half_widths(
     Args:
         groups: Title and rows of each panel; the column `label` names the rows.
         label: Title of the horizontal axis.
-        width: Inches of the figure; at `SMALL` rows have no names.
+        width: Inches of the figure.
         line: Inches of one row.
         more: Keywords of `matplotlib.pyplot.subplots`.
 
@@ -158,9 +147,8 @@ def in_half_widths(
         axes.axvspan(-1, 1, color="#E6E6E6", zorder=0)
         axes.axvline(0, color="#404040", linewidth=0.8, zorder=1)
         axes.set_title(title, loc="left", fontweight="bold", fontsize=10)
-        labels = [""] * len(part) if width == SMALL else part["label"]
-        axes.set_yticks(range(len(part)), labels, fontsize=8.5)
-        axes.set_ylim(len(part) - 0.4, -0.8 if width == SMALL else -0.6)
+        axes.set_yticks(range(len(part)), part["label"], fontsize=8.5)
+        axes.set_ylim(len(part) - 0.4, -0.6)
         axes.tick_params(axis="y", length=0)
         axes.grid(axis="y", visible=False)
         axes.spines["left"].set_visible(False)
@@ -182,7 +170,7 @@ def _mark(outcome: str, here: str) -> dict[str, Any]:
     return {"color": colour, "marker": marker, "mfc": face, "ms": 5.5 if here else 5, "ls": ""}
 
 
-def _legend(figure: Figure, rows: pd.DataFrame, width: float) -> None:
+def _legend(figure: Figure, rows: pd.DataFrame) -> None:
     found = {_look(row) for row in rows.to_dict("records")}
     told = {(outcome, ""): outcome for outcome in LOOKS if outcome in {one for one, _ in found}}
     lighter = next((look for look in sorted(found, reverse=True) if look[1]), None)
@@ -193,7 +181,7 @@ def _legend(figure: Figure, rows: pd.DataFrame, width: float) -> None:
         for look in told
     ]
     words = list(map(plain, told.values()))
-    put_legend(figure, handles, words, width)
+    put_legend(figure, handles, words, _WIDE)
 
 
 def strengths_of(rows: pd.DataFrame, side: str = "") -> tuple[np.ndarray, np.ndarray]:
@@ -203,8 +191,8 @@ def strengths_of(rows: pd.DataFrame, side: str = "") -> tuple[np.ndarray, np.nda
     return np.where(known, rows[f"strength{side}"].to_numpy(float), 0.0), known
 
 
-def _panel(axes: Axes, rows: pd.DataFrame, *, narrow: bool) -> None:
-    """Draw one line per row: its label left of the panel, or above the mark if narrow."""
+def _panel(axes: Axes, rows: pd.DataFrame) -> None:
+    """Draw one line per row, with its label left of the panel."""
     strengths = zip(*strengths_of(rows), rows.to_dict("records"), strict=True)
     for y, (place, sure, row) in enumerate(strengths):
         colour, _ = LOOKS[row["outcome"]]
@@ -218,11 +206,8 @@ def _panel(axes: Axes, rows: pd.DataFrame, *, narrow: bool) -> None:
             axes.plot([place - 1, place + 1], [y, y], color=colour, linewidth=1.2, zorder=2)
             axes.plot(place, y, zorder=3, **_mark(*_look(row)))
         place_of = {"transform": axes.get_yaxis_transform(), "va": "center"}
-        if narrow:
-            axes.text(0.0, y - 0.48, row["label"], fontsize=8.5, **place_of)
-        else:
-            effect = effect_of({**row, "band": False}, scope=False)  # the list has the limit
-            axes.text(1.02, y, effect, color="#404040", fontsize=7.5, **place_of)
+        effect = effect_of({**row, "band": False}, scope=False)  # the list has the limit
+        axes.text(1.02, y, effect, color="#404040", fontsize=7.5, **place_of)
     for label, matched in zip(axes.get_yticklabels(), rows["setting"] != "chosen", strict=True):
         label.set_style("italic" if matched else "normal")
 
