@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import tasklab
 from tasklab.cli import COMMANDS, FORMER, GROUPS
-from tasklab.errors import LONG_PATH, TasklabError, is_out_of_memory, shown, unknown
+from tasklab.errors import LONG_PATH, TasklabError, is_out_of_memory, make_room, shown, unknown
 from tasklab.storage import termination, writing
 
 LONGEST = 1000  # characters of a line
@@ -52,7 +52,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         long = len(str(name)) > LONG_PATH
         named = f"{shown(str(name)) if long else name}: " if name else ""
         reason = error.strerror or next(iter(str(error).splitlines()), "") or type(error).__name__
-        _complain(f"{named}{reason}")
+        advice = make_room(error.errno)
+        _complain(f"{named}{reason}" + (f". {advice}." if advice else ""))
         return 2
     except KeyboardInterrupt:
         print(

@@ -11,6 +11,7 @@ import tyro
 
 from tasklab import book
 from tasklab.bench.parameters import Parameters
+from tasklab.cli import idle
 from tasklab.cli.parsing import Given, settings
 from tasklab.errors import TasklabError, choose, path, whole
 from tasklab.evidence import chapters, study
@@ -55,7 +56,7 @@ def record(
     jobs: int | str = 1,
     add: bool = False,
     check: int | str | None = None,
-    check_seed: int | str = 0,
+    check_seed: int | str | None = None,
     check_others: bool = False,
 ) -> None:
     """Compute a part of a chapter's records, or all, and write them as data files.
@@ -74,16 +75,17 @@ def record(
         check: Instead, measure so many recorded rows of all parts (or of the named chapter) again,
             those first that take the least, and say which come out bit for bit. Results are kept
             in the folder `check` of the store, so that the same command goes on.
-        check_seed: Which rows are drawn.
+        check_seed: Which rows are drawn. By default 0.
         check_others: Draw also from rows that were measured on another make of processor, on
             former images or in another precision, which may differ.
     """
     if check is not None:
         if every or part or dry_run or out is not None or add:
             raise TasklabError("--check takes a CHAPTER or none, and no option of recording.")
-        count, seed = whole("--check", check, 1, 10_000), whole("--check-seed", check_seed, 0)
+        count, seed = whole("--check", check, 1, 10_000), whole("--check-seed", check_seed or 0, 0)
         _check(chapter, count, seed, check_others, Parameters(**{"preset": "full", **given}))
         return
+    idle.refuse({"check_seed": check_seed, "check_others": check_others}, "it is for --check")
     if not chapter and not every:
         raise TasklabError("record takes a CHAPTER, or --all: `tasklab record --help`")
     if every and (part or out is not None):

@@ -16,7 +16,6 @@ from tasklab.evidence import study
 from tasklab.exchange import places
 from tasklab.isolation import isolated
 from tasklab.progress import begin, columns, tell
-from tasklab.storage import atomic
 
 _OF_SETS = "icons_s"
 _PAGE = places.Format(".html", b"judged on recorded worlds</title>")
@@ -66,13 +65,15 @@ def judge(
             "once: about ten seconds of a core each; what is finished is kept."
         )
     found = judging.judge(rule, there)
+    texts = {"--out": book.judging.page(found, registry.method(rule))}
     if "--csv" in outputs.files:
         import pandas as pd
 
         rows = pd.concat([one.rows.assign(world=one.world) for one in found])
         first = ["world", "merge", "seed", "subset", "task", "accuracy"]
-        atomic.write(outputs.files["--csv"], spreadsheet.csv(rows[first]))
-    atomic.write(outputs.files["--out"], book.judging.page(found, registry.method(rule)))
+        texts["--csv"] = spreadsheet.csv(rows[first])
+    with outputs.drafts(texts):
+        pass
     written = outputs.written
     if json:
         about = {"rule": rule, "worlds": [_answer(one) for one in found], "written": written}

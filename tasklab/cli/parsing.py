@@ -24,6 +24,7 @@ import docstring_parser
 import tyro
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
+from tasklab import machine
 from tasklab.bench.parameters import Parameters
 from tasklab.cli import COMMANDS
 from tasklab.errors import TasklabError, shown, unknown
@@ -42,6 +43,8 @@ OF_RUNS = ("head", "preset", "seeds", "steps", "lr", "precision")  # apart in he
 _RUNS = "runs"
 _REGISTRY = ConstructorRegistry()
 _TYRO: dict[str, Any] = {"config": CONFIG, "registry": _REGISTRY}
+_LIGHT = ("list", "doctor", "store")  # commands without a model
+_ADDRESSES = 7 * 2**29  # bytes: 3.0 GiB when PyTorch is loaded, and what a small model takes
 _COMPLETION = "--tyro-print-completion"
 
 
@@ -159,9 +162,22 @@ def call(command: str, words: Sequence[str]) -> int | None:
         if not end.code or isinstance(end, termination.Terminated):
             raise
         raise _mistake(command, function, words) from None
-    if getattr(function, "isolated", False) and "torch" not in sys.modules:
-        begin("loading PyTorch.")  # for seconds
+    if "torch" not in sys.modules and command not in _LIGHT:
+        _check_addresses()
+        if getattr(function, "isolated", False):
+            begin("loading PyTorch.")  # for seconds
     return run()
+
+
+def _check_addresses() -> None:
+    """Raise where PyTorch would run out of addresses: its libraries then end the process."""
+    left = machine.address_space()
+    if left is not None and left < _ADDRESSES:
+        raise TasklabError(
+            f"this process may take {machine.gib(left)} of addresses (ulimit -v), and PyTorch "
+            f"needs {machine.gib(_ADDRESSES)} of them, most of which it never uses: lift that "
+            "limit (ulimit -v unlimited)."
+        )
 
 
 def completion(shell: str) -> int:

@@ -19,7 +19,6 @@ from tasklab.errors import TasklabError, abridged, shown
 from tasklab.exchange.places import Outputs
 from tasklab.models.zoo import closed
 from tasklab.progress import tell
-from tasklab.storage import atomic
 from tasklab.tasks.suites import Task
 
 if TYPE_CHECKING:
@@ -193,7 +192,7 @@ class Vectors:
         more: Mapping[str, Any] | None = None,
         texts: Mapping[str, str] | None = None,
     ) -> None:
-        """Write all outputs atomically.
+        """Write all outputs, or none if one cannot be written.
 
         The model is the last to be there, so that a command that was killed can be repeated.
 
@@ -224,11 +223,10 @@ class Vectors:
                 theta = merged.apply(encoder.params)
                 written = exchange.publishing.written(outputs.model, theta, encoder, about, base)
                 stack.enter_context(written)
+            stack.enter_context(outputs.drafts(texts or {}))
             if vector in outputs.files and merged is not None:
                 place = outputs.files[vector]
                 exchange.merged.write_vector(place, merged, self.sources, made, heads=self.kept)
-            for option, text in (texts or {}).items():
-                atomic.write(outputs.files[option], text)
 
 
 def check_tasks(

@@ -78,6 +78,17 @@ def is_out_of_memory(error: BaseException) -> bool:
     )
 
 
+def make_room(number: int | None) -> str:
+    """Return how to make room after a system's error of that number; empty for other errors.
+
+    >>> make_room(errno.ENOSPC), make_room(errno.ENOENT)
+    ('Free some space', '')
+    """
+    if number == errno.EFBIG:
+        return "Raise the largest size of files (ulimit -f)"
+    return "Free some space" if number in (errno.ENOSPC, errno.EDQUOT) else ""
+
+
 def unknown(kind: str, name: object, choices: Iterable[str]) -> TasklabError:
     """Return the error for a name that is not one of `choices`, with the nearest one suggested.
 

@@ -267,6 +267,16 @@ class Outputs:
         return {option: str(place) for option, place in self.files.items()} | model
 
     @contextlib.contextmanager
+    def drafts(self, texts: Mapping[str, str]) -> Iterator[None]:
+        """Write drafts of texts, by option; they become the files when the block ends."""
+        with contextlib.ExitStack() as stack:
+            for option, text in texts.items():
+                place = self.files[option]
+                with explained(place.parent, "write to", option):
+                    atomic.fill(stack.enter_context(atomic.replacing(place)), text)
+            yield
+
+    @contextlib.contextmanager
     def room(self) -> Iterator[Path | None]:
         """Yield a working folder beside the first file, as long as the block runs; or `None`."""
         if not self.files:

@@ -16,6 +16,7 @@ from .drivers import accelerated as accelerated
 from .drivers import capabilities as capabilities
 from .drivers import driver as driver
 from .limits import Memory as Memory
+from .limits import address_space as address_space
 from .limits import cores as cores
 from .limits import memory as memory
 from .malloc import keep_freed_memory as keep_freed_memory

@@ -38,6 +38,19 @@ def cores(root: Path = Path("/")) -> float:
     return count
 
 
+def address_space(root: Path = Path("/")) -> int | None:
+    """Return the bytes of addresses that this process may still take; `None` without a limit."""
+    try:
+        import resource  # not on Windows
+
+        most = resource.getrlimit(resource.RLIMIT_AS)[0]
+    except (ImportError, OSError, ValueError):
+        return None
+    if most in (resource.RLIM_INFINITY, -1) or most >= _NO_LIMIT:
+        return None
+    return max(0, most - _table(root / "proc/self/status", unit=1024).get("VmSize", 0))
+
+
 def memory(root: Path = Path("/")) -> Memory:
     """Return the memory of the machine, or of the tightest cgroup around this process.
 

@@ -80,9 +80,14 @@ def folder(path: Path | str, *, order: Sequence[str] | None = None) -> Iterator[
 def write(path: Path | str, content: str | bytes) -> None:
     """Write text (in UTF-8) or bytes to a file, replacing it."""
     with replacing(path) as draft:
-        # names of files that the locale cannot read are in a text as their bytes were
-        content = content.encode(errors="surrogateescape") if isinstance(content, str) else content
-        draft.write_bytes(content)
+        fill(draft, content)
+
+
+def fill(draft: Path, content: str | bytes) -> None:
+    """Write text (in UTF-8) or bytes to a draft."""
+    # names of files that the locale cannot read are in a text as their bytes were
+    content = content.encode(errors="surrogateescape") if isinstance(content, str) else content
+    draft.write_bytes(content)
 
 
 def publish(draft: Path, path: Path) -> None:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import safetensors
 
-from tasklab.errors import LONG_PATH, TasklabError, is_out_of_memory, shown
+from tasklab.errors import LONG_PATH, TasklabError, is_out_of_memory, make_room, shown
 from tasklab.storage import atomic, checksums
 from tasklab.storage.lazy import Lazy
 
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 _SEAL = "checksum"  # entry of a header
-_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _IN_THE_WAY = {errno.ENOTDIR, errno.EEXIST}
 
 
@@ -174,9 +173,9 @@ def explained(
         first = f"Make it {'readable' if doing.startswith('read') else 'writable'}"
         if number == errno.ENAMETOOLONG:
             first = "Give the file a shorter name"
-        if number in _FULL | _IN_THE_WAY:
-            full = number in _FULL
-            first = "Free some space" if full else "Move the file that is in the way of a folder"
+        if number in _IN_THE_WAY:
+            first = "Move the file that is in the way of a folder"
+        first = make_room(number) or first
         raise TasklabError(
             f"cannot {doing} {place}: {what}. {first}, or choose another folder with {instead}. "
             "Nothing that was finished is lost."

@@ -216,7 +216,10 @@ def test_records_that_cannot_be_written(clone, monkeypatch, capsys):
         (PermissionError(errno.EACCES, "Permission denied", b"some/file"),
          "some/file: Permission denied"),
         (OSError(errno.EIO, "Input/output error", 7), "7: Input/output error"),
-        (OSError(errno.ENOSPC, "No space left on device"), "No space left on device"),
+        (OSError(errno.ENOSPC, "No space left on device"),
+         "No space left on device. Free some space."),
+        (OSError(errno.EFBIG, "File too large"),
+         "File too large. Raise the largest size of files (ulimit -f)."),
         (OSError("of a library,\nin two lines"), "of a library,"),
         (TimeoutError(), "TimeoutError"),
     ],
@@ -237,7 +240,17 @@ def test_an_output_that_is_full():
             command, stdout=out, stderr=subprocess.PIPE, text=True, check=False, timeout=120
         )
     assert result.returncode == 2
-    assert result.stderr == "tasklab: No space left on device\n"
+    assert result.stderr == "tasklab: No space left on device. Free some space.\n"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no ulimit")
+def test_too_few_addresses_are_told_before_pytorch_is_loaded():
+    command = f"ulimit -v 3000000; {sys.executable} -m tasklab evaluate mini_xs --task Signs"
+    result = subprocess.run(
+        ["bash", "-c", command], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert result.returncode == 2 and result.stderr.count("\n") == 1
+    assert "PyTorch needs 3.5 GiB of them" in result.stderr
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 
 from tasklab.bench.provenance import provenance as provenance
-from tasklab.errors import TasklabError, choose, unknown
+from tasklab.errors import TasklabError, choose, make_room, unknown
 from tasklab.evidence.records.schema import ACCURACIES, COLUMNS, EXPERIMENTS, MEASURED, METHODS
 from tasklab.storage import atomic
 
@@ -238,7 +238,8 @@ def write(
         atomic.write(path, lzma.compress(text, preset=_PRESET) if path.suffix == ".xz" else text)
         atomic.write(beside, json.dumps(note, indent=2, allow_nan=False) + "\n")
     except OSError as error:
-        raise TasklabError(f"cannot write records to {path}: {error.strerror}.") from error
+        advice = f"{make_room(error.errno) or 'Make it writable'}, or choose another file."
+        raise TasklabError(f"cannot write records to {path}: {error.strerror}. {advice}") from error
     return path
 
 

@@ -1,11 +1,14 @@
 """Places of outputs: each has its own, and nothing of others is replaced."""
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
 
 from tasklab.__main__ import main
 from tasklab.exchange import places
+from tasklab.storage import atomic
 from tests.helpers import mistaken, refuses
 
 
@@ -76,3 +79,33 @@ def test_a_file_of_others_is_not_replaced(at, capsys, option, name):
     words = ["compare", "a.safetensors", "b.safetensors", option, name]
     assert f"{name} holds something else: choose another file" in mistaken(words, capsys)
     assert (at / name).read_text() == "my own results"
+
+
+@pytest.mark.parametrize(
+    ("number", "advice"),
+    [(errno.ENOSPC, "Free some space"), (errno.EFBIG, "Raise the largest size of files")],
+)
+def test_outputs_are_written_together_or_not_at_all(at, monkeypatch, number, advice):
+    files = {"--csv": at / "rows.csv", "--out": at / "report.html"}
+    files["--csv"].write_text("before")
+    fill = atomic.fill
+
+    def full(draft, text):
+        fill(draft, text[:3])
+        if "report" in draft.name:
+            raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(atomic, "fill", full)
+    outputs = places.Outputs(files)
+
+    def write():
+        with outputs.drafts({"--csv": "a,b", "--out": "<html>"}):
+            pytest.fail("not all drafts are written")
+
+    assert advice in refuses("or choose another folder with --out", write)
+    assert sorted(one.name for one in at.iterdir()) == ["folder", "link", "rows.csv"]
+    assert files["--csv"].read_text() == "before"
+    monkeypatch.undo()
+    with outputs.drafts({"--csv": "a,b", "--out": "<html>"}):
+        assert files["--csv"].read_text() == "before"
+    assert (files["--csv"].read_text(), files["--out"].read_text()) == ("a,b", "<html>")
