@@ -203,7 +203,7 @@ class TaskVector(Advised, Mapping[str, Tensor]):
 
     def on_disk(self, path: Path) -> TaskVector:
         """Return this vector, each tensor read when it is asked for: no memory holds it."""
-        return self._trusted(storage.tensors.OnDisk(path, self), self.base, self._known())
+        return self._trusted(storage.files.Files(path, self), self.base, self._known())
 
     def starting_from(self, base: Base | None) -> TaskVector:
         """Return this vector, known to start from some weights."""

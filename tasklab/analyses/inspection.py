@@ -27,11 +27,11 @@ from torch import Tensor, nn
 
 from tasklab.analyses.merging import adapters
 from tasklab.analyses.merging.anything import Network
-from tasklab.analyses.merging.files import Files
 from tasklab.analyses.weights import KINDS, kind_of, single, square_norm, stable_rank, steps
 from tasklab.errors import TasklabError, abridged, path, shown
 from tasklab.isolation import isolated
 from tasklab.progress import LATER, bar
+from tasklab.storage.files import Files
 from tasklab.storage.lazy import Lazy, like
 
 Tensors = Mapping[str, Tensor]

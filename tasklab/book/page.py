@@ -10,6 +10,7 @@ import base64
 import dataclasses
 import html
 import inspect
+import re
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.resources import files
@@ -32,7 +33,7 @@ from tasklab.errors import TasklabError, choose
 from tasklab.evidence.chapters import CHAPTERS
 from tasklab.evidence.chapters import chapter as chapter_of
 from tasklab.evidence.experiments.registry import REGISTRY, trained
-from tasklab.evidence.figures.tables import origin_table, table
+from tasklab.evidence.figures.tables import table
 from tasklab.evidence.records.judgement import Verdict
 from tasklab.evidence.records.statements import anchor, how_many, on_site, verdict_rows
 from tasklab.evidence.records.table import is_awaited
@@ -366,5 +367,28 @@ def awaited(recorded: pd.DataFrame, chapter: str) -> Any:
 
 def origin(recorded: Mapping[str, Any], lab: Any) -> Any:
     """Return the provenance of recorded results and of this page, side by side."""
-    sides = [origin_table(one)[""] for one in (recorded, lab.provenance())]
+    sides = [_facts(one) for one in (recorded, lab.provenance())]
     return table(pd.concat(sides, axis=1, keys=["recorded", "this page"], sort=False).fillna(""))
+
+
+def _facts(provenance: Mapping[str, Any]) -> pd.Series:
+    """Return versions, machine, configuration and time of results in words."""
+    facts: dict[str, str] = {}
+    for name, value in provenance.items():
+        nested = value if isinstance(value, Mapping) else {"": value}
+        facts |= {
+            f"{name}: {k}".removesuffix(": ").replace("_", " "): _fact(v)
+            for k, v in nested.items()
+            if v is not None
+        }
+    return pd.Series(facts, dtype=object)
+
+
+def _fact(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {_fact(one)}" for name, one in value.items())
+    if isinstance(value, list):
+        between = "; " if any(isinstance(one, Mapping) for one in value) else " "
+        return between.join(map(_fact, value))
+    text = str(value)
+    return text[:12] if re.fullmatch("[0-9a-f]{40,}", text) else text  # a checksum's beginning

@@ -90,7 +90,7 @@ def opened(word: str) -> Path | exchange.opening.Opened:
         place = place.parent
     if place.is_dir() and merging.adapters.is_adapter(place):
         return place
-    from tasklab.analyses.merging.files import Files  # start-up
+    from tasklab.storage.files import Files  # start-up
 
     return exchange.opening.opened(word, Files)
 

@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,7 +18,7 @@ from torch import Tensor
 from tasklab.errors import TasklabError, abridged
 from tasklab.exchange import findings, naming, sources
 from tasklab.storage import shards, state_dicts, torch_files, vectors
-from tasklab.storage.lazy import Lazy, like
+from tasklab.storage.lazy import Lazy, Renamed, like
 
 
 class Opened(NamedTuple):
@@ -49,7 +49,9 @@ def opened(place: Path | str, lazily: Callable[[Path], Lazy]) -> Opened:
             if "tasklab" in header:
                 heads = vectors.parted(dict.fromkeys(lazy[0]))[1]
                 told = [f"the heads of {abridged(heads)} are beside it"] if heads else []
-                return _named([_Without(lazy[0], vectors.named(heads))], True, told)
+                left = vectors.named(heads)
+                kept = {name: (lazy[0], name) for name in lazy[0] if name not in left}
+                return _named([Renamed(kept)], True, told)
             return _named(lazy, sources.is_saved(header))
         held, changes, notes = list[Mapping[str, Tensor]](lazy), False, list[str]()
         for part in parts:
@@ -66,41 +68,16 @@ def opened(place: Path | str, lazily: Callable[[Path], Lazy]) -> Opened:
         raise TasklabError(f"{parts[0]} cannot be read as a checkpoint: {error}") from error
 
 
-class _Without(Lazy):
-    """Tensors of a file but for some names."""
-
-    def __init__(self, tensors: Lazy, left: Collection[str]) -> None:
-        self._tensors = tensors
-        self.names = dict.fromkeys(name for name in tensors if name not in left)
-
-    def __getitem__(self, name: str) -> Tensor:
-        return self._tensors[name]
-
-    def like(self, name: str) -> Tensor:
-        """Return a tensor without numbers, of the same shape and type."""
-        return self._tensors.like(name)
-
-
-class _Named(Lazy):
-    """Tensors of several files under their names without wrappers."""
-
-    def __init__(self, parts: Sequence[Mapping[str, Tensor]]) -> None:
-        self.names = self._of = dict[str, tuple[Mapping[str, Tensor], str]]()
-        for part in parts:
-            likes = {name: like(part, name).to("meta") for name in part}
-            names = dict(zip(naming.unwrapped(likes), part, strict=True))
-            if twice := [name for name in names if name in self._of]:
-                raise TasklabError(f"{abridged(twice)} is in two of its files.")
-            self._of.update({plain: (part, name) for plain, name in names.items()})
-
-    def __getitem__(self, name: str) -> Tensor:
-        part, stored = self._of[name]
-        return part[stored]
-
-    def like(self, name: str) -> Tensor:
-        """Return a tensor without numbers, of the same shape and type."""
-        part, stored = self._of[name]
-        return like(part, stored)
+def _plainly(parts: Sequence[Mapping[str, Tensor]]) -> Renamed:
+    """Return tensors of several files under their names without wrappers."""
+    found: dict[str, tuple[Mapping[str, Tensor], str]] = {}
+    for part in parts:
+        likes = {name: like(part, name).to("meta") for name in part}
+        names = dict(zip(naming.unwrapped(likes), part, strict=True))
+        if twice := [name for name in names if name in found]:
+            raise TasklabError(f"{abridged(twice)} is in two of its files.")
+        found |= {plain: (part, name) for plain, name in names.items()}
+    return Renamed(found)
 
 
 def _parts(place: Path | str) -> list[Path]:
@@ -123,7 +100,7 @@ def _named(
     if low := naming.adapters(names):
         told.append(f"{len(low)} tensors are of adapters ({abridged(low, 1)})")
     if all(isinstance(part, Lazy) for part in parts):
-        return Opened(_Named(parts), is_vector, tuple(told))
+        return Opened(_plainly(parts), is_vector, tuple(told))
     plain = {name: x for part in parts for name, x in naming.unwrapped(part).items()}
     if len(plain) < len(names):
         raise TasklabError("two of its files have the same names.")

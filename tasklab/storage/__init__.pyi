@@ -1,5 +1,6 @@
 from . import checksums as checksums
 from . import fetching as fetching
+from . import files as files
 from . import hub as hub
 from . import state_dicts as state_dicts
 from . import tensors as tensors

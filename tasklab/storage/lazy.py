@@ -29,6 +29,26 @@ class Lazy(Mapping[str, "Tensor"], abc.ABC):
         return len(self.names)
 
 
+class Renamed(Lazy):
+    """Tensors of other mappings under names of its own.
+
+    Args:
+        of: By name the mapping that has the tensor, and its name there.
+    """
+
+    def __init__(self, of: Mapping[str, tuple[Mapping[str, Tensor], str]]) -> None:
+        self.names = self._of = of
+
+    def __getitem__(self, name: str) -> Tensor:
+        held, stored = self._of[name]
+        return held[stored]
+
+    def like(self, name: str) -> Tensor:
+        """Return a tensor without numbers, of the same shape and type."""
+        held, stored = self._of[name]
+        return like(held, stored).to("meta")
+
+
 def like(tensors: Mapping[str, Tensor], name: str) -> Tensor:
     """Return a tensor of the same shape and type; of tensors that are not held, without numbers.
 

@@ -22,7 +22,6 @@ import safetensors
 
 from tasklab.errors import LONG_PATH, TasklabError, is_out_of_memory, make_room, shown
 from tasklab.storage import atomic, checksums
-from tasklab.storage.lazy import Lazy
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -114,35 +113,6 @@ def read_tensors(path: Path | str) -> dict[str, Tensor]:
             "(.pt, .pth, .bin) is never loaded: `tasklab import` reads the tensors of one."
         ) from error
     raise TasklabError(f"{path} is damaged: its checksum does not match. Export or fetch it again.")
-
-
-class OnDisk(Lazy):
-    """Tensors of a safetensors file.
-
-    Raises:
-        TasklabError: When a tensor is asked for that is no longer in the file as it was.
-    """
-
-    def __init__(self, path: Path, like: Mapping[str, Tensor]) -> None:
-        self._path = path
-        self.names = self._kinds = {name: tensor.to("meta") for name, tensor in like.items()}
-        self._state = checksums.state(path)
-
-    def __getitem__(self, name: str) -> Tensor:
-        dtype = self._kinds[name].dtype
-        try:
-            if checksums.state(self._path) != self._state:
-                raise OSError("it was written again")
-            with safe_open(self._path) as file:
-                return file.get_tensor(name).to(dtype)
-        except (safetensors.SafetensorError, OSError) as error:
-            if is_out_of_memory(error):
-                raise
-            raise TasklabError(f"{self._path} changed while it was in use: {error}.") from error
-
-    def like(self, name: str) -> Tensor:
-        """Return a tensor without numbers, of the same shape and type."""
-        return self._kinds[name]
 
 
 @contextlib.contextmanager

@@ -11,6 +11,7 @@ Letters: O outputs, I inputs, r rank.
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
@@ -20,15 +21,16 @@ import torch
 from torch import Tensor, nn
 
 from tasklab.analyses.merging import settings
-from tasklab.analyses.merging.files import Files
 from tasklab.analyses.merging.settings import CONFIG
 from tasklab.analyses.merging.spaces import Factors
 from tasklab.analyses.merging.vectors import is_matrix
 from tasklab.errors import TasklabError, abridged, shown, whole
 from tasklab.storage import atomic
+from tasklab.storage.files import Files
 from tasklab.storage.lazy import Lazy, like
 from tasklab.storage.tensors import explained
 
+_log = logging.getLogger(__name__)
 WEIGHTS = "adapter_model.safetensors"
 _PREFIX = "base_model.model."
 _PART = re.compile(r"\.(lora_(?:embedding_)?[AB])(?:\.weight)?$")
@@ -248,8 +250,8 @@ def factored(
     rank: int,
     start: str | None = None,
     turned: Collection[str] = (),
-) -> dict[str, float]:
-    """Write a change as a low-rank adapter of peft, and return the error of each matrix.
+) -> None:
+    """Write a change as a low-rank adapter of peft, and log its largest error, |W - B A| / |W|.
 
     Args:
         change: By name; matrices (O, I) that are not zero are factored, biases and the like that
@@ -259,8 +261,8 @@ def factored(
         start: Name or path of the base, for the adapter's settings.
         turned: Names of those that are stored inputs x outputs.
 
-    Returns:
-        By name, |W - B A| / |W|: 0 where the rank suffices.
+    Raises:
+        TasklabError: If something changed that is no matrix, or the folder cannot be written.
     """
     whole("rank", rank, 1)
     tensors, lost, modules = dict[str, Tensor](), dict[str, float](), []
@@ -298,7 +300,9 @@ def factored(
 
         save_file(tensors, draft / WEIGHTS, metadata={"format": "pt"})
         (draft / CONFIG).write_text(json.dumps(config, indent=1) + "\n", "utf-8")
-    return lost
+    if lost:
+        worst = max(lost, key=lost.__getitem__)
+        _log.info("rank %d loses %.1f %% of %s at most", rank, 100 * lost[worst], worst)
 
 
 def _last(name: str) -> str:

@@ -22,9 +22,10 @@ read one parameter at a time; a rule's sums over all parameters stay in memory.
 
 from __future__ import annotations
 
+import functools
 import logging
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -34,11 +35,12 @@ from torch import Size, Tensor, nn
 from tasklab.analyses.finite import as_coefficients, is_several
 from tasklab.analyses.merging import adapters, defaults, registry, spaces, vectors
 from tasklab.analyses.merging.changes import Change, check_kept, equal, related, single
-from tasklab.analyses.merging.files import Files, aligned, merges, opened
+from tasklab.analyses.merging.names import aligned, merges
 from tasklab.errors import TasklabError, abridged, choose, path, real, shown
 from tasklab.isolation import isolated
 from tasklab.progress import LATER, bar
 from tasklab.storage import atomic, forms, shards
+from tasklab.storage.files import Files, opened
 from tasklab.storage.lazy import Lazy, like
 from tasklab.storage.streams import write_stream
 from tasklab.storage.tensors import explained
@@ -104,15 +106,7 @@ def merge(
             f"{method} reads images of the tasks, which an unknown network does not tell how to: "
             "choose a rule that needs none, such as ties, tsv_m or iso_c."
         )
-    target = None if out is None else path("out", out)
-    if rank is not None and target is None:
-        raise TasklabError("an adapter of a rank is written to a folder: give out.")
-    if target is not None and rank is None:
-        atomic.check_suffix("merged networks", target, ".safetensors")
-        if target.is_dir() or not target.parent.is_dir():
-            raise TasklabError(f"out is a file in a folder that is there, not {str(target)!r}.")
-    elif target is not None:
-        atomic.check_new_folder("out", target)
+    target = _target(out, rank)
     if isinstance(models, str | Path | Mapping | nn.Module):
         raise TasklabError("give the networks as a list: merge(base, [a, b]).")
     if base is None and (method != "average" or rank is not None):
@@ -142,21 +136,17 @@ def merge(
     if kept:
         _log.info("%d whole numbers and statistics stay those of the base", len(kept))
     with vectors.told(matrices, tables, of_type):
-        if space is None:
-            tau = chosen.function(changes, alpha=alpha, **options)
-        else:
-            choose("space", space, spaces.SPACES)
+        rule: Callable[..., TaskVector] = chosen.function
+        if space is not None:
             choose(f"rule in the space {space}", method, spaces.RULES)
             products = [getattr(one, "factors", lambda _: None) for one in each]
-            tau = spaces.merge(space, chosen.function, changes, products, alpha=alpha, **options)
+            rule = functools.partial(spaces.merge, space, rule, products=products)
+        tau = rule(changes, alpha=alpha, **options)
         if rank is not None and target is not None:
             start = str(base) if isinstance(base, str | Path) else None
             across = {name for name, of in (turned or {}).items() if of}
             across |= {n for one in each if isinstance(one, adapters.Adapter) for n in one.turned}
-            lost = adapters.factored(tau, target, rank=rank, start=start, turned=across)
-            worst = max(lost, key=lost.__getitem__, default=None)
-            if worst is not None:
-                _log.info("rank %d loses %.1f %% of %s at most", rank, 100 * lost[worst], worst)
+            adapters.factored(tau, target, rank=rank, start=start, turned=across)
             return target
         made = _made(first, theta0, tau, twins)
         if target is None:
@@ -164,6 +154,20 @@ def merge(
         shapes = {name: like(first, name) for name in first}
         with explained(target.parent, "write to", "out"), atomic.replacing(target) as draft:
             write_stream(draft, shapes, made)
+    return target
+
+
+def _target(out: Path | str | None, rank: int | None) -> Path | None:
+    """Return where a merge is written, if anywhere: a new file, or of a rank a new folder."""
+    target = None if out is None else path("out", out)
+    if rank is not None and target is None:
+        raise TasklabError("an adapter of a rank is written to a folder: give out.")
+    if target is not None and rank is not None:
+        atomic.check_new_folder("out", target)
+    elif target is not None:
+        atomic.check_suffix("merged networks", target, ".safetensors")
+        if target.is_dir() or not target.parent.is_dir():
+            raise TasklabError(f"out is a file in a folder that is there, not {str(target)!r}.")
     return target
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from tasklab.analyses.merging import adapters
-from tasklab.analyses.merging.files import is_statistic, merges
+from tasklab.analyses.merging.names import is_statistic, merges
 from tasklab.errors import TasklabError, abridged, shown
 from tasklab.progress import LATER, bar
 from tasklab.storage.lazy import Lazy, like

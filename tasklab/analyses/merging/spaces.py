@@ -29,8 +29,8 @@ from torch import Tensor
 from tasklab.analyses.merging.vectors import is_matrix
 from tasklab.errors import TasklabError, abridged, choose
 from tasklab.progress import LATER, bar
+from tasklab.storage.lazy import Lazy
 from tasklab.storage.placement import decomposes, placed
-from tasklab.storage.tensors import Lazy
 from tasklab.taskvector import TaskVector
 
 SPACES = ("knots", "core")

@@ -32,7 +32,7 @@ _MORE = {  # public names that are no figures
     "schemes": ["scheme"],
     "style": ["COLOURS", "MARKERS", "METHOD_LABEL", "WIDTH", "book_figure", "once_recorded"],
     "tables": [
-        "matched_table", "origin_table", "pretraining_table", "side_by_side", "table", "tabulate",
+        "matched_table", "pretraining_table", "side_by_side", "table", "tabulate",
     ],
     "worlds": [
         "models_table", "printed_table", "properties_table", "replication_table", "worlds_table",

@@ -82,7 +82,6 @@ from .style import WIDTH as WIDTH
 from .style import book_figure as book_figure
 from .style import once_recorded as once_recorded
 from .tables import matched_table as matched_table
-from .tables import origin_table as origin_table
 from .tables import pretraining_table as pretraining_table
 from .tables import side_by_side as side_by_side
 from .tables import table as table

@@ -6,7 +6,6 @@ import functools
 import html
 import itertools
 import numbers
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -168,26 +167,3 @@ def matched_table(verdicts: Iterable[Verdict]) -> pd.DataFrame:
             rows.setdefault((name, compared), about)[claim.setting] = said
     table = pd.DataFrame(list(rows.values()), columns=["statement", "compared", *_EQUAL])
     return table.rename(columns={"chosen": "chosen rates", "equal length": "equal norm"})
-
-
-def origin_table(provenance: Mapping[str, Any]) -> pd.DataFrame:
-    """Return versions, machine, configuration and time of recorded results."""
-    facts: dict[str, str] = {}
-    for name, value in provenance.items():
-        nested = value if isinstance(value, Mapping) else {"": value}
-        facts |= {
-            f"{name}: {k}".removesuffix(": ").replace("_", " "): _fact(v)
-            for k, v in nested.items()
-            if v is not None
-        }
-    return pd.DataFrame({"": facts.values()}, index=list(facts))
-
-
-def _fact(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return ", ".join(f"{name} {_fact(one)}" for name, one in value.items())
-    if isinstance(value, list):
-        between = "; " if any(isinstance(one, Mapping) for one in value) else " "
-        return between.join(map(_fact, value))
-    text = str(value)
-    return text[:12] if re.fullmatch("[0-9a-f]{40,}", text) else text  # a checksum's beginning

@@ -7,8 +7,8 @@ import torch
 from safetensors.torch import save_file
 
 from tasklab import TaskVector
-from tasklab.analyses.merging.files import Files
 from tasklab.exchange import opening
+from tasklab.storage.files import Files
 from tests.helpers import refuses
 
 STATE = {"fc.weight": torch.arange(6.0).reshape(2, 3), "fc.bias": torch.ones(2)}

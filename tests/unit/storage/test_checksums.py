@@ -6,7 +6,7 @@ import pytest
 import safetensors.torch
 import torch
 
-from tasklab.storage import checksums, tensors
+from tasklab.storage import checksums, files, tensors
 from tests.helpers import refuses
 
 
@@ -102,7 +102,7 @@ def test_files_without_a_header_and_of_an_older_version(tmp_path):
     assert tensors.load_checkpoint(file) is None
     file, own = tmp_path / "x.safetensors", {"w": torch.ones(3)}
     tensors.write_tensors(own, file, {})
-    there = tensors.OnDisk(file, own)
+    there = files.Files(file, own)
     assert there["w"].tolist() == [1, 1, 1]
     tensors.write_tensors({"w": torch.zeros(3)}, file)
     refuses("changed while it was in use", lambda: there["w"])

@@ -11,8 +11,7 @@ from torch import nn
 import tasklab
 from tasklab import TaskVector
 from tasklab.analyses import merging
-from tasklab.analyses.merging import files
-from tasklab.storage import seals
+from tasklab.storage import files, seals
 from tests.helpers import refuses
 
 FREE = [name for name, method in merging.METHODS.items() if not method.needs]
