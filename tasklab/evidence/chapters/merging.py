@@ -51,20 +51,21 @@ _RECOMMENDED = Work(
     {"single": {}, "recommended": {"merges": ("arithmetic", "ties", "tsv_m"), "n_tasks": (8,)}},
 )
 _JOINT = Work(("nonlinear",), {"joint": {}})
-# Sets of tasks at recommended coefficients, and at those that validation images choose.
-_BOTH = {"merges": ("arithmetic", "tsv_m")}
+# Sums of sets of tasks at recommended coefficients, and at those that validation images choose.
+_SUM = {"merges": ("arithmetic",)}
 _RECOMMENDED_SETS: Names = {
-    name: {**_BOTH, "n_tasks": (2, 4, 8, 14, 20)} for name in ("merging", "recommended")
+    name: {**_SUM, "n_tasks": (2, 4, 8, 14, 20)} for name in ("merging", "recommended")
 }
-_RECOMMENDED_FEW: Names = {name: {**_BOTH, "n_tasks": (2, 4, 8)} for name in _RECOMMENDED_SETS}
+_RECOMMENDED_FEW: Names = {name: {**_SUM, "n_tasks": (2, 4, 8)} for name in _RECOMMENDED_SETS}
 # Of every drawn set of the second world's tasks: curves over the number of tasks.
 _CURVES = {"merges": ("arithmetic", "ties", "tsv_m", "regmean")}
 _SETS: Names = {"single": {}, "merging": {**_CURVES, "n_tasks": (2, 4, 8)}}
 _TEXT_SETS: Names = {
     "single": {},
     "merging": {**_CURVES, "n_tasks": (2, 4, 8, 12)},
-    "recommended": {**_BOTH, "n_tasks": (2, 4, 8, 12)},
+    "recommended": {**_SUM, "n_tasks": (2, 4, 8, 12)},
 }
+_TEXT_EIGHTS: Names = {"single": {}, "merging": {**_SUM, "n_tasks": (8,)}}
 _LARGE_SETS: Names = {"merging": {**_CURVES, "n_tasks": (14, 20)}}
 _ERRORS: Names = {"crossing": {"merges": (), "kernels": False}}
 _PREDICTED = ("arithmetic", "tsv_m", "ties", "regmean", "wudi", "consensus")
@@ -159,10 +160,12 @@ CHAPTER = Chapter(
         "recommended": (_RECOMMENDED,),
         "recommended_sets": (Work(TRAINED, _RECOMMENDED_FEW),),
         "icons_recommended": on(ICONS, _RECOMMENDED),
-        "icons_recommended_sets": (Work(TRAINED, _RECOMMENDED_SETS, ICONS, tasks="all"),),
+        "icons_recommended_sets": (Work(("nonlinear",), _RECOMMENDED_SETS, ICONS, tasks="all"),),
         "wordnet_recommended": on(WORDNET, _RECOMMENDED),
         "wordnet_class": on(WORDNET, Work(("nonlinear",), _CLASS)),
         "wordnet_pairs": on(WORDNET, Work(TRAINED, _ERRORS)),
+        # sums of eight, before all else; "wordnet_sets" has them again
+        "wordnet_eights": (Work(("nonlinear",), _TEXT_EIGHTS, WORDNET, tasks="all"),),
         "wordnet_sets": (Work(("nonlinear",), _TEXT_SETS, WORDNET, tasks="all"),),
         "wordnet_sets_ways": (Work(("linearized", "attention"), _SUMMED, WORDNET, tasks="all"),),
         "sets": (Work(("nonlinear",), _SETS, ICONS, tasks="all"),),
