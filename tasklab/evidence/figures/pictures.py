@@ -71,7 +71,7 @@ def laid_out(figure: Figure) -> Iterator[None]:
     engine = figure.get_layout_engine()
     if engine is not None:
         engine.execute(figure)
-        figure.set_layout_engine("none")
+        figure.set_layout_engine(None)  # "none" is one, for which a draw comes before each
     try:
         yield
     finally:
