@@ -4,6 +4,7 @@ from . import outlook as outlook
 from . import recording as recording
 from . import results as results
 from . import sections as sections
+from .across import failing as failing
 from .across import headline_groups as headline_groups
 from .across import headline_table as headline_table
 from .answers import advice_table as advice_table

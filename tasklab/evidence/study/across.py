@@ -64,6 +64,16 @@ def headline_groups(worlds: Mapping[str, Iterable[Verdict]]) -> str:
     return "\n".join(told)
 
 
+def failing(verdicts: Iterable[Verdict]) -> str:
+    """Return the headlines that one world refutes, with their effects, as running text."""
+    own = [one for one in verdicts if one.claim.headline and one.claim.setting == "chosen"]
+    rows = verdict_rows(own, cells=False).to_dict("records") if own else []
+    refuted = (row for row in rows if chips.verdict_word(row).startswith("fails"))
+    return "; ".join(
+        f"{row['short'][0].lower()}{row['short'][1:]}, {chips.effect(row)}" for row in refuted
+    )
+
+
 def _named(known: Mapping[str, pd.DataFrame]) -> dict[str, str]:
     return {name: row["short"] for rows in known.values() for name, row in rows.iterrows()}
 

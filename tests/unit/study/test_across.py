@@ -54,3 +54,11 @@ def test_a_headline_of_one_world_alone_is_left_out(worlds):
     assert len(lines) == 4
     three = {**worlds, "drawings": [untested, *worlds["texts"][1:3]]}
     assert study.headline_table(three).splitlines()[2].endswith("| – |")
+
+
+def test_what_fails_in_a_world_is_told_with_its_effect(worlds):
+    shorts = [f"{one.claim.short[0].lower()}{one.claim.short[1:]}" for one in worlds["texts"]]
+    told = study.failing(worlds["texts"]).split("; ")
+    assert [one.partition(", ")[0] for one in told] == [shorts[1], shorts[3]]
+    assert all(re.search(r", −2\.0 points \(", one) for one in told)
+    assert study.failing(worlds["images"]) == "" == study.failing([])
