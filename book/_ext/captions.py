@@ -22,10 +22,11 @@ from sphinx.transforms import SphinxTransform
 from sphinx.util import logging
 
 from tasklab.book import words
-from tasklab.book.captions import FIGURE, NOT_YET
+from tasklab.book.captions import FIGURE, FIRST, NOT_YET
 from tasklab.evidence.figures.pictures import PHOTOGRAPHS
 
 LOGGER = logging.getLogger(__name__)
+FOLDED = "Figure: "  # what the line of a folded figure begins with
 MARK = re.compile(r"<!-- (caption|awaited) ([\w-]+) -->")
 PICTURE = re.compile(r'<img alt="[^"]*" src="data:image/png[^>]*>')
 DESCRIPTION = re.compile(r"<desc>(.*?)</desc>", re.DOTALL)
@@ -129,12 +130,20 @@ class Captions(SphinxTransform):
             last.replace_self(figure)
             figure.insert(0, last)
             self._name(figure, name)
+            _fold(cell, figure)
             printed.parent.remove(printed)
 
     def _name(self, node: nodes.Element, name: str) -> None:
         """Let links to a name lead to a node."""
         node["names"].append(name)
         self.document.note_explicit_target(node, node)
+
+
+def _fold(cell: nodes.Element, figure: nodes.figure) -> None:
+    """Let a folded figure say its message as its caption has it on this page."""
+    if cell.get("prompt_show", "").startswith(FOLDED):
+        caption = next(figure.findall(nodes.caption)).astext()
+        cell["prompt_show"] = FOLDED + FIRST.split(caption.strip(), maxsplit=1)[0]
 
 
 class Awaited(SphinxTransform):

@@ -24,7 +24,7 @@ from tasklab.tasks.suites import inputs
 FIGURE = "**Figure.**"  # what a caption begins with; the site puts a number in its place
 NOT_YET = "Not recorded yet."
 KEY = "tasklab"  # of metadata, in notebooks and their outputs
-_FIRST = re.compile(r"(?<=[.:])\s+(?=[A-Z*$λ])")  # where a caption's first sentence ends
+FIRST = re.compile(r"(?<=[.:])\s+(?=[A-Z*$λ])")  # where a caption's first sentence ends
 _follows: dict[str, Any] = {"notebooks": (), "live": False}
 
 
@@ -115,9 +115,9 @@ def _begun(found: re.Match) -> str:
 def _without_message(caption: str, about: str) -> str:
     """Return a caption without its first sentence, the message of recorded runs."""
     if about:
-        _, *rest = _FIRST.split(caption.strip(), maxsplit=1)
+        _, *rest = FIRST.split(caption.strip(), maxsplit=1)
         return " ".join([about, *rest])
-    parts = _FIRST.split(caption.strip(), maxsplit=1)
+    parts = FIRST.split(caption.strip(), maxsplit=1)
     return parts[-1] if len(parts) > 1 else ""
 
 

@@ -108,6 +108,7 @@ def test_code_is_not_cut_off_and_no_cell_failed(page):
     assert page.locator(".output.traceback, .output.stderr, .cell_output .stderr").count() == 0
     text = page.locator("article").inner_text()
     assert "Traceback (most recent call last)" not in text
+    assert [one for one in page.locator("article table").all_inner_texts() if "nan)" in one] == []
     assert _overflow(page) <= 0
 
 

@@ -17,7 +17,9 @@ from tasklab.errors.advice import advising
 from tasklab.evidence import names
 
 _MORE = {  # public names that are no figures
-    "accuracies": ["alone_and_summed", "beside_paper", "price", "subset_cost"],
+    "accuracies": [
+        "alone_and_summed", "beside_paper", "price", "subset_cost", "texts_beside_paper",
+    ],
     "budgets": ["overtraining_table"],
     "by_experiment": ["plot"],
     "crossing": ["with_encoder"],

@@ -2,6 +2,7 @@ from .accuracies import alone_and_summed as alone_and_summed
 from .accuracies import beside_paper as beside_paper
 from .accuracies import price as price
 from .accuracies import subset_cost as subset_cost
+from .accuracies import texts_beside_paper as texts_beside_paper
 from .budgets import budget_curves as budget_curves
 from .budgets import growth as growth
 from .budgets import learning_rate as learning_rate

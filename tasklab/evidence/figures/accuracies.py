@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,9 @@ from tasklab.models.zoo import FAMILIES
 from tasklab.tasks.suites import OWN
 
 
-def beside_paper(df: pd.DataFrame, table: str = "1", *, method: str = "nonlinear") -> Any:
+def beside_paper(
+    df: pd.DataFrame, table: str = "1", *, method: str = "nonlinear", whole: bool = False
+) -> Any:
     """Return single-task and addition accuracies beside those of a table of the paper (1, 3, 4).
 
     One row per scheme (table 4: per way of fine-tuning), in %, with the standard deviation over
@@ -29,6 +32,7 @@ def beside_paper(df: pd.DataFrame, table: str = "1", *, method: str = "nonlinear
         df: Tidy records.
         table: Number of the paper's table.
         method: Whose vectors are added: `full` in table 3; table 4 has both.
+        whole: Whether numbers are whole percent, without spreads and coefficients.
     """
     if is_awaited(df):
         return tables.table(df)
@@ -38,7 +42,7 @@ def beside_paper(df: pd.DataFrame, table: str = "1", *, method: str = "nonlinear
         names = {"nonlinear": "encoder", "full": METHOD_LABEL["full"]}
         rows = [_line(names[method], df, printed, method, "pretrained", "zero-shot")
                 for method in names if (df["method"] == method).any()]  # fmt: skip
-        return _styled(rows, "fine-tuned")
+        return _styled(rows, "fine-tuned", whole=whole)
     if set(df["suite"]) == {OWN}:  # there is nothing to compare them with
         printed = printed.iloc[:0]
     of_paper = next((dict(r) for r in FAMILIES if "mini" not in r.values()), {})
@@ -47,7 +51,21 @@ def beside_paper(df: pd.DataFrame, table: str = "1", *, method: str = "nonlinear
               method, "probe", "probing")
         for model, (label, _, _) in looks(where(df, method=method)).items()
     ]  # fmt: skip
-    return _styled(rows, "pre-training")
+    return _styled(rows, "pre-training", whole=whole)
+
+
+def texts_beside_paper(
+    df: pd.DataFrame, table: str = "1", *, method: str = "nonlinear"
+) -> pd.DataFrame:
+    """Return the table of `beside_paper` with texts for cells, as a file has it.
+
+    Args:
+        df: Tidy records.
+        table: Number of the paper's table.
+        method: Whose vectors are added.
+    """
+    shown = beside_paper(df, table, method=method).data
+    return shown.map(lambda cell: _cell(cell) if isinstance(cell, tuple) else cell)
 
 
 def alone_and_summed(df: pd.DataFrame) -> pd.DataFrame:
@@ -134,24 +152,29 @@ def _line(
     return row
 
 
-def _styled(rows: list[dict], title: str) -> Any:
+def _styled(rows: list[dict], title: str, *, whole: bool) -> Any:
     if not rows:
         raise TasklabError("nothing to show: there are no records of this kind.")
     table = pd.DataFrame(rows).rename(columns={"": title})
     table = table.drop(columns=[n for n in table if all(cell == (None, None) for cell in table[n])])
     lines = [{"selector": "td + td", "props": "white-space: pre"}]
     look = [*tables.AIRY, *lines, {"selector": "td", "props": "vertical-align: top"}]
-    return tables.styled(table, _cell).hide(axis="index").set_table_styles(look)
+    if whole:
+        table = table.rename(columns={"sum, at λ": "sum"})
+    cell = functools.partial(_cell, between=" " if whole else "\n", whole=whole)
+    return tables.styled(table, cell).hide(axis="index").set_table_styles(look)
 
 
-def _cell(value: tuple[tuple | None, ...]) -> str:
-    ours, theirs = map(_number, value)
-    return ours if theirs == "–" else f"{ours}\n({theirs})"
+def _cell(value: tuple[tuple | None, ...], between: str = " ", *, whole: bool = False) -> str:
+    ours, theirs = (_number(one, whole=whole) for one in value)
+    return ours if theirs == "–" else f"{ours}{between}({theirs})"
 
 
-def _number(value: tuple | None) -> str:
+def _number(value: tuple | None, *, whole: bool) -> str:
     if value is None:
         return "–"
     mean, std, *at = value
+    if whole:
+        return f"{mean:.0f}"
     spread = "" if std != std else f" ± {std:.1f}"
     return f"{mean:.1f}{spread}" + "".join(f" at {one:.2f}" for one in at if one is not None)

@@ -3,6 +3,7 @@
 import json
 
 import nbformat
+from docutils import nodes
 
 from tasklab.book import outputs, words
 
@@ -16,6 +17,18 @@ def test_links_to_pages_are_paths_to_files_in_notebooks_alone(extension):
         text, code = ("".join(cell["source"]) for cell in json.loads(source[0])["cells"])
         assert text == shown
         assert code == link  # by its code the cache of outputs knows a chapter
+
+
+def test_a_folded_figure_says_what_its_caption_says_on_this_page(extension):
+    caption = nodes.caption("", "The sum of another model falls. Dashed: the pre-trained model.")
+    figure, fold = nodes.figure("", caption), extension("captions")._fold
+    for before, after in {
+        "Figure: The sum rises.": "Figure: The sum of another model falls.",
+        "Show source": "Show source",
+    }.items():
+        cell = nodes.container(prompt_show=before)
+        fold(cell, figure)
+        assert cell["prompt_show"] == after
 
 
 def test_links_of_computed_sentences_lead_to_pages_on_the_site_alone(monkeypatch):

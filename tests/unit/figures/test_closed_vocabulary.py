@@ -100,6 +100,11 @@ def test_tables_have_ours_beside_the_papers():
     assert mean == 92.5 and spread == pytest.approx(np.sqrt(0.5))
     text = figures.beside_paper(records(seeds=(0, 1))).to_html()
     assert "92.5 ± 0.7\n(90.0)" in text and " at 0.05)" in text and "nan" not in text.lower()
+    whole = figures.beside_paper(records(seeds=(0, 1)), whole=True).to_html()
+    assert "92 (90)" in whole and "±" not in whole and " at " not in whole
+    texts = figures.texts_beside_paper(records(seeds=(0, 1)))
+    assert texts["single task"][0] == "92.5 ± 0.7 (90.0)"
+    assert texts["sum, at λ"].str.endswith(" at 0.05)").all()
     third = figures.beside_paper(records(), "3", method="full").data
     assert [theirs for _, theirs in means(third["normalised"])] == [46.5, 26.9]
     own = figures.beside_paper(records().assign(model="timm/resnet50"))
