@@ -14,6 +14,7 @@ from tasklab.cli.parsing import Given, settings
 from tasklab.cli.runs import checked, suite_of
 from tasklab.errors import TasklabError, choose, real, shown
 from tasklab.isolation import isolated
+from tasklab.models.zoo import REGISTRY
 from tasklab.progress import shared, tell
 
 Term = Annotated[tuple[str, ...], tyro.conf.arg(metavar="VECTOR[:COEFFICIENT]")]
@@ -54,6 +55,11 @@ def evaluate(
             their mean without the control.
     """
     choose("split", split, SPLITS)
+    if model not in REGISTRY and Path(model).expanduser().exists():
+        raise TasklabError(
+            f"{shown(model)} is a file or folder, and evaluate takes a model's name first: tasklab "
+            f"evaluate MODEL --add {shown(model)}, or --base for whole weights."
+        )
     given |= {"model": model}
     terms = [*map(_term, add), *((name, -c) for name, c in map(_term, subtract))]
     names = [name for name, _ in terms]

@@ -85,7 +85,11 @@ def named_source(
         known = TaskVector.load(file).base if saved else None
         model = known.model if known else reading.export_facts(file).get("model")
     if model is None:
-        raise TasklabError(f"{text} does not tell of which model it is: give --model.")
+        raise TasklabError(
+            f"{text} does not tell of which model it is: give --model (`tasklab list models`). Of "
+            "other networks `tasklab merge` and `tasklab inspect` take the weights, with their "
+            "--base; their accuracy is measured by your own code."
+        )
     if saved:
         found = reading.contents(file, model)
         if not found.vector:

@@ -339,4 +339,4 @@ def replicas(model: str) -> tuple[str, ...]:
 def choose_model(name: object) -> None:
     """Raise if no model has this name; names of libraries are checked on loading."""
     if not (isinstance(name, str) and re.fullmatch(_OF_LIBRARIES, name)):
-        choose("model", name, MODELS)
+        choose("model", name, (*MODELS, "timm/NAME", "st/NAME"))

@@ -108,7 +108,8 @@ def of(name: str) -> Default:
     if not known(name):
         raise TasklabError(
             f"{name} has no recommended coefficient: its best one differs too much between "
-            "recorded settings. Give alpha, or let validation images choose it (search)."
+            "recorded settings. Give alpha (--alpha), or let validation images choose it (search, "
+            "--search)."
         )
     return _table()[name]
 

@@ -91,6 +91,8 @@ def take(word: str) -> str:
     file = Path(place)
     if not file.is_file():
         raise TasklabError(f"there is no file {shown(place)} with a rule of merging.")
+    if not word.isprintable():  # tables have it: letters that are no UTF-8 end them
+        raise TasklabError(f"a rule's file needs a name of ordinary letters, not {shown(place)}.")
     digest = hashlib.sha256(file.read_bytes()).hexdigest()
     module = _run(file, digest)
     functions = {n: f for n, f in vars(module).items() if callable(f) and not inspect.isclass(f)}

@@ -30,7 +30,7 @@ from tasklab import machine
 from tasklab.errors import TasklabError
 from tasklab.progress import bar
 from tasklab.storage import atomic
-from tasklab.tasks.images.formats import LEVEL, Split
+from tasklab.tasks.images.formats import AS_STORED, LEVEL, Split
 
 _log = logging.getLogger(__name__)
 VERSION = 1  # of the pixels: raise it when the same images give others
@@ -121,6 +121,7 @@ class Job:
         for chunk, (start, stop) in enumerate(zip(split.bounds, split.bounds[1:], strict=False)):
             if len(kept := np.flatnonzero(self.position[start:stop] >= 0)):
                 self.chunks[chunk] = (kept + start).tolist()
+        self.told = set[str]()  # what of images is not read, and a line says so
         self.lock = threading.Lock()  # of the places in the files
         self.files: dict[str, BinaryIO] = {}
         self.starts: dict[str, int] = {}
@@ -237,12 +238,13 @@ class Job:
         """
         digest, bad = hashlib.sha256(), list[str]()
         levels: dict[int, int] = {}  # row of an image of 16 bits -> its brightest level
+        ignored: dict[str, list[int]] = {}  # what of images is not read -> their rows
         left = collections.deque(self.chunks[chunk])
         images = self.split.read(chunk, set(left))
         while left and len(bad) < BAD:
             row = left.popleft()
             try:
-                pixels, size, level = self._next(images, row)
+                pixels, size, about = self._next(images, row)
             except TasklabError as error:
                 if str(error) in bad:  # it is not about an image
                     break
@@ -253,7 +255,9 @@ class Job:
             self._write("x", place * pixels.nbytes, pixels)
             self._write("sizes", place * 8, np.array(size, dtype=np.int32))
             digest.update(pixels)
-            levels |= {row: level} if level else {}
+            levels |= {row: about[LEVEL]} if about.get(LEVEL) else {}
+            for what in about.get(AS_STORED, ()):
+                ignored.setdefault(what, []).append(row)
         if levels and (top := max(levels.values())) < _DIM:
             few = f"{self.split.location(min(levels))} and all other images of 16 bits near it"
             bad.append(
@@ -268,11 +272,19 @@ class Job:
                 "so are %d others): is it of 12 bits?",
                 self.split.location(dark[0]), _DARK, len(dark) - 1,
             )  # fmt: skip
+        for what in ignored.keys() - self.told:
+            self.told.add(what)
+            _log.warning(
+                "%s has %s, as by torchvision's ImageFolder; so have %d of %d others. Convert them "
+                "if the model was fine-tuned on what viewers show.",
+                self.split.location(ignored[what][0]), what, len(ignored[what]) - 1,
+                len(self.chunks[chunk]) - 1,
+            )  # fmt: skip
         return digest.hexdigest()
 
     def _next(
         self, images: Iterator[tuple[int, Image.Image]], row: int
-    ) -> tuple[np.ndarray, tuple[int, int], int]:
+    ) -> tuple[np.ndarray, tuple[int, int], dict[str, Any]]:
         where = self.split.location(row)
         try:
             _, image = next(images)
@@ -288,7 +300,7 @@ class Job:
                 f"{where} cannot be read ({type(error).__name__}: {error})."
             ) from error
         try:
-            return self.transform(image), image.size, image.info.get(LEVEL, 0)
+            return self.transform(image), image.size, dict(image.info)
         except (TasklabError, MemoryError, ValueError) as error:
             raise TasklabError(f"{where}: {error or type(error).__name__}") from error
 

@@ -40,8 +40,9 @@ SUFFIXES = (  # of the files that are taken for images
 # What they may hold. Pillow knows more; for some it starts other programs.
 FORMATS = ("JPEG", "PNG", "PPM", "BMP", "GIF", "TIFF", "WEBP", "AVIF")
 _SIXTEEN = (("I", "PNG"), ("I", "PPM"))  # read into 32 bits, but from 0 to 65,535
-LEVEL = "level"  # entry of an image's `info`
+LEVEL, AS_STORED = "level", "as stored"  # entries of an image's `info`
 CHUNK = 256  # images, where the format has no parts of its own
+_ORIENTATION = 0x0112  # tag of EXIF
 _ARCHIVE = threading.Lock()
 _LARGE = threading.Lock()  # of Pillow's limit of pixels, and of the memory that they take
 _MOST_PIXELS = 1 << 30
@@ -293,7 +294,8 @@ def _names_inside(metadata: Mapping[bytes, bytes] | None, label: str) -> tuple[s
 def rgb(source: str | io.BytesIO, where: str, advice: str = "Remove or replace it.") -> Image.Image:
     """Return an image as RGB, as torchvision's `default_loader` does.
 
-    Transparency is dropped and the orientation that a camera notes (EXIF) is not applied, as there.
+    Transparency is dropped and the orientation that a camera notes (EXIF) is not applied, as there;
+    what an image has of these is in its `info`, as `AS_STORED`.
     Grey levels of 16 bits are scaled to 8 bits; Pillow by itself would cut them off at 255. The
     brightest level of an image of 16 bits is in its `info`, as `LEVEL`.
 
@@ -318,10 +320,25 @@ def rgb(source: str | io.BytesIO, where: str, advice: str = "Remove or replace i
                 f"{where} has pixels of 32 bits (Pillow's mode {image.mode}), whose range is not "
                 "known: save it with 8 or 16 bits."
             )
+        kept = _ignored(image)
         made = image.convert("RGB")
+        made.info[AS_STORED] = kept
         if deep:  # of colours Pillow keeps the upper 8 bits
             made.info[LEVEL] = 256 * int(np.asarray(made).max()) + 255
         return made
+
+
+def _ignored(image: Image.Image) -> tuple[str, ...]:
+    """Return what viewers show of an image and `rgb` does not: its rotation, its transparency."""
+    found: list[str] = []
+    with contextlib.suppress(Exception):  # of damaged notes, which nothing reads
+        if image.getexif().get(_ORIENTATION, 1) in range(2, 9):
+            found.append("a note to turn it (EXIF), which is not followed")
+    if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
+        clear = image.convert("RGBA").getchannel("A").getextrema()
+        if clear[0] < 255:
+            found.append("transparent parts, which are read in the colours beneath")
+    return tuple(found)
 
 
 @contextlib.contextmanager

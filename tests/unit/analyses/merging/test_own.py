@@ -138,3 +138,9 @@ def test_prints_of_a_rule_are_not_in_the_output(rule, cases, capsys):
     assert merging.merge(rule(text), vectors) == merging.merge("arithmetic", vectors)
     out, err = capsys.readouterr()
     assert (out, err) == ("", "read\ncalled\n")
+
+
+def test_a_file_whose_name_is_no_utf_8_is_refused(tmp_path):
+    place = tmp_path / "mine\udcff.py"
+    place.write_text("def merge(vectors): return sum(vectors)")
+    refuses("needs a name of ordinary letters", merging.registry.named, str(place))

@@ -350,3 +350,24 @@ def test_dark_images_among_bright_ones_of_16_bits_are_read_and_told(colours, tmp
     content = b"BM" + struct.pack("<IHHI", 14 + len(dark) + 32, 0, 0, 14 + len(dark)) + dark
     (tmp_path / "a.bmp").write_bytes(content + struct.pack("<H", 0x0841) * 16)  # 5, 6 and 5 bits
     assert done(tmp_path / "bmp", [tmp_path / "a.bmp"]).x.max() == 8
+
+
+def test_what_viewers_show_and_torchvision_does_not_is_told_once(tmp_path, caplog):
+    turn = Image.Exif()
+    turn[0x0112] = 6
+    plain = Image.fromarray(np.random.default_rng(0).integers(0, 255, (20, 18, 3), dtype=np.uint8))
+    clear, whole = plain.convert("RGBA"), plain.convert("RGBA")
+    clear.putpixel((3, 3), (9, 9, 9, 0))
+    (palette := plain.quantize(8)).info["transparency"] = 3
+    kept = [plain, clear, whole, palette, plain, plain]
+    files = [tmp_path / f"{i}.png" for i in range(6)]
+    for number, (file, image) in enumerate(zip(files, kept, strict=True)):
+        image.save(file, **({"exif": turn} if number > 3 else {}))
+    (tmp_path / "5.png").write_bytes((tmp_path / "0.png").read_bytes())
+    done(tmp_path / "out", files)
+    transparent, turned = sorted(caplog.messages)
+    assert "1.png has transparent parts" in transparent and "1 of 5 others" in transparent
+    assert "4.png has a note to turn it (EXIF)" in turned and "0 of 5 others" in turned
+    caplog.clear()
+    done(tmp_path / "again", [files[0], files[2], files[5]])
+    assert caplog.messages == []
