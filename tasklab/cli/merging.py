@@ -26,7 +26,7 @@ from tasklab.progress import columns, shared, tell, track
 from tasklab.tasks.suites import inputs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from torch import Tensor
 
@@ -109,15 +109,7 @@ def merge(
     if model_name is None and base is None:
         _check_models_known(vector)
     _check_only(rank=rank, space=space, **kinds, unrelated=unrelated or None)
-    if search and options:
-        raise TasklabError(f"--search chooses {', '.join(options)}: leave one of the two out.")
-    looks = search or bool(chosen.needs)
-    if not looks:
-        why = f"{method} looks at no images, and --search is not given"
-        idle.refuse({"data": data, "images": images}, why)
-    elif search or method in registry.SOLVED:
-        by = "--search" if search else method
-        idle.refuse({"images": images}, f"{by} has its own numbers of images")
+    looks = _looks(method, options, search=search, data=data, images=images)
     files = {"--out": (target, places.VECTOR)}
     about_files: dict[str, Any] = {"files": files, "model_out": model_out, "looks": looks}
     asked = request.read_words("merge", vector, given, base=base, data=data, **about_files)
@@ -134,10 +126,8 @@ def merge(
         if looks:
             vectors.check_tasks(_OR)
             lab = vectors.lab()
-        if search:
-            result, plain, origin = _searched(chosen, method, vectors, lab)
-        else:
-            result, plain, origin = _merged(chosen, method, vectors, options, lab, count)
+        made = _searched if search else functools.partial(_merged, options=options, count=count)
+        result, plain, origin = made(chosen, method, vectors, lab)
         rows = vectors.rows(result)
         full = {x: y for x, y in {**chosen.options, **plain}.items() if x != chosen.needs}
         more = {"options": full, "vectors": rows}
@@ -148,9 +138,8 @@ def merge(
     about |= {"out": str(target), "model_out": None if into is None else str(into.place)}
     about |= {"model": sources[0].model, "options": plain, "origin": origin}
     about |= {"norm": result.norm(), "tensors": len(result), "heads": heads}
-    lines = [writer.dumps(about, indent=1)]
-    for line in lines if json else _told(about, chosen, into, linear=sources[0].linear):
-        print(line)
+    told = _told(about, chosen, into, linear=sources[0].linear)
+    print(*([writer.dumps(about, indent=1)] if json else told), sep="\n")
 
 
 def _check_alone(*given: object) -> None:
@@ -166,6 +155,30 @@ def _check_only(**given: object) -> None:
     """Raise for an option of networks that are merged without `--model`."""
     if word := next((name for name, asked in given.items() if asked is not None), ""):
         raise TasklabError(f"--{word} is for networks that are merged without --model.")
+
+
+def _looks(
+    method: str, options: Mapping[str, Any], *, search: bool, data: object, images: object
+) -> bool:
+    """Return whether a merge looks at images; raise for options that are then idle.
+
+    Args:
+        method: The rule.
+        options: Its given options, which a search would choose.
+        search: Whether validation images choose them.
+        data: Given folders of images.
+        images: Given number of images.
+    """
+    if search and options:
+        raise TasklabError(f"--search chooses {', '.join(options)}: leave one of the two out.")
+    if not (search or registry.method(method).needs):
+        why = f"{method} looks at no images, and --search is not given"
+        idle.refuse({"data": data, "images": images}, why)
+        return False
+    if search or method in registry.SOLVED:
+        by = "--search" if search else method
+        idle.refuse({"images": images}, f"{by} has its own numbers of images")
+    return True
 
 
 def _check_models_known(vector: Sequence[str]) -> None:
@@ -226,8 +239,9 @@ def _merged(
     chosen: Method,
     method: str,
     vectors: Vectors,
-    options: dict[str, Any],
     lab: bench.Lab | None,
+    *,
+    options: dict[str, Any],
     count: int,
 ) -> tuple[tasklab.TaskVector, dict[str, Any], str]:
     """Return the merge at recommended or given options, these, and where they come from."""

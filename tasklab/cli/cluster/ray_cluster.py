@@ -32,9 +32,6 @@ _ANSWER = 300.0  # seconds in which a machine must import torch and look for the
 _NO_SLOT = 300.0  # seconds to wait for a machine that can do the work
 _POLL = 1.0  # seconds
 _BLIND = "does not see the store"
-# Errors of Ray, not of the work; OutOfMemoryError: its monitor ended the process.
-_SYSTEM = ("WorkerCrashedError", "NodeDiedError", "LocalRayletDiedError", "OutOfMemoryError",
-           "ObjectLostError", "RaySystemError")  # fmt: skip
 
 
 class Outcome(NamedTuple):
@@ -154,14 +151,12 @@ class Cluster:
         names |= node_names(self.ray)  # with one that came meanwhile
         if blind := [names[node] for node, (sees, _) in answers.items() if not sees]:
             raise _unseen(blind, folder)
-        for node, (_, alone) in answers.items():
-            if alone:
-                _log.warning(
-                    "locks in %s do not hold on node %s: on a network disk without locks (mounted "
-                    "with nolock?) two machines may compute the same thing at once",
-                    folder.parents[1],
-                    names[node],
-                )
+        if loose := [names[node] for node, (_, alone) in answers.items() if alone]:
+            _log.warning(
+                "locks in %s do not hold on node %s: on a network disk without locks (mounted with "
+                "nolock?) two machines may compute the same thing at once",
+                folder.parents[1], ", ".join(loose),
+            )  # fmt: skip
         return names
 
     def _ask(self, function: Callable[..., Any], *args: Any) -> dict[str, Any]:
@@ -174,17 +169,14 @@ class Cluster:
         for node, sent in asked.items():
             try:
                 answers[node] = ray.get(sent, timeout=_ANSWER)
-                continue
-            except ray.exceptions.GetTimeoutError:
-                problem = f"did not answer within {_ANSWER:g} s"
             except (ray.exceptions.NodeDiedError, ray.exceptions.TaskUnschedulableError) as error:
                 # It died a moment ago: the cluster did not know yet.
                 _log.info("node %s is gone: %s", names[node], described(error))
-                continue
             except ray.exceptions.RayError as error:
-                problem = f"cannot run tasklab: {described(error)}"
-            problem += ". Is the same tasklab installed on it?"
-            raise TasklabError(f"node {names[node]} {problem}")
+                raise TasklabError(
+                    f"node {names[node]} cannot run tasklab, or not within {_ANSWER:g} s "
+                    f"({described(error)}). Is the same tasklab installed on it?"
+                ) from error
         return answers
 
 
@@ -217,7 +209,7 @@ def _received(ray: ModuleType, sent: Any) -> tuple[str, Any, str, bool]:
     try:
         return *ray.get(sent), "", False
     except ray.exceptions.RayError as error:
-        return "", None, described(error), _is_loss(ray, error)
+        return "", None, described(error), not isinstance(error, ray.exceptions.RayTaskError)
 
 
 def _has_slot(ray: ModuleType, slot: dict[str, int]) -> bool:
@@ -242,8 +234,3 @@ def _do(folder: Path, attempt: str, work: Work, item: Any, cpus: int) -> tuple[s
         return node, (_BLIND,)
     torch.set_num_threads(cpus)
     return node, work(item, ClaimedStore(folder, attempt))
-
-
-def _is_loss(ray: ModuleType, error: Exception) -> bool:
-    kinds = tuple(getattr(ray.exceptions, name) for name in _SYSTEM)
-    return isinstance(error, kinds) and not isinstance(error, ray.exceptions.RayTaskError)

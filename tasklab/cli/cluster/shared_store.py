@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import shutil
-import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -74,21 +73,18 @@ class ClaimedStore(Store):
     @contextlib.contextmanager
     def _lock(self, kind: str, key: str) -> Iterator[None]:
         file = self.root / "locks" / f"{kind}-{key}.lock"
-        owner, since = file.with_suffix(".owner"), 0.0
+        owner = file.with_suffix(".owner")
         with explained(self.root):
             file.parent.mkdir(parents=True, exist_ok=True)
             while True:
-                lock = filelock.FileLock(file)
+                lock, lost = filelock.FileLock(file), self._lost(owner)
                 try:
-                    lock.acquire(timeout=_POLL)
+                    lock.acquire(timeout=max(self.patience, _POLL) if lost else _POLL)
                     break
                 except filelock.Timeout:
-                    lost = self._lost(owner)
-                    since = (since or time.monotonic()) if lost else 0.0
-                    if lost and time.monotonic() - since >= self.patience:
+                    if lost and self._lost(owner):
                         _log.warning("%s is taken from a lost attempt", file)
                         file.unlink(missing_ok=True)  # the next lock is on another file
-                        since = 0.0
             owner.write_text(f"{self.folder.name}/{self.attempt}")
         try:
             yield

@@ -34,9 +34,8 @@ class Ray(types.ModuleType):
         self.hosts = {"aaaaaaaa": "one", "bbbbbbbb": "one", "cccccccc": "two"}
         self.gpus, self.up, self.joined, self.slots, self.cancelled = 0, False, [], [], []
         self.here, self.number = "", itertools.count()
-        kinds = {
-            name: type(name, (RayError,), {}) for name in (*ray_cluster._SYSTEM, "GetTimeoutError")
-        }
+        system = ("NodeDiedError", "WorkerCrashedError", "TaskUnschedulableError")
+        kinds = {name: type(name, (RayError,), {}) for name in system}
         self.exceptions = types.SimpleNamespace(
             RayError=RayError, RayTaskError=RayTaskError, **kinds
         )
@@ -202,6 +201,20 @@ def test_locks_that_do_not_hold_are_reported(ray, monkeypatch, tmp_path, caplog)
     monkeypatch.setattr(ray_cluster, "sees_store", lambda folder: (True, ray.here == "cccccccc"))
     spread(tmp_path, ["a"], lambda *_: 1)
     assert "do not hold on node two" in caplog.text and "one:" not in caplog.text
+
+
+def test_a_node_that_cannot_run_tasklab_is_named_and_a_dead_one_is_not_asked(ray, monkeypatch):
+    def able():
+        if ray.here == "bbbbbbbb":
+            raise raised("No module named 'tasklab'")
+        return True
+
+    monkeypatch.setattr(machine, "fast_in_bfloat16", able)
+    with ray_cluster.join("local", gpus=False) as cluster:
+        raised = ray.exceptions.NodeDiedError
+        assert cluster.bfloat16()
+        raised = RayError
+        refuses("node one:bbbbbb cannot run tasklab, .* 300 s .*No module named", cluster.bfloat16)
 
 
 def test_a_cluster_with_nobody_left_is_not_waited_for(ray, monkeypatch, tmp_path):
