@@ -37,7 +37,7 @@ _MORE = {  # public names that are no figures
         "matched_table", "pretraining_table", "side_by_side", "table", "tabulate",
     ],
     "worlds": [
-        "models_table", "printed_table", "properties_table", "replication_table", "worlds_table",
+        "models_table", "printed_table", "properties_table", "worlds_table",
     ],
 }  # fmt: skip
 _NAMES = names.declared(Path(__file__).parent, "book_figure", _MORE)

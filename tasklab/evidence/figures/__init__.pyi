@@ -93,6 +93,5 @@ from .worlds import models_table as models_table
 from .worlds import printed_table as printed_table
 from .worlds import properties_table as properties_table
 from .worlds import replication as replication
-from .worlds import replication_table as replication_table
 from .worlds import set_curves as set_curves
 from .worlds import worlds_table as worlds_table

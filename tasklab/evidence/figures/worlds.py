@@ -26,7 +26,7 @@ from tasklab.evidence.figures.marks import curves, scatter
 from tasklab.evidence.figures.pictures import WIDTH, put_legend
 from tasklab.evidence.figures.rows import averaged, require_rows, select, where
 from tasklab.evidence.figures.style import COLOURS, INK, book_figure
-from tasklab.evidence.figures.tables import outcome_of, tabulate
+from tasklab.evidence.figures.tables import tabulate
 from tasklab.evidence.records.claims import Claim
 from tasklab.evidence.records.judgement import Verdict
 from tasklab.evidence.records.papers import printed
@@ -94,19 +94,6 @@ def _panel(axes: Axes, rows: pd.DataFrame) -> None:
     for side, marker in _MARKERS.items():
         for y, (x, outcome) in enumerate(zip(places[side], rows[f"outcome{side}"], strict=True)):
             axes.plot(x, y, marker=marker, color=LOOKS[outcome][0], ms=5.5, zorder=3)
-
-
-def replication_table(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of `records.replication` as a table: outcome and effect in each world."""
-    every = rows.to_dict("records")
-    table = {"statement": [_named(row) for row in every]}
-    for side, world in zip(SIDES, WORLDS, strict=True):
-        table[world] = [outcome_of(_own(row, side)) for row in every]
-    return pd.DataFrame({**table, "both": list(rows["both"])})
-
-
-def _own(row: Mapping[str, Any], side: str) -> dict[str, Any]:
-    return {**row, **{k.removesuffix(side): v for k, v in row.items() if k.endswith(side)}}
 
 
 def _named(row: Mapping[str, Any]) -> str:

@@ -37,17 +37,12 @@ def headlines(worlds: Mapping[str, Iterable[Verdict]]) -> dict[str, pd.DataFrame
             for world, rows in known.items()}  # fmt: skip
 
 
-def headline_table(worlds: Mapping[str, Iterable[Verdict]], *, effects: bool = True) -> str:
-    """Return the headlines as a table in Markdown: a row each, and a column for each world.
-
-    Args:
-        worlds: As of `headlines`.
-        effects: Whether a cell has the effect below the outcome.
-    """
+def headline_table(worlds: Mapping[str, Iterable[Verdict]]) -> str:
+    """Return outcomes and effects of headlines in Markdown: a row each, and a column a world."""
     known = headlines(worlds)
     lines = [f"| headline | {' | '.join(known)} |", "|---" * (len(known) + 1) + "|"]
     for name, short in _named(known).items():
-        cells = [_cell(rows, name, effects=effects) for rows in known.values()]
+        cells = [_cell(rows, name) for rows in known.values()]
         lines.append(f"| {short} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -78,12 +73,11 @@ def _named(known: Mapping[str, pd.DataFrame]) -> dict[str, str]:
     return {name: row["short"] for rows in known.values() for name, row in rows.iterrows()}
 
 
-def _cell(rows: pd.DataFrame, name: str, *, effects: bool) -> str:
+def _cell(rows: pd.DataFrame, name: str) -> str:
     if name not in rows.index:
         return "–"
     row = rows.loc[name]
-    effect = f"<br>{chips.effect(row)}" if effects else ""
-    return chips.chip(row, name, beside=False) + effect
+    return f"{chips.chip(row, name, beside=False)}<br>{chips.effect(row)}"
 
 
 def _outcome(row: Mapping[str, Any]) -> str:
