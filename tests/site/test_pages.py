@@ -206,6 +206,7 @@ def test_a_page_has_no_serious_fault(page):
 @pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
 def test_rows_of_the_forest_lead_where_the_list_does(browser, site, size):
     page = _opened(browser, site, "verdicts", size)
+    page.evaluate(UNFOLD, True)
     rows = page.locator(".tasklab-forest a[aria-label]:visible")
     if not rows.count():
         pytest.skip("nothing is recorded yet")
