@@ -13,11 +13,13 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 from scipy.io import savemat
 from torchvision.datasets import cifar, fer2013, flowers102, stl10
 
-from tasklab.tasks import own
+from tasklab.tasks import own, suites
 from tasklab.tasks.images import archives, finding
+from tasklab.tasks.images.loader import DecodedImages
 from tests import layouts as made_by
 from tests.helpers import refuses
 from tests.layouts import listed, picture, some, write
@@ -181,3 +183,13 @@ def test_pickles_of_other_checksums_are_not_opened(tmp_path, monkeypatch):
     monkeypatch.undo()
     cifar10(tmp_path)
     refuses("CIFAR10 reads them .Dataset not found or corrupted", own.from_folder, tmp_path)
+
+
+def test_an_archive_is_decoded_by_several_threads(tmp_path):
+    made_by.mnist(tmp_path, {"train": 600, "test": 300}, 3, kind="KMNIST")
+    made = own.from_folder(tmp_path / "KMNIST", name="letters")
+    suite = suites.Suite.from_tasks(made)
+    images = DecodedImages(suite=suite, cache=tmp_path / "cache", side=32, jobs=2, progress=False)
+    for split, count in {"train": 540, "val": 60, "test": 300}.items():
+        x, y = images.load("letters", split)
+        assert len(y) == count and torch.equal(x.double().mean((1, 2, 3)).div(20).round().long(), y)
