@@ -100,6 +100,7 @@ def merge(
     >>> merge(None, [a, b], "average")["w"]
     tensor([4.5000, 5.0000])
     """
+    method = registry.named(method)
     chosen = registry.check(method, options)
     if chosen.needs:
         raise TasklabError(

@@ -272,6 +272,18 @@ _OTHER = {
         ("best_span", "best_loss"),
         "is solved for on images, as a mark for the others: `experiments.merging` does it",
     ),
+    "linear": "is mergekit's mean with weights: `average` has equal ones, `arithmetic` one of each",
+    **dict.fromkeys(("dare_ties", "della"), "is not here: its parts are `dare` and `ties`"),
+    **dict.fromkeys(
+        ("slerp", "model_stock", "karcher"),
+        "moves along a sphere, which is not here: for small changes `average` is near it",
+    ),
+}
+#: Published names of methods, beside their titles, in `folded` form.
+_PUBLISHED = {
+    **{"taskarithmetic": "arithmetic", "tiesmerging": "ties", "tsvmerge": "tsv_m"},
+    **{"modelsoup": "average", "weightaveraging": "average", "fishermerging": "fisher"},
+    **{"darelinear": "dare", "acemerging": "ace"},
 }
 
 
@@ -327,15 +339,15 @@ def costs(name: str) -> tuple[bool, bool, int]:
 
 
 def named(name: str) -> str:
-    """Return the name of a method, given in any case and with any hyphens.
+    """Return the name of a method, given in any case and with any hyphens, or by its title.
 
     `FILE.py` and `FILE.py:FUNCTION` name a user's own rule, which is read (`own`).
 
     Raises:
         TasklabError: If there is none of that name, with the nearest one.
 
-    >>> named("TIES"), named("TSV-M")
-    ('ties', 'tsv_m')
+    >>> named("TIES"), named("Task Arithmetic"), named("RegMean++")
+    ('ties', 'arithmetic', 'regmean_plusplus')
     """
     if isinstance(name, Iterable) and not isinstance(name, str):
         raise TasklabError('first the method, then vectors: merge("ties", [a, b]).')
@@ -343,12 +355,17 @@ def named(name: str) -> str:
         return str(_loaded("own.take")(name))
     if name in _OWN:
         return name
-    known = {folded(one): one for one in (*_ALL, *_OTHER)}
-    found = known.get(folded(name), name) if isinstance(name, str) else name
+    known = {_folded(rule.title): one for one, rule in _ALL.items()} | _PUBLISHED
+    known |= {_folded(one): one for one in (*_ALL, *_OTHER)}
+    found = known.get(_folded(name), name) if isinstance(name, str) else name
     if found in _OTHER:
         raise TasklabError(f"{found} {_OTHER[found]}.")
     choose("method of merging", found, _ALL)
     return found
+
+
+def _folded(name: str) -> str:
+    return folded(name.replace("+", "plus"))  # RegMean++ is not RegMean
 
 
 def several(names: Iterable[str] | None) -> tuple[str, ...]:

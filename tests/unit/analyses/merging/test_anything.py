@@ -553,3 +553,14 @@ def test_a_task_vector_is_no_network(base, models, tmp_path):
     vector = TaskVector({n: x.detach() - theta0[n] for n, x in models[0].named_parameters()})
     for one in (vector, vector.save(tmp_path / "v.safetensors")):
         refuses("holds a change", tasklab.merge, theta0, [one], alpha=1.0, unrelated=True)
+
+
+def test_a_method_goes_by_any_of_its_names_in_all_checks():
+    torch.manual_seed(0)
+    base = {"w": torch.randn(6, 5)}
+    each = [{"w": base["w"] + 0.1 * torch.randn(6, 5)} for _ in range(2)]
+    mean = tasklab.merge(None, each, "average")["w"]
+    assert torch.equal(tasklab.merge(None, each, "Model Soup")["w"], mean)  # needs no base
+    in_space = tasklab.merge(base, each, "TIES-Merging", alpha=1.0, space="knots")["w"]
+    assert torch.equal(in_space, tasklab.merge(base, each, "ties", alpha=1.0, space="knots")["w"])
+    refuses("give alpha.*was about the best", tasklab.merge, base, each, "Task Arithmetic")

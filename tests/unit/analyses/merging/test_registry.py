@@ -161,3 +161,13 @@ def test_a_name_may_be_written_in_any_case(name):
     assert registry.several([name, "TSV-M"]) == ("ties", "tsv_m")
     refuses("keeps a mask for each task", registry.named, "EMR")
     refuses("did you mean 'ties'", registry.named, "tiess")
+
+
+def test_published_names_name_the_method_and_those_of_mergekit_the_nearest():
+    for name, rule in registry.METHODS.items():
+        assert registry.named(rule.title) == registry.named(rule.title.upper()) == name
+    published = ("TIES-Merging", "Task Arithmetic", "TSV-Merge", "Model Soup", "Fisher merging")
+    found = [registry.named(one) for one in published]
+    assert found == ["ties", "arithmetic", "tsv_m", "average", "fisher"]
+    for name, told in (("linear", "`average`"), ("dare_ties", "`dare`"), ("SLERP", "`average`")):
+        refuses(told, registry.named, name)
