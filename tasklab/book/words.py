@@ -10,9 +10,9 @@ import IPython.display
 import pandas as pd
 
 from tasklab.evidence.records.statements import on_site
+from tasklab.evidence.study.numbers import word_of as word
 
 IN_NOTEBOOKS, ON_SITE = "](../book/", "](../"  # how links from chapters to pages begin
-_WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
 
 def say(text: str) -> Any:
@@ -44,11 +44,6 @@ def counted(low: int, high: int, noun: str) -> str:
     words = dict.fromkeys(word(number) for number in (low, high))
     between = " or " if high == low + 1 else " to "
     return f"{between.join(words)} {noun}{'' if high == 1 else 's'}"
-
-
-def word(number: int) -> str:
-    """Return a number in words up to nine."""
-    return _WORDS[number] if 0 <= number < len(_WORDS) else f"{number:,}"
 
 
 def order(values: pd.Series, form: str = "{:.1f}") -> str:

@@ -33,6 +33,7 @@ from tasklab.evidence.records.statements import (
     on_site,
     plain,
     seen,
+    settled,
     verdict_rows,
 )
 from tasklab.storage.templates import filled
@@ -240,7 +241,7 @@ def verdict_list(
     rows = _beside(table[tested], [verdict_rows((worlds or {})[one]) for one in others])
     grouped = {paper: [row for row in rows if row["paper"] == paper] for paper in PAPERS}
     told = {
-        paper: [_outcome(row) for row in part if row["setting"] == "chosen" and not row["cell"]]
+        paper: [settled(row) for row in part if row["setting"] == "chosen" and not row["cell"]]
         for paper, part in grouped.items()
     }
     text = filled(
@@ -274,14 +275,9 @@ def _beside(table: pd.DataFrame, others: Sequence[pd.DataFrame]) -> list[dict[st
     for row in rows:
         found = [one.get(tuple(row[key] for key in keys)) for one in there]
         row["there"] = [one if one and one["outcome"] != "not tested" else None for one in found]
-        kinds = {_outcome(one) for one in (row, *filter(None, row["there"]))}
+        kinds = {settled(one) for one in (row, *filter(None, row["there"]))}
         row["differ"] = len(kinds) > 1
     return rows
-
-
-def _outcome(row: Mapping[str, Any]) -> str:
-    """Return the outcome for tasks in general if it is decided, else that on these tasks."""
-    return str(row["outcome"] if row["outcome"] in DECIDED else row["here"] or row["outcome"])
 
 
 def _counted(number: int, noun: str) -> str:

@@ -209,6 +209,11 @@ def at(setting: str) -> str:
     return "" if setting == "chosen" else f"at {setting.replace('length', 'norm')}"
 
 
+def settled(row: Mapping[str, Any]) -> str:
+    """Return the outcome for new tasks if it is decided, else that on the tasks that were tried."""
+    return str(row["outcome"] if row["outcome"] in DECIDED else row["here"] or row["outcome"])
+
+
 def is_open_nonetheless(row: Mapping[str, Any]) -> bool:
     """Return whether a row of `verdict_rows` is undecided although its interval is on one side."""
     return row["outcome"] == "undecided" and 1 < abs(row["strength"]) < math.inf

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tasklab.evidence.records.judgement import DECIDED
-from tasklab.evidence.records.statements import effect_of, on_site, seen
+from tasklab.evidence.records.statements import effect_of, on_site, seen, settled
 
 CHIPS = {  # outcomes, and what a reader sees who points at one
     "holds for new tasks": "The interval over seeds and tasks excludes 0.",
@@ -21,11 +21,6 @@ CHIPS = {  # outcomes, and what a reader sees who points at one
 BY_WORLD = "by world"  # where recorded worlds have different outcomes
 
 
-def outcome_of(row: Mapping[str, Any]) -> str:
-    """Return the outcome for new tasks if it is decided, else that on the tasks that were tried."""
-    return str(row["outcome"] if row["outcome"] in DECIDED else row["here"] or row["outcome"])
-
-
 def verdict_word(row: Mapping[str, Any]) -> str:
     """Return the outcome of a row of `verdict_rows` in a word or four, one of `CHIPS`."""
     outcome, general = row["outcome"], row["here"] != ""
@@ -35,7 +30,7 @@ def verdict_word(row: Mapping[str, Any]) -> str:
         return "holds for new tasks" if general else "holds here"
     if outcome in DECIDED:
         return "fails for new tasks" if general else "fails"
-    here = outcome_of(row)
+    here = settled(row)
     return {"holds": "holds here"}.get(here, "fails here" if here in DECIDED else "open")
 
 

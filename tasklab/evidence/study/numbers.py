@@ -41,7 +41,7 @@ def section_numbers(
 def _tasks(rows: pd.DataFrame) -> str:
     most = rows["n_tasks"].max() if "n_tasks" in rows else math.nan
     number = 8 if pd.isna(most) else int(most)
-    return _WORDS[number] if number < len(_WORDS) else str(number)
+    return word_of(number)
 
 
 def _mean(rows: pd.DataFrame, text: str, model: str) -> float:
@@ -167,7 +167,7 @@ def _trimmed(rows: pd.DataFrame, model: str) -> dict[str, Any]:
 
 def word_of(number: int) -> str:
     """Return a number in words up to nine."""
-    return _WORDS[number] if number < len(_WORDS) else str(number)
+    return _WORDS[number] if 0 <= number < len(_WORDS) else f"{number:,}"
 
 
 _COMPUTED: dict[str, Callable[[pd.DataFrame, str], dict[str, Any]]] = {

@@ -26,9 +26,9 @@ from tasklab.evidence.records.claims import CLAIMS
 from tasklab.evidence.records.judgement import DECIDED, Verdict
 from tasklab.evidence.records.papers import printed
 from tasklab.evidence.records.schema import NETWORKS
-from tasklab.evidence.records.statements import on_site, seen, verdict_rows
+from tasklab.evidence.records.statements import on_site, seen, settled, verdict_rows
 from tasklab.evidence.study import results
-from tasklab.evidence.study.chips import by_world, chip, effect, outcome_of, verdict_word
+from tasklab.evidence.study.chips import by_world, chip, effect, verdict_word
 from tasklab.evidence.study.judged import judged, package
 from tasklab.evidence.study.numbers import section_numbers
 from tasklab.storage import shipped
@@ -83,7 +83,7 @@ class Evidence:
         if row is None:
             few = self._rehearsal() or "*These records are too few for a verdict.*"
             return f"{entry['open'].format(**numbers)} {few}"
-        text = entry[_SENTENCES.get(outcome_of(row), "fails")].format(**numbers)
+        text = entry[_SENTENCES.get(settled(row), "fails")].format(**numbers)
         return " ".join(filter(None, (text, self._caution(row))))
 
     def _row(self, statement: str) -> Mapping[str, Any] | None:
@@ -129,7 +129,7 @@ class Evidence:
     def _caution(self, row: Mapping[str, Any]) -> str:
         if note := self._rehearsal():
             return note
-        if row["n_seeds"] == 1 and outcome_of(row) not in DECIDED:
+        if row["n_seeds"] == 1 and settled(row) not in DECIDED:
             return "*One seed of fine-tuning cannot decide this.*"
         return ""
 
@@ -159,7 +159,7 @@ class Evidence:
     def weaknesses(self) -> str:
         """Return the statements that fail or stay open on these records, as a list in Markdown."""
         rows = self.rows[self.rows["outcome"] != "not tested"].to_dict("records")
-        if rows and all(one["n_seeds"] == 1 and outcome_of(one) not in DECIDED for one in rows):
+        if rows and all(one["n_seeds"] == 1 and settled(one) not in DECIDED for one in rows):
             many = {1: "the statement", 2: "both statements"}.get(
                 len(rows), f"all {len(rows)} statements"
             )
@@ -178,7 +178,7 @@ class Evidence:
         rows = self.rows[self.rows["outcome"] != "not tested"]
         general = rows["here"] != ""  # other statements are about what was tried, and nothing else
         new = int((rows["outcome"] == "holds")[general].sum())
-        here = int(sum(outcome_of(row) == "holds" for row in rows.to_dict("records")))
+        here = int(sum(settled(row) == "holds" for row in rows.to_dict("records")))
         tested = f"{len(rows)} statement{'s' * (len(rows) != 1)} tested"
         if not here:
             return f"{tested}: none is decided for the claim."
