@@ -10,8 +10,8 @@ def records(values, *, subset="A+B", model="m"):
     """Return records on test images of {(experiment, merge): ((accuracy of A, of B), alpha)}."""
     return pd.DataFrame([
         {"experiment": e, "merge": merge, "model": model, "method": "nonlinear", "seed": 0,
-         "value": v, "n_tasks": 2, "subset": subset, "task": task, "alpha": alpha, "metric": "absolute",
-         "split": "test"}
+         "value": v, "n_tasks": 2, "subset": subset, "task": task, "alpha": alpha,
+         "metric": "absolute", "split": "test"}
         for (e, merge), (accuracies, alpha) in values.items()
         for task, v in zip("AB", accuracies, strict=True)
     ])  # fmt: skip
