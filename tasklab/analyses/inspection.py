@@ -27,7 +27,8 @@ from torch import Tensor, nn
 
 from tasklab.analyses.merging import adapters
 from tasklab.analyses.merging.anything import Network
-from tasklab.analyses.weights import KINDS, kind_of, single, square_norm, stable_rank, steps
+from tasklab.analyses.merging.names import single
+from tasklab.analyses.weights import KINDS, kind_of, square_norm, stable_rank, steps
 from tasklab.errors import TasklabError, abridged, path, shown
 from tasklab.isolation import isolated
 from tasklab.progress import LATER, bar

@@ -7,11 +7,11 @@ import re
 import torch
 from torch import Tensor
 
+from tasklab.analyses.merging.names import is_statistic, single
 from tasklab.analyses.merging.vectors import is_matrix
 
 #: Kinds of tensors, see `kind_of`
 KINDS = ("matrix", "table", "kernel", "norm", "bias", "other", "state")
-_STATE = re.compile(r"(?:^|\.)(?:running_(?:mean|var)|num_batches_tracked)$")
 _BIAS, _GAIN = re.compile(r"(?:bias|beta)$"), re.compile(r"(?:weight|gamma|scale)$")
 _SMALL = 384  # shorter side of matrices whose largest singular value is computed exactly
 _BLOCK, _ROUNDS = 8, 8  # of the subspace iteration for larger ones
@@ -28,7 +28,7 @@ def kind_of(name: str, like: Tensor) -> str:
     >>> [kind_of(n, torch.ones(2)) for n in ("ln.weight", "in_proj_bias", "bn.running_mean")]
     ['norm', 'bias', 'state']
     """
-    if not like.is_floating_point() or _STATE.search(name):
+    if not like.is_floating_point() or is_statistic(name):
         return "state"
     if is_matrix(name, like):
         return "matrix"
@@ -72,8 +72,3 @@ def steps(x: Tensor, kind: torch.dtype) -> Tensor:
 def square_norm(x: Tensor) -> float:
     """Return the squared norm of a tensor, summed in float64."""
     return float(torch.linalg.vector_norm(single(x), dtype=torch.float64)) ** 2
-
-
-def single(x: Tensor) -> Tensor:
-    """Return a tensor in single precision at least."""
-    return x if x.dtype in (torch.float32, torch.float64) else x.float()

@@ -381,11 +381,4 @@ def _edited_by(vector: TaskVector, method: str, run: Mapping[str, Any]) -> TaskV
     return vector
 
 
-def several(suite: Suite) -> tuple[str, ...]:
-    """Return the names of a suite's tasks, or raise if it has only one."""
-    if len(suite.names) < 2:
-        raise TasklabError(f"this takes at least two tasks, not {', '.join(suite.names)} alone.")
-    return suite.names
-
-
 Runs.__init__.__signature__ = with_parameters(Runs.__init__)  # type: ignore[attr-defined]

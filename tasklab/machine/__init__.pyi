@@ -1,4 +1,5 @@
 from . import cards as cards
+from .addresses import address_space as address_space
 from .cards import check_device as check_device
 from .cards import devices as devices
 from .cards import fast_in_bfloat16 as fast_in_bfloat16
@@ -16,7 +17,6 @@ from .drivers import accelerated as accelerated
 from .drivers import capabilities as capabilities
 from .drivers import driver as driver
 from .limits import Memory as Memory
-from .limits import address_space as address_space
 from .limits import cores as cores
 from .limits import memory as memory
 from .malloc import keep_freed_memory as keep_freed_memory

@@ -7,7 +7,7 @@ import os
 import re
 from pathlib import Path
 
-_NO_LIMIT = 2**60  # a cgroup without a limit has one about as large as an address
+NO_LIMIT = 2**60  # a cgroup without a limit has one about as large as an address
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,25 +38,12 @@ def cores(root: Path = Path("/")) -> float:
     return count
 
 
-def address_space(root: Path = Path("/")) -> int | None:
-    """Return the bytes of addresses that this process may still take; `None` without a limit."""
-    try:
-        import resource  # not on Windows
-
-        most = resource.getrlimit(resource.RLIMIT_AS)[0]
-    except (ImportError, OSError, ValueError):
-        return None
-    if most in (resource.RLIM_INFINITY, -1) or most >= _NO_LIMIT:
-        return None
-    return max(0, most - _table(root / "proc/self/status", unit=1024).get("VmSize", 0))
-
-
 def memory(root: Path = Path("/")) -> Memory:
     """Return the memory of the machine, or of the tightest cgroup around this process.
 
     Files that a cgroup caches count as available, also those mapped into memory, as vectors are.
     """
-    info = _table(root / "proc/meminfo", unit=1024)
+    info = table(root / "proc/meminfo", unit=1024)
     total, available = info.get("MemTotal"), info.get("MemAvailable")
     if total is None:
         try:
@@ -69,13 +56,13 @@ def memory(root: Path = Path("/")) -> Memory:
             ("memory.max", "memory.current", ""),
             ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_"),
         ):
-            most = next(iter(_numbers(folder / limit)), _NO_LIMIT)
-            if most >= _NO_LIMIT:
+            most = next(iter(_numbers(folder / limit)), NO_LIMIT)
+            if most >= NO_LIMIT:
                 continue
             if total is None or most < total:
                 total, limited = most, True
             used = next(iter(_numbers(folder / usage)), 0)
-            stat = _table(folder / "memory.stat")
+            stat = table(folder / "memory.stat")
             cached = sum(stat.get(f"{prefix}{kind}_file", 0) for kind in ("active", "inactive"))
             left = max(0, most - used + min(used, cached))
             if available is None or left < available:
@@ -113,7 +100,8 @@ def _numbers(file: Path) -> list[int]:
         return []
 
 
-def _table(file: Path, unit: int = 1) -> dict[str, int]:
+def table(file: Path, unit: int = 1) -> dict[str, int]:
+    """Return the numbers of a file of the kernel by their names; empty without the file."""
     try:
         rows = [re.split(r"[:\s]+", line) for line in file.read_text().splitlines()]
     except OSError:

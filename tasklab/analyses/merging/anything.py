@@ -34,8 +34,8 @@ from torch import Size, Tensor, nn
 
 from tasklab.analyses.finite import as_coefficients, is_several
 from tasklab.analyses.merging import adapters, defaults, registry, spaces, vectors
-from tasklab.analyses.merging.changes import Change, check_kept, equal, related, single
-from tasklab.analyses.merging.names import aligned, merges
+from tasklab.analyses.merging.changes import Change, check_kept, equal, related
+from tasklab.analyses.merging.names import aligned, merges, single
 from tasklab.errors import TasklabError, abridged, choose, path, real, shown
 from tasklab.isolation import isolated
 from tasklab.progress import LATER, bar

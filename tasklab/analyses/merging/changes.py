@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from tasklab.analyses.merging import adapters
-from tasklab.analyses.merging.names import is_statistic, merges
+from tasklab.analyses.merging.names import is_statistic, merges, single
 from tasklab.errors import TasklabError, abridged, shown
 from tasklab.progress import LATER, bar
 from tasklab.storage.lazy import Lazy, like
@@ -179,8 +179,3 @@ def _check_related(gram: Tensor, start: float) -> None:
             "they were probably fine-tuned from another base. Give that one, or in Python "
             "unrelated=True."
         )
-
-
-def single(tensor: Tensor) -> Tensor:
-    """Return a tensor in single precision at least."""
-    return tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.float()

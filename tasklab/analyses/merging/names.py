@@ -36,6 +36,11 @@ def is_statistic(name: str) -> bool:
     return bool(_STATE.search(name))
 
 
+def single(tensor: Tensor) -> Tensor:
+    """Return a tensor in single precision at least."""
+    return tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.float()
+
+
 def aligned(first: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
     """Return tensors by another network's names, if the names differ by a common prefix.
 
