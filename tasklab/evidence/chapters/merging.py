@@ -158,7 +158,7 @@ CHAPTER = Chapter(
         "wordnet": on(WORDNET, _EDITING, _JOINT),
         "wordnet_minimum": on(WORDNET, Work(("nonlinear",), _LEAST_ICONS)),
         "recommended": (_RECOMMENDED,),
-        "recommended_sets": (Work(TRAINED, _RECOMMENDED_FEW),),
+        "recommended_sets": (Work(TRAINED, _RECOMMENDED_FEW, tasks="all"),),
         "icons_recommended": on(ICONS, _RECOMMENDED),
         "icons_recommended_sets": (Work(("nonlinear",), _RECOMMENDED_SETS, ICONS, tasks="all"),),
         "wordnet_recommended": on(WORDNET, _RECOMMENDED),
