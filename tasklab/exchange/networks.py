@@ -50,13 +50,16 @@ def facts_of_modules(stored: Any) -> dict[str, Any]:
     return {}
 
 
-def facts_of_settings(settings: Path | None) -> dict[str, Any]:
-    """Return activation, heads and epsilon of a `config.json`, transformers' or open_clip's."""
-    if settings is None:
-        return {}
+def facts_beside(settings: Path | None, file: Path) -> dict[str, Any]:
+    """Return activation, heads and epsilon from a checkpoint's settings, if it has any.
+
+    Args:
+        settings: `config.json`, transformers' or open_clip's; `None` without one.
+        file: The checkpoint. Beside `NAME.safetensors`, `--model-out` writes `NAME.json`.
+    """
     try:
-        content = shards.settings_in(settings)
-        if isinstance(own := content.get("model_cfg"), Mapping):
+        content = shards.settings_in(settings or file.with_suffix(".json"))
+        if isinstance(own := content.get("model_cfg", content), Mapping) and "vision_cfg" in own:
             return _told_by_open_clip(own)
         about = content.get("vision_config", content)
         usual = {"hidden_act": "quick_gelu"} if "clip" in str(content.get("model_type")) else {}

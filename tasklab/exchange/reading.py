@@ -112,7 +112,7 @@ def contents(
         if changes is not None:
             return _of_others(file, changes, model)
         notes += findings.passed_over(file) if Path(path).expanduser().is_dir() else []
-        notes += networks.differing(facts | networks.facts_of_settings(settings), tower, model)
+        notes += networks.differing(facts | networks.facts_beside(settings, file), tower, model)
         if not entry.reads_text:
             images = loading.images_of(entry, tower)
             notes += networks.check_images(settings, images["mean"], images["std"])

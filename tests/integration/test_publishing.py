@@ -11,7 +11,7 @@ import pytest
 import torch
 import transformers
 
-from tasklab import mini
+from tasklab import checkpoints, mini
 from tasklab.__main__ import main
 from tasklab.analyses import merging
 from tasklab.models import loading
@@ -88,6 +88,11 @@ def test_open_clip_computes_the_merged_features(merge, tmp_path, model, suffix):
     for one, name in zip(facts["vectors"], "ab", strict=True):
         file = tmp_path / f"{name}.safetensors"
         assert (one["vector"], one["sha256"]) == (file.name, file_sha256(file))
+    notes = " ".join(checkpoints.compare(tmp_path / f"edited{suffix}", model).checkpoint.notes)
+    assert "activation" not in notes  # which the file beside it names
+    (tmp_path / "edited.json").unlink()
+    notes = " ".join(checkpoints.compare(tmp_path / f"edited{suffix}", model).checkpoint.notes)
+    assert ("no config.json names the activation" in notes) == (model == MODEL)
 
 
 def test_transformers_computes_the_merged_features(merge, tmp_path):
