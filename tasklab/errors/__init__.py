@@ -79,7 +79,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def make_room(number: int | None) -> str:
-    """Return how to make room after a system's error of that number; empty for other errors.
+    """Return advice to make room after a system's error of that number; empty for other errors.
 
     >>> make_room(errno.ENOSPC), make_room(errno.ENOENT)
     ('Free some space', '')

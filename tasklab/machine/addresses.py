@@ -1,4 +1,4 @@
-"""The addresses that this process may still take, of which a limit may be set (`ulimit -v`)."""
+"""The limit of addresses that a process may take (`ulimit -v`), and its rest."""
 
 from __future__ import annotations
 

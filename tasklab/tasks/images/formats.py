@@ -329,7 +329,7 @@ def rgb(source: str | io.BytesIO, where: str, advice: str = "Remove or replace i
 
 
 def _ignored(image: Image.Image) -> tuple[str, ...]:
-    """Return what viewers show of an image and `rgb` does not: its rotation, its transparency."""
+    """Return the properties of an image that `rgb` ignores: its rotation, its transparency."""
     found: list[str] = []
     with contextlib.suppress(Exception):  # of damaged notes, which nothing reads
         if image.getexif().get(_ORIENTATION, 1) in range(2, 9):

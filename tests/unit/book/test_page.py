@@ -32,7 +32,7 @@ def documented(x):
 def test_source_is_the_functions_own_without_its_docstring(function):
     text = page.source(function).data
     assert text.startswith("```python\n# tests/") or text.startswith(
-        "```python\n# tasklab/book/words.py"
+        "```python\n# tasklab/evidence/study/numbers.py"
     )
     assert f"def {function.__name__}(" in text and '"""' not in text
     assert "    return" in text and text.endswith("\n```")
