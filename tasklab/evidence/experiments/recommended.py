@@ -13,9 +13,9 @@ from tasklab.errors import texts
 from tasklab.evidence.declared import recommended as declared
 from tasklab.evidence.experiments.kit import Lab, Trial, experiment, kept, tidy
 from tasklab.evidence.experiments.merging import benches
+from tasklab.evidence.records.recommended import NONE
 from tasklab.taskvector import TaskVector
 
-NONE = "none"  # no merge: the pre-trained model
 ALONE = tuple(
     name for name, rule in METHODS.items() if not rule.needs and defaults.known(name)
 )  # rules that read vectors alone and have a recommended coefficient
