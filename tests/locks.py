@@ -12,15 +12,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from types import ModuleType
 
 from tasklab.errors import TasklabError
-from tasklab.evidence import experiments, figures
-from tasklab.evidence.experiments import versions
-from tasklab.evidence.experiments.registry import discover
 from tasklab.storage import shipped
-from tests import found
 
-STUBS = {room: Path(room.__file__).with_suffix(".pyi") for room in (experiments, figures)}
+# The evidence reads data files when it is imported, and refuses changed ones: it is imported late.
 
 
 def same(new: Sequence[str] = (), why: str = "") -> None:
@@ -34,6 +31,8 @@ def same(new: Sequence[str] = (), why: str = "") -> None:
     Raises:
         TasklabError: If a number of another changed module differs; nothing is locked then.
     """
+    from tasklab.evidence.experiments import versions
+    from tasklab.evidence.experiments.registry import discover
     from tests import frozen  # here: `check` shall take seconds
 
     discover()
@@ -55,18 +54,36 @@ def same(new: Sequence[str] = (), why: str = "") -> None:
 
 def unlocked() -> list[str]:
     """Return a sentence for every lock that is not of what is there."""
+    data = [f"data file {name} has changed: make locks" for name in shipped.changed()]
+    if data:
+        return data
+    from tasklab.evidence.experiments import versions
+    from tasklab.evidence.experiments.registry import discover
+
     discover()
     told = [f"{home} has changed: make same, or make new" for home in versions.changed()]
-    for room, file in STUBS.items():
+    for room, file in _stubs().items():
         if file.read_text("utf-8") != room._stub():
             told.append(f"{file.parent.name}/{file.name} lacks public names: make locks")
-    return told + [f"data file {name} has changed: make locks" for name in shipped.changed()]
+    return told
+
+
+def _stubs() -> dict[ModuleType, Path]:
+    from tasklab.evidence import experiments, figures
+
+    return {room: Path(room.__file__).with_suffix(".pyi") for room in (experiments, figures)}
 
 
 def stubs() -> None:
     """List the public names of experiments and figures for type checkers."""
-    for room, file in STUBS.items():
+    for room, file in _stubs().items():
         file.write_text(room._stub(), "utf-8")
+
+
+def _found() -> None:
+    from tests import found
+
+    found.write()
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -82,7 +99,7 @@ def main(arguments: Sequence[str]) -> None:
     if command == "all":
         shipped.lock()
         stubs()
-        found.write()
+        _found()
     if command == "new":
         of, why = rest
         same(of.split(), why)

@@ -23,7 +23,9 @@ WORDNET = {"model": "minilm"}  # of the third world
 BLIND = {"model": "icons"}  # predicted before it was recorded (`study.blind`)
 TABLES: Names = {"single": {}, "addition": {}}
 ONE_PAIR: Names = {"disentanglement": {"n_pairs": 1}}
+THREE_PAIRS: Names = {"search_box": {"n_pairs": 3}}
 XI = ("xi_classifier",)
+XI_BOX = ("xi_classifier_box",)
 ALL_PAIRS = (
     "merging",
     ("matrix", "pairs", "wordnet_pairs"),

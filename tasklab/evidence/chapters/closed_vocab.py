@@ -11,8 +11,10 @@ from tasklab.evidence.chapters.chapter import (
     RANDOM,
     SCHEMES,
     SORTS,
+    THREE_PAIRS,
     WORDNET,
     XI,
+    XI_BOX,
     Chapter,
     Names,
     Work,
@@ -80,6 +82,11 @@ CHAPTER = Chapter(
             *(Work(("nonlinear",), ONE_PAIR, m, metrics=XI) for m in PROBED.values()),
             *(Work((JOINT,), ONE_PAIR, m, metrics=XI) for m in _SORTS),
             Work(("nonlinear",), ONE_PAIR, _UNTRAINED, metrics=XI),
+        ),
+        # three pairs of tasks where `maps` has one
+        "boxes": tuple(
+            Work(("nonlinear",), THREE_PAIRS, m, metrics=XI_BOX)
+            for m in (_UNTRAINED, *PROBED.values())
         ),
         "open": (
             Work((), {"probing": {}}, _OPEN),

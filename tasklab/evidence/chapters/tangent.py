@@ -11,9 +11,11 @@ from tasklab.evidence.chapters.chapter import (
     REPLICAS,
     TABLES,
     TEXT,
+    THREE_PAIRS,
     TRAINED,
     WORDNET,
     XI,
+    XI_BOX,
     Chapter,
     Names,
     Work,
@@ -100,6 +102,15 @@ CHAPTER = Chapter(
             Work(("nonlinear", "linearized"), TABLES, RANDOM),
             *(Work(maps, ONE_PAIR, {"model": m}, metrics=XI) for m, (_, maps) in _FAMILY.items()),
             Work(("nonlinear",), ONE_PAIR, RANDOM, metrics=XI),
+        ),
+        # three pairs of tasks where `family` and `text` have one
+        "family_boxes": (
+            *(
+                Work(maps, THREE_PAIRS, {"model": m}, metrics=XI_BOX)
+                for m, (_, maps) in _FAMILY.items()
+            ),
+            Work(("nonlinear",), THREE_PAIRS, RANDOM, metrics=XI_BOX),
+            Work(("nonlinear", "linearized"), THREE_PAIRS, TEXT, metrics=XI_BOX),
         ),
         "maps": (_MAPS,),
         "pair": (Work(("nonlinear",), ONE_PAIR, metrics=XI),),  # on the make of others' in `family`

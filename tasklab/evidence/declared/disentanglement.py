@@ -26,7 +26,7 @@ def _beyond(claim: Claim, rows: pd.DataFrame, _: pd.DataFrame) -> Sides:
 
 def _pretraining(claim: Claim, rows: pd.DataFrame, records: pd.DataFrame) -> Sides:
     """The disentanglement error of a model (`pretrained`), and of the untrained one (`random`)."""
-    chosen = {"experiment": "disentanglement", "metric": claim.metric, "method": "nonlinear"}
+    chosen = {"experiment": claim.experiment, "metric": claim.metric, "method": "nonlinear"}
     sides = {"pretrained": rows, "random": records}
     return {side: where(part, init=side, **chosen) for side, part in sides.items()}
 

@@ -1,6 +1,8 @@
 """`make same` refuses a changed formula, and `make new` keeps its reason."""
 
 import json
+import subprocess
+import sys
 
 import pandas as pd
 import pytest
@@ -99,3 +101,9 @@ def test_the_check_names_what_is_not_locked(changed):
     assert locks.unlocked() == []
     changed("layers")
     refuses("experiments.layers has changed: make same", locks.main, ["check"])
+
+
+def test_locks_of_data_need_no_evidence_which_reads_them(root):
+    loaded = "import sys, tests.locks; print(*(n for n in sys.modules if 'tasklab.evidence' in n))"
+    run = subprocess.run([sys.executable, "-c", loaded], cwd=root, capture_output=True, check=True)
+    assert run.stdout.split() == []
