@@ -285,13 +285,10 @@ def _tally(name: str, network: Network, bases: Mapping[str, Tensors], is_vector:
 
 
 def _of_adapter(name: str, place: Path, bases: Mapping[str, Tensors]) -> _Tally:
-    file = place / adapters.WEIGHTS
-    if not file.is_file():
-        raise TasklabError(f"the adapter {str(place)!r} has no {adapters.WEIGHTS}: save it again.")
-    problem: TasklabError | None = None
+    files, problem = adapters.tensors(place), None
     for base, start in bases.items():
         try:
-            return _Tally(name, adapters.Adapter(place, Files(file), start), base, start)
+            return _Tally(name, adapters.Adapter(place, files, start), base, start)
         except TasklabError as error:
             problem = problem or error
     raise problem or TasklabError(f"{str(place)!r} is an adapter: give the base that it changes.")

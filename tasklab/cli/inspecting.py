@@ -86,7 +86,7 @@ def inspect(
 def opened(word: str) -> Path | exchange.opening.Opened:
     """Return an adapter's folder, or the tensors of any other file."""
     place = path("a network", word)
-    if place.name == merging.adapters.WEIGHTS and place.is_file():
+    if place.name in merging.adapters.FILES and place.is_file():
         place = place.parent
     if place.is_dir() and merging.adapters.is_adapter(place):
         return place

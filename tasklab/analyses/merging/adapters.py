@@ -25,16 +25,18 @@ from tasklab.analyses.merging.settings import CONFIG
 from tasklab.analyses.merging.spaces import Factors
 from tasklab.analyses.merging.vectors import is_matrix
 from tasklab.errors import TasklabError, abridged, shown, whole
-from tasklab.storage import atomic
+from tasklab.storage import atomic, state_dicts, torch_files
 from tasklab.storage.files import Files
 from tasklab.storage.lazy import Lazy, like
 from tasklab.storage.tensors import explained
 
 _log = logging.getLogger(__name__)
 WEIGHTS = "adapter_model.safetensors"
+FILES = (WEIGHTS, "adapter_model.bin")  # first comes first
 _PREFIX = "base_model.model."
 _PART = re.compile(r"\.(lora_(?:embedding_)?[AB])(?:\.weight)?$")
 _OWN_PART = re.compile(r"\.(lora_\w+)")  # of a variant of LoRA
+_RUNNING = re.compile(r"\.lora_(?:embedding_)?[AB]\.[^.]+(?:\.weight)?$")  # of a network in use
 _SAVED = re.compile(r"\.modules_to_save(?:\.[^.]+)?(?=\.)")
 
 
@@ -71,11 +73,18 @@ def opened(
     """
     if base is None:
         raise TasklabError(f"{str(place)!r} is an adapter: give the base that it changes.")
-    if not (place / WEIGHTS).is_file():
-        others = sorted(one.name for one in place.iterdir() if one.suffix == ".bin")
-        also = f", but {abridged(others)}: save it again as safetensors" if others else ""
-        raise TasklabError(f"{str(place)!r} has no {WEIGHTS}{also}.")
-    return Adapter(place, Files(place / WEIGHTS), base, turned)
+    return Adapter(place, tensors(place), base, turned)
+
+
+def tensors(place: Path) -> Mapping[str, Tensor]:
+    """Return the tensors in an adapter's folder; a pickle is read without executing it."""
+    file = next((place / name for name in FILES if (place / name).is_file()), None)
+    if file is None:
+        raise TasklabError(f"the adapter {str(place)!r} has no {WEIGHTS}: save it again.")
+    found = Files(file) if file.name == WEIGHTS else state_dicts.tensors(torch_files.read(file))
+    if not found:
+        raise TasklabError(f"the adapter {str(file)!r} holds no tensors: save it again.")
+    return found
 
 
 def check_no_adapter(place: Path, names: Iterable[str]) -> None:
@@ -126,6 +135,11 @@ class Adapter(Lazy):
             elif plain.endswith(".lora_B.bias"):
                 module = plain.removesuffix(".lora_B.bias")
                 self._added[f"{module}.bias"] = name, settings.scale(config, module)
+            elif _RUNNING.search(plain):
+                raise TasklabError(
+                    f"{str(place)!r} names {shown(plain)} as a network in use does: save the "
+                    "adapter by peft (save_pretrained)."
+                )
             elif other := _OWN_PART.search(plain):
                 raise settings.not_read(place, f"a part {shown(other[1])} beside its two matrices")
             else:
@@ -143,6 +157,12 @@ class Adapter(Lazy):
                     f"{str(place)!r} has {abridged(odd)}, which is no matrix of LoRA."
                 )
             self._low[f"{module}.weight"] = _Low(A, B, settings.scale(config, module), embedding)
+            rank, told = like(files, A).shape[0], settings.rank(config, module)
+            if rank != told:
+                raise TasklabError(
+                    f"{shown(module)} of the adapter {str(place)!r} has rank {rank}, and {told:g} "
+                    f"in its {CONFIG}, by which it is scaled: give the settings it was saved with."
+                )
         lacking = [n for n in (*self._low, *self._added, *self._saved) if n not in base]
         if lacking:
             raise TasklabError(
@@ -150,8 +170,12 @@ class Adapter(Lazy):
                 "give the base that it was trained on, with its names."
             )
         self._turn(place, bool(config.get("fan_in_fan_out")), turned or {})
-        for name in (*self._low, *self._added, *self._saved):
-            self._check(place, name)
+        self._check(place)
+        self._saved = {  # peft also saves embeddings that stay as they are
+            name: stored
+            for name, stored in self._saved.items()
+            if not torch.equal(files[stored].float(), base[name].detach().cpu().float())
+        }
 
     def _turn(self, place: Path, told: bool, known: Mapping[str, bool]) -> None:
         """Find which matrices are stored inputs x outputs, as those of transformers' Conv1D.
@@ -183,21 +207,29 @@ class Adapter(Lazy):
             found.setdefault(name, next(iter(turns), False))
         self._low = {name: low._replace(turned=found[name]) for name, low in self._low.items()}
 
-    def _check(self, place: Path, name: str) -> None:
-        wanted = tuple(like(self.base, name).shape)
-        if name in self._saved or name in self._added:
-            stored = self._saved[name] if name in self._saved else self._added[name][0]
-            found = tuple(like(self.files, stored).shape)
-        else:
-            low = self._low[name]
+    def _check(self, place: Path) -> None:
+        beside = {name: stored for name, (stored, _) in self._added.items()}
+        found = [
+            (name, tuple(like(self.files, stored).shape))
+            for one in (self._saved, beside)
+            for name, stored in one.items()
+        ]
+        for name, low in self._low.items():
             A, B = (like(self.files, part).shape for part in (low.A, low.B))
-            found = (B[0], *A[1:]) if A[0] == B[1] else (0,)
-            found = found[::-1] if low.turned else found
-        if found != wanted:
-            raise TasklabError(
-                f"the adapter {str(place)!r} changes {shown(name)} by a matrix {found}, where the "
-                f"base has {wanted}: it is of another base."
-            )
+            if A[0] != B[1]:
+                raise TasklabError(
+                    f"the factors of {shown(name)} in {str(place)!r} have ranks {A[0]} and {B[1]}, "
+                    "as those of a convolution in groups, which peft does not merge either."
+                )
+            shape = (B[0], *A[1:])
+            found.append((name, shape[::-1] if low.turned else shape))
+        for name, shape in found:
+            wanted = tuple(like(self.base, name).shape)
+            if shape != wanted:
+                raise TasklabError(
+                    f"the adapter {str(place)!r} changes {shown(name)} by a tensor {shape}, where "
+                    f"the base has {wanted}: it is of another base."
+                )
 
     @property
     def turned(self) -> set[str]:
@@ -207,27 +239,26 @@ class Adapter(Lazy):
     @property
     def changed(self) -> tuple[str, ...]:
         """The parameters that it changes."""
-        return (*self._low, *self._added, *self._saved)
+        return tuple(dict.fromkeys((*self._low, *self._added, *self._saved)))
 
     def change(self, name: str) -> Tensor:
         """Return the change of a parameter, in float32; zeros if the adapter does not name it."""
-        start = like(self.base, name)
-        if name in self._saved:
-            saved = self.files[self._saved[name]].float()
-            return saved - self.base[name].detach().cpu().float()
+        made = torch.zeros(like(self.base, name).shape)
+        if name in self._saved:  # beside its factors, if those are of an embedding
+            made = self.files[self._saved[name]].float() - self.base[name].detach().cpu().float()
         if name in self._added:
             bias, scale = self._added[name]
-            return scale * self.files[bias].float()
-        if name not in self._low:
-            return torch.zeros(start.shape)
-        low = self._low[name]
-        A, B = (self.files[part].float() for part in (low.A, low.B))
-        made = low.scale * (B.flatten(1) @ A.flatten(1)).reshape(len(B), *A.shape[1:])
-        return (made.T if low.turned else made).contiguous()
+            made += scale * self.files[bias].float()
+        if name in self._low:
+            low = self._low[name]
+            A, B = (self.files[part].float() for part in (low.A, low.B))
+            product = low.scale * (B.flatten(1) @ A.flatten(1)).reshape(len(B), *A.shape[1:])
+            made += product.T if low.turned else product
+        return made
 
     def factors(self, name: str) -> Factors | None:
         """Return B and A with the change B A of a matrix; `None` where it is no product."""
-        if name not in self._low:
+        if name not in self._low or name in self._saved:
             return None
         low = self._low[name]
         A, B = (self.files[part].float() for part in (low.A, low.B))

@@ -249,13 +249,13 @@ def _read(
         raise TasklabError(f"there is no file or folder {str(place)!r}.")
     if not place.is_dir():
         path("a network", network, "file")
+    if place.name in adapters.FILES and adapters.is_adapter(place.parent):
+        place = place.parent
     if place.is_file() and place.suffix != ".safetensors":
         raise TasklabError(
             f"{str(place)!r} is no file of safetensors; of another one, give the state dict: "
             "torch.load(file, weights_only=True)."
         )
-    if place.name == adapters.WEIGHTS and adapters.is_adapter(place.parent):
-        place = place.parent
     if adapters.is_adapter(place):
         return adapters.opened(place, base, turned)
     found = Files(place)
@@ -346,7 +346,8 @@ def _parameters(
             names.append(name)
         elif apart := [i for i, x in enumerate(each, 1) if not equal(x[name], x[str(tied)])]:
             _log.warning(
-                "%s and %s share memory in the base and differ in network %d: each is merged",
+                "%s and %s share memory in the base and differ in network %d: each is merged, and "
+                "a network that ties them keeps only the one that it loads last",
                 *(shown(name), shown(tied), apart[0]),
             )
             names.append(name)

@@ -89,6 +89,12 @@ def check_kept(
     for number, other in enumerate(each, 1):
         if isinstance(other, adapters.Adapter):
             odd = [name for name in kept if name in other.changed]
+            if statistics := [name for name in odd if is_statistic(name)]:
+                raise TasklabError(
+                    f"the adapter of network {number} saves {abridged(statistics)}, and a merge "
+                    "leaves running statistics as in the base: merge it into its base by peft "
+                    "(merge_and_unload), give the whole network, and then set them again."
+                )
         else:
             held = [name for name in chosen if name in other]
             odd = [name for name in held if not equal(first[name], other[name])]

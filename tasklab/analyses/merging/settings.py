@@ -78,15 +78,19 @@ def scale(config: Mapping[str, Any], module: str) -> float:
         config: As `read` returns it.
         module: Name of the module.
     """
-    rank, alpha = (
-        next(
-            (x for key, x in (config.get(pattern) or {}).items()
-             if re.match(_of_module(key), module)),
-            config[name],
-        )
-        for name, pattern in _PATTERNS.items()
-    )  # fmt: skip
-    return alpha / (math.sqrt(rank) if config.get("use_rslora") else rank)
+    r, alpha = rank(config, module), _of(config, "lora_alpha", module)
+    return alpha / (math.sqrt(r) if config.get("use_rslora") else r)
+
+
+def rank(config: Mapping[str, Any], module: str) -> float:
+    """Return the rank of a module, as `scale` does its factor."""
+    return _of(config, "r", module)
+
+
+def _of(config: Mapping[str, Any], name: str, module: str) -> float:
+    rules = (config.get(_PATTERNS[name]) or {}).items()
+    found = (x for key, x in rules if re.match(_of_module(key), module))
+    return next(found, config[name])
 
 
 def not_read(place: Path, what: str) -> TasklabError:

@@ -237,7 +237,7 @@ def test_settings_without_a_rank_or_alpha_are_refused(config, base, tmp_path):
     [
         ([(), ()], "q.lora_A.weight, .*q.lora_B.weight, which is no matrix of LoRA"),
         ([(2,), (8, 2)], "q.lora_A.weight, which is no matrix of LoRA"),
-        ([(2, 6), (8, 2), (1,)], r"q.bias'? by a matrix \(1,\), where the base has \(8,\)"),
+        ([(2, 6), (8, 2), (1,)], r"q.bias'? by a tensor \(1,\), where the base has \(8,\)"),
     ],
 )
 def test_factors_of_impossible_shapes_are_refused(shapes, match, base, tmp_path):
@@ -337,7 +337,12 @@ def test_what_is_half_an_adapter_or_several_is_told(base, tmp_path):
             [tmp_path / "loose.safetensors"])  # fmt: skip
     torch.save(load_file(file), one / "adapter_model.bin")
     file.unlink()
-    refuses("no adapter_model.safetensors, but adapter_model.bin", tasklab.merge, base, [one])
+    for place in (one, one / "adapter_model.bin"):  # as peft wrote them before 2023
+        assert torch.equal(tasklab.merge(base, [place])["q.weight"], merged["q.weight"])
+    (one / "adapter_model.bin").unlink()
+    refuses("adapter .*one' has no adapter_model.safetensors", tasklab.merge, base, [one])
+    save_file({}, file)
+    refuses("adapter_model.safetensors' holds no tensors", tasklab.merge, base, [one])
     for other in ({"target_parameters": ["experts"]}, {"trainable_token_indices": [3]}):
         place = written(tmp_path / next(iter(other)), factors("q", 8, 6), **other)
         refuses(f"has {next(iter(other))}, which", tasklab.merge, base, [place])
@@ -373,3 +378,88 @@ def test_variants_of_lora_are_refused_by_name(base, tmp_path):
         refuses(f"has {name}, which is not read", tasklab.merge, base, [place])
     more = tensors | {"q.lora_diag": torch.ones(2)}
     refuses("has a part 'lora_diag'", tasklab.merge, base, [written(tmp_path / "diag", more)])
+
+
+def test_a_saved_embedding_beside_its_factors_adds_to_them(base, tmp_path):
+    """`save_embedding_layers`, as peft saves them where an embedding is adapted."""
+    A, B = 0.1 * torch.randn(2, 7), 0.1 * torch.randn(6, 2)
+    tensors = factors("q", 8, 6) | {"embed.lora_embedding_A": A, "embed.lora_embedding_B": B}
+    for name, moved in (("same", 0.0), ("resumed", 0.25)):
+        saved = {"embed.base_layer.weight": base["embed.weight"] + moved}
+        place = written(tmp_path / name, tensors | saved)
+        found = tasklab.merge(base, [place], unrelated=True)["embed.weight"]
+        torch.testing.assert_close(found, base["embed.weight"] + moved + 3 * (B @ A).T)
+        factored = adapters.opened(place, base).factors("embed.weight")
+        assert (factored is None) == bool(moved)
+
+
+def test_a_saved_tensor_that_is_the_bases_counts_for_nothing(base, tmp_path):
+    tensors = factors("q", 8, 6)
+    alone = written(tmp_path / "alone", tensors)
+    beside = written(tmp_path / "beside", tensors | {"embed.weight": base["embed.weight"].clone()})
+    assert adapters.opened(beside, base).changed == ("q.weight",)
+    one, other = (tasklab.merge(base, [x], "ties", alpha=1.0, keep=0.25) for x in (alone, beside))
+    assert torch.equal(one["q.weight"], other["q.weight"])  # what is trimmed is a share of all
+
+
+@pytest.mark.parametrize(
+    ("tensors", "match"),
+    [
+        (factors("q", 8, 6, r=3), "'q' of the adapter .* has rank 3, and 2 in its adapter_config"),
+        (
+            {"q.lora_A.weight": torch.ones(2, 6), "q.lora_B.weight": torch.ones(8, 1)},
+            "factors of 'q.weight' .* have ranks 2 and 1, as those of a convolution in groups",
+        ),
+        (
+            {n.replace(".weight", ".one.weight"): x for n, x in factors("q", 8, 6).items()},
+            "names 'q.lora_A.one.weight' as a network in use does: save",
+        ),
+    ],
+)
+def test_factors_that_peft_does_not_load_or_merge_are_refused(tensors, match, base, tmp_path):
+    refuses(match, tasklab.merge, base, [written(tmp_path / "a", tensors)])
+
+
+def test_saved_running_statistics_are_refused(base, tmp_path):
+    whole = base | {"bn.running_mean": torch.zeros(4), "bn.weight": torch.ones(4)}
+    saved = {"bn.running_mean": torch.ones(4), "bn.weight": torch.full((4,), 1.1)}
+    place = written(tmp_path / "a", factors("q", 8, 6) | saved)
+    refuses("network 1 saves bn.running_mean, and a merge leaves", tasklab.merge, whole, [place])
+
+
+def test_what_happens_to_one_of_two_tied_names_is_told(base, tmp_path, caplog):
+    tied = base | {"head.weight": base["q.weight"]}
+    tasklab.merge(tied, [written(tmp_path / "a", factors("head", 8, 6))])
+    assert "a network that ties them keeps only the one that it loads last" in caplog.text
+
+
+ODD = {  # options of peft's LoraConfig; all numbers of these adapters are random
+    "patterns": {"target_modules": ["q", "v"], "alpha_pattern": {"^q": 3, "v": 5}},
+    "biases": {"target_modules": ["q"], "bias": "all"},
+    "biases of layers": {"target_modules": ["q", "v"], "bias": "lora_only"},
+    "biases of factors": {"target_modules": ["q", "v"], "lora_bias": True},
+    "both biases": {"target_modules": ["q"], "lora_bias": True, "bias": "all"},
+    "all but one": {"target_modules": "all-linear", "exclude_modules": ["score"]},
+    "expression": {"target_modules": r"q|score"},
+    "saved": {"target_modules": ["v"], "modules_to_save": ["embed", "score"]},
+    "mica": {"target_modules": ["q"], "init_lora_weights": "mica"},
+    "orthogonal": {"target_modules": ["q"], "init_lora_weights": "orthogonal"},
+}
+
+
+@pytest.mark.parametrize("stored", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("odd", ODD)
+def test_odd_adapters_equal_those_of_peft(peft, odd, stored, tmp_path):
+    torch.manual_seed(0)
+    net, fresh = Net(), Net()
+    fresh.load_state_dict(net.state_dict())
+    model = peft.get_peft_model(fresh, peft.LoraConfig(r=2, lora_alpha=7, **ODD[odd]))
+    for parameter in filter(lambda one: one.requires_grad, model.parameters()):
+        parameter.data += 0.05 * torch.randn(parameter.shape)
+    model.to(stored).save_pretrained(tmp_path)
+    again = Net()
+    again.load_state_dict(net.state_dict())
+    expected = peft.PeftModel.from_pretrained(again, tmp_path).merge_and_unload().state_dict()
+    found = tasklab.merge(net, [tmp_path], unrelated=True)
+    for name, tensor in expected.items():
+        torch.testing.assert_close(found[name], tensor)
