@@ -129,21 +129,25 @@ def sync(number: int, *, folder: bool = False) -> None:
 
 
 @contextlib.contextmanager
-def alone(lock: Path, waiting: Callable[[], None], *, thread_local: bool = True) -> Iterator[None]:
+def alone(
+    lock: Path, waiting: Callable[[], None], *, patience: float | None = None
+) -> Iterator[None]:
     """Run a block under a lock; without one, after a warning, on a disk that has no locks.
 
     Args:
         lock: Its file.
         waiting: Called once if another process holds the lock for more than a second.
-        thread_local: Whether only the thread that acquired the lock can release it.
+        patience: Seconds of waiting, after which the block runs without the lock; `None` waits
+            until the lock is free.
     """
-    held = filelock.FileLock(lock, thread_local=thread_local)
+    held = filelock.FileLock(lock, thread_local=False)  # another thread may release it
     try:
         try:
             held.acquire(timeout=1)
         except filelock.Timeout:
             waiting()
-            held.acquire()
+            with contextlib.suppress(filelock.Timeout):
+                held.acquire(timeout=-1 if patience is None else patience)
     except (OSError, NotImplementedError) as error:
         if not is_refused(error):
             raise

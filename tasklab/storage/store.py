@@ -136,10 +136,12 @@ class Store:
     Args:
         root: The folder; `None` is `$TASKLAB_STORE`, or else the user's cache folder. It is made
             at the first result, so a store that is only read may lie on a read-only disk.
+        patience: Seconds to wait for another process that computes the same artifact, before this
+            one computes it too; `None` waits until the other has ended.
     """
 
-    def __init__(self, root: Path | str | None = None) -> None:
-        self.root = folders.store(root)
+    def __init__(self, root: Path | str | None = None, *, patience: float | None = None) -> None:
+        self.root, self.patience = folders.store(root), patience
 
     def __repr__(self) -> str:
         return f"Store({str(self.root)!r})"
@@ -370,7 +372,7 @@ class Store:
         with explained(self.root):
             file.parent.mkdir(parents=True, exist_ok=True)
             held = contextlib.ExitStack()
-            held.enter_context(atomic.alone(file, told, thread_local=False))  # a thread frees it
+            held.enter_context(atomic.alone(file, told, patience=self.patience))
         with held:
             yield
 

@@ -20,7 +20,7 @@ from tasklab.storage.tensors import explained
 
 _HEX, _KIND = "[0-9a-f]", "[a-z][a-z0-9_-]*"
 _OWN = rf"{_KIND}-{_HEX}{{20}}"  # begins the names that a store gives in its own folders
-_DRAFT = rf"{_OWN}(-discarded|-{_HEX}{{8}}|\.{_HEX}{{8}}-\d+-{_HEX}{{8}})|grid-{_HEX}{{12}}"
+_DRAFT = rf"{_OWN}(-discarded|-{_HEX}{{8}}|\.{_HEX}{{8}}-\d+-{_HEX}{{8}})"
 _DAY = 86_400.0  # seconds
 DAYS = 7.0  # after which a computation that was not gone on with counts as given up
 
@@ -56,8 +56,7 @@ def leftovers(store: Store, *, days: float = DAYS) -> Iterator[Leftover]:
     for path in _entries(store.root / "damaged", rf"{_OWN}-{_HEX}{{8}}"):
         yield _leftover(path, "set aside as damaged")
     for path in _entries(store.root / "tmp", _DRAFT):
-        own = re.match(_OWN, path.name)
-        with _held(_lock(store, own[0]) if own else path / "lock") as free:
+        with _held(_lock(store, re.findall(_OWN, path.name)[0])) as free:
             if free and (not atomic.is_marked(path) or atomic.is_left(path, rest=_DAY)):
                 yield _leftover(path, "of a process that was killed")
     for path in (

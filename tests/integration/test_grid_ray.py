@@ -149,16 +149,19 @@ def test_a_node_that_does_not_share_the_folder_is_named(cluster, monkeypatch, tm
     made, second = cluster
     other = second.node_id
 
-    def look(folder):  # on the second node, the same path is another disk
-        import ray
+    real = ray_cluster.Cluster._ask
 
-        from tasklab.cli.cluster import shared_store
+    def ask(cluster, function):  # on the second node, the same path is another disk
+        def sees():
+            import ray
 
-        here = ray.get_runtime_context().get_node_id()
-        return shared_store.sees_store(folder / "elsewhere" if here == other else folder)
+            return ray.get_runtime_context().get_node_id() != other and function()
 
-    monkeypatch.setattr(ray_cluster, "sees_store", look)
-    with pytest.raises(TasklabError, match=rf"^node \S+:{other[:6]} does not see the store"):
+        about_the_store = isinstance(getattr(function, "__self__", None), Path)
+        return real(cluster, sees if about_the_store else function)
+
+    monkeypatch.setattr(ray_cluster.Cluster, "_ask", ask)
+    with pytest.raises(TasklabError, match=r"^node [^ ,]+ does not see the store"):
         grid.run(small(tmp_path), made.address, progress=False)
     assert not ray.is_initialized()
     assert not results(tmp_path) and not list((tmp_path / "tmp").iterdir())

@@ -80,16 +80,15 @@ def old(path, days):
 def test_what_nobody_holds_can_go(store, held):
     finished, key = made(store, "a", 1), store.key({"number": 2})
     draft = store.root / "tmp" / f"a-{key}-12345678"
-    grid = store.root / "tmp" / "grid-123456789abc"
     done = store.root / "partial" / "a" / finished.key
     fresh = store.root / "partial" / "a" / key
     given_up = store.root / "partial" / "b" / key
     aside = store.root / "damaged" / f"a-{key}-12345678"
-    for folder in (draft, grid, done, fresh, given_up, aside):
+    for folder in (draft, done, fresh, given_up, aside):
         folder.mkdir(parents=True)
         (folder / "file").write_text("x" * 100)
     old(given_up, 8)
-    locks = [store.root / "locks" / f"{name}-{key}.lock" for name in "ab"] + [grid / "lock"]
+    locks = [store.root / "locks" / f"{name}-{key}.lock" for name in "ab"]
     for lock in locks:
         lock.touch()
     holders = [filelock.FileLock(lock) for lock in locks] if held else []
@@ -97,7 +96,7 @@ def test_what_nobody_holds_can_go(store, held):
         holder.acquire()
     lock_of_done = store.root / "locks" / f"a-{finished.key}.lock"
     expected = {aside, done, lock_of_done}
-    expected |= set() if held else {draft, grid, given_up, *locks[:2]}
+    expected |= set() if held else {draft, given_up, *locks}
     before = sorted(store.root.rglob("*"))
     told = upkeep.collect(store, dry_run=True)
     assert {one.path for one in told} == expected and sorted(store.root.rglob("*")) == before
@@ -106,7 +105,7 @@ def test_what_nobody_holds_can_go(store, held):
     for holder in holders:
         holder.release()
     assert not any(path.exists() for path in expected)
-    assert fresh.exists() and (held == draft.exists() == given_up.exists() == grid.exists())
+    assert fresh.exists() and (held == draft.exists() == given_up.exists())
     assert store.find("a", {"number": 1}) == finished
     assert fresh in {one.path for one in upkeep.collect(store, days=0)}
 
