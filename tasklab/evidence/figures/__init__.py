@@ -20,7 +20,7 @@ _MORE = {  # public names that are no figures
     "accuracies": [
         "alone_and_summed", "beside_paper", "price", "subset_cost", "texts_beside_paper",
     ],
-    "budgets": ["overtraining_table"],
+    "budgets": ["overtraining_changes"],
     "by_experiment": ["plot"],
     "crossing": ["with_encoder"],
     "forest_plot": ["verdict_list"],
@@ -37,7 +37,7 @@ _MORE = {  # public names that are no figures
         "matched_table", "pretraining_table", "side_by_side", "table", "tabulate",
     ],
     "worlds": [
-        "models_table", "printed_table", "properties_table", "worlds_table",
+        "beside_printed", "properties_table", "worlds_table",
     ],
 }  # fmt: skip
 _NAMES = names.declared(Path(__file__).parent, "book_figure", _MORE)

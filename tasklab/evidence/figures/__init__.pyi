@@ -7,7 +7,7 @@ from .budgets import budget_curves as budget_curves
 from .budgets import growth as growth
 from .budgets import learning_rate as learning_rate
 from .budgets import overtraining as overtraining
-from .budgets import overtraining_table as overtraining_table
+from .budgets import overtraining_changes as overtraining_changes
 from .budgets import rate_effects as rate_effects
 from .budgets import rate_search as rate_search
 from .by_experiment import along as along
@@ -87,10 +87,9 @@ from .tables import pretraining_table as pretraining_table
 from .tables import side_by_side as side_by_side
 from .tables import table as table
 from .tables import tabulate as tabulate
+from .worlds import beside_printed as beside_printed
 from .worlds import errors_by_accuracy as errors_by_accuracy
 from .worlds import headline_effects as headline_effects
-from .worlds import models_table as models_table
-from .worlds import printed_table as printed_table
 from .worlds import properties_table as properties_table
 from .worlds import replication as replication
 from .worlds import set_curves as set_curves

@@ -74,7 +74,7 @@ def budget_curves(df: pd.DataFrame, over: str = "lr") -> Figure:
     return plot.finish(x="single-task accuracy (%)", y=_BUDGET)
 
 
-def overtraining_table(df: pd.DataFrame) -> pd.DataFrame:
+def overtraining_changes(df: pd.DataFrame) -> pd.DataFrame:
     """Return changes of merged accuracy over rates and numbers of steps, in points.
 
     Changes are from a method's own rate (the last of its grid) and from the recipe's steps.
@@ -113,7 +113,7 @@ def overtraining(df: pd.DataFrame) -> Figure:
 
     Records: `merging_rates` and `budget` of one method of fine-tuning.
     """
-    table = require_rows(overtraining_table(df), "one rate and one number of steps were recorded")
+    table = require_rows(overtraining_changes(df), "one rate and one number of steps were recorded")
     named = {"single": "one model a task"} | {name: MERGE_LABEL[name] for name in _MERGES}
     factors = [1 / 8, 1 / 4, 1 / 2, 2]
     table = table[table["what"].isin(named) & table["factor"].isin(factors)]

@@ -26,7 +26,6 @@ from tasklab.evidence.figures.marks import curves, scatter
 from tasklab.evidence.figures.pictures import WIDTH, put_legend
 from tasklab.evidence.figures.rows import averaged, require_rows, select, where
 from tasklab.evidence.figures.style import COLOURS, INK, book_figure
-from tasklab.evidence.figures.tables import tabulate
 from tasklab.evidence.records.claims import Claim
 from tasklab.evidence.records.judgement import Verdict
 from tasklab.evidence.records.papers import printed
@@ -156,14 +155,15 @@ def _is_printed(one: Verdict) -> bool:
     return headline and bool(printed(claim))
 
 
-def printed_table(worlds: Mapping[str, Sequence[Verdict]]) -> pd.DataFrame:
-    """Return the effects that papers print for CLIP beside those of our worlds, in points.
+def beside_printed(worlds: Mapping[str, Sequence[Verdict]]) -> pd.DataFrame:
+    """Return the effects of our worlds beside those that papers print for CLIP, in points.
 
     Args:
-        worlds: Name -> verdicts; headlines at their chosen rates are drawn.
+        worlds: Name -> verdicts, of which headlines at their chosen rates are taken.
 
     Returns:
-        A row per headline's comparison that a paper prints; a dash where it does not.
+        Columns statement, column (a world, or a size of CLIP), value, low and high (95 % interval),
+        which `tabulate` shows.
     """
     shown = [(world, one) for world, each in worlds.items() for one in each if _is_printed(one)]
     named = {one.claim.id: _with_cell(one.claim) for _, one in shown}
@@ -177,7 +177,7 @@ def printed_table(worlds: Mapping[str, Sequence[Verdict]]) -> pd.DataFrame:
         for effects in [printed(claim)]
         for size, words in _SIZES.items() if size in effects
     ]  # fmt: skip
-    return tabulate(pd.DataFrame(rows).dropna(subset="value"), "statement", "column")
+    return pd.DataFrame(rows).dropna(subset="value")
 
 
 def _with_cell(claim: Claim) -> str:
@@ -210,37 +210,6 @@ def worlds_table(worlds: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
             "one model a task": single["nonlinear"],
         })  # fmt: skip
     return pd.DataFrame(lines)
-
-
-_QUANTITY = {  # of `records.of_models`: in words, with digits and sign
-    "zero_shot": ("zero-shot accuracy (%)", "z.1f"),
-    "single": ("single-task accuracy (%)", "z.1f"),
-    "sum": ("sum of eight (%)", "z.1f"),
-    "tsv_m": ("TSV-M − sum (points)", "+z.1f"),
-    "ties": ("TIES − sum (points)", "+z.1f"),
-    "regmean": ("RegMean − sum (points)", "+z.1f"),
-    "attention": ("attention only − non-linear (points)", "+z.1f"),
-    "posthoc": ("post-hoc − non-linear, normalised (points)", "+z.1f"),
-    "xi": ("disentanglement error ξ (%)", "z.0f"),
-}
-
-
-def models_table(groups: Mapping[str, Sequence[str]], models: pd.DataFrame) -> pd.DataFrame:
-    """Return a row per quantity and a column per group, with one number per model.
-
-    Args:
-        groups: Name -> models; models without records are left out.
-        models: Of `records.of_models`.
-    """
-    columns: dict[str, list[str]] = {"": [words for words, _ in _QUANTITY.values()]}
-    for group, names in groups.items():
-        own = models.reindex(names)
-        numbers = {name: own[name].dropna() for name in _QUANTITY}
-        columns[group] = [
-            ", ".join(f"{x:{_QUANTITY[name][1]}}" for x in values).replace("-", "−") or "–"
-            for name, values in numbers.items()
-        ]
-    return pd.DataFrame(columns)
 
 
 @book_figure

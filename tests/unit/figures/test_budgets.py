@@ -60,7 +60,7 @@ def test_changes_are_from_the_usual_rate_and_steps_with_intervals_over_tasks():
         )
     ]  # fmt: skip
     steps = [row("budget", "absolute", 70.0 - n / 480, steps=n, n_tasks=8) for n in (240, 480)]
-    table = figures.overtraining_table(tidy([*rates, *steps])).set_index(["over", "what"])
+    table = figures.overtraining_changes(tidy([*rates, *steps])).set_index(["over", "what"])
     half = table.loc["lr", "ties"]
     assert (half["factor"], half["value"]) == (0.5, 2.0)  # the eight tasks' change
     assert 2.0 - half["low"] == pytest.approx(4.3027 / 3**0.5, abs=1e-3)
