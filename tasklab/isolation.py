@@ -88,7 +88,7 @@ def alone() -> Iterator[None]:
 
 
 def first(key: Hashable) -> bool:
-    """Return whether the present isolated call asks this for the first time; outside always."""
+    """Return whether this is the first call with `key` in the present isolated call."""
     if not _HERE.inside:
         return True
     if key in _HERE.seen:

@@ -234,7 +234,7 @@ def duration(seconds: float) -> str:
 def bar(
     total: int, desc: str, *, done: int = 0, unit: str = "step", on: bool = True, soon: float = SOON
 ) -> Bar:
-    """Return a progress bar that suits where the output goes; use it in a `with` statement.
+    """Return a progress bar for a terminal, a notebook or a log; use it in a `with` statement.
 
     Args:
         total: Number of steps.

@@ -100,7 +100,7 @@ def coefficient(value: object) -> float:
 def number(value: object) -> numbers.Real | None:
     """Return a real number, also out of an array or tensor without axes; `None` for all else.
 
-    A masked number of numpy is none, though its item is 0.
+    numpy's masked number is no number, although its item is 0.
     """
     if getattr(value, "is_meta", False) or np.ma.is_masked(value):
         return None

@@ -145,7 +145,7 @@ class TaskVector(Advised, Mapping[str, Tensor]):
 
     @classmethod
     def sum(cls, vectors: Iterable[TaskVector]) -> TaskVector:
-        """Return the sum of the vectors, which for none of them is the empty vector."""
+        """Return the sum of the vectors; without vectors, the empty vector."""
         return sum(vectors, cls({}))
 
     @classmethod
@@ -181,7 +181,7 @@ class TaskVector(Advised, Mapping[str, Tensor]):
 
     @classmethod
     def lazy(cls, tensors: Lazy) -> TaskVector:
-        """Return a vector whose tensors are made when they are asked for, unchecked."""
+        """Return a vector whose tensors are made on access, unchecked."""
         return cls._trusted(tensors, None)
 
     @classmethod
@@ -202,7 +202,7 @@ class TaskVector(Advised, Mapping[str, Tensor]):
         return "finite"
 
     def on_disk(self, path: Path) -> TaskVector:
-        """Return this vector, each tensor read when it is asked for: no memory holds it."""
+        """Return this vector with tensors that are read from a file on access, and held nowhere."""
         return self._trusted(storage.files.Files(path, self), self.base, self._known())
 
     def starting_from(self, base: Base | None) -> TaskVector:

@@ -85,10 +85,10 @@ class Line:
 
 
 def line(theta: Mapping[str, Tensor], vector: Mapping[str, Tensor]) -> Line:
-    """Return the line of a vector; a sweep that asks again goes on in the same memory.
+    """Return the line of a vector; repeated calls reuse its memory.
 
-    One is kept, on a GPU or if it is small, until another is asked for or memory is needed
-    (`placement.release`). Do not use the result of one `at` after calling another.
+    The last line stays in memory, on a GPU or if it is small, until another one replaces it or
+    memory is short (`placement.release`). Do not use the result of one `at` after calling another.
     """
     small = sum(theta[name].nbytes for name in vector if name in theta) <= _SMALL
     if small or device_of(theta).type == "cuda":

@@ -124,8 +124,8 @@ def choose_negation(target: Float[np.ndarray, " A"], keeps: Callable[[int], bool
 
     Args:
         target: Accuracies in % on the task to forget, along coefficients that ascend from 0.
-        keeps: Index of a coefficient -> whether the control task keeps 95 % of its accuracy. Not
-            asked of the first, 0, which changes nothing, nor where it could change nothing.
+        keeps: Index of a coefficient -> whether the control task keeps 95 % of its accuracy. The
+            first coefficient, 0, and those that cannot change the choice are not evaluated.
 
     >>> choose_negation(np.array([60.0, 50.0, 40.0]), [True, True, False].__getitem__)
     1

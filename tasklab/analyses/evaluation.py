@@ -168,8 +168,8 @@ class Evaluator(SuiteModel):
     ) -> bool:
         """Return whether `evaluate` is at least some accuracy, from no more images than that takes.
 
-        The answer is exact: images are left out only once they cannot change it. Those that the
-        unedited model is least sure of come first, so that it is soon sure where many are lost.
+        The answer is exact: images are left out only once they cannot change it. Images of the
+        smallest margin in the unedited model are read first, so that a large loss shows early.
 
         Args:
             accuracy: In %.

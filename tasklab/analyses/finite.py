@@ -25,7 +25,7 @@ def finite(values: Numbers, subject: str) -> Numbers:
     """Return numbers, or raise a `TasklabError` if one of them is NaN or infinite.
 
     Args:
-        subject: What they are and of what, in the plural: "the features of task 'Textures'".
+        subject: A name for the message, in the plural: "the features of task 'Textures'".
     """
     found = values.isfinite() if hasattr(values, "isfinite") else np.isfinite(values)
     if not bool(found.all()):

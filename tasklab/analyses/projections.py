@@ -8,8 +8,8 @@ size of any matrix's product with the data:
 
     E|A x|^2 = tr(A C A') = <C, A' A>.
 
-Of fewer inputs than they have entries, as in a rehearsal of a large model, a root says the same in
-less: F'F = C, whose rows are the inputs over the square root of their number.
+With fewer inputs than an input has entries, as in a rehearsal of a large model, a root F is smaller
+(F'F = C): its rows are the inputs divided by the square root of their number.
 
 Letters: I inputs of a projection, R rows of a root, R < I.
 """
@@ -130,9 +130,10 @@ def second_moments(
             `nn.MultiheadAttention`.
         images: Preprocessed images (N, 3, H, W).
         params: Parameters by name; by default theta_0.
-        projections: Whose inputs: that of the MLP output is the largest.
+        projections: Projections whose inputs are read; those of the MLP output are the largest.
         batch_size: Images per pass; fewer where memory is short.
-        roots: Whether a projection that reads fewer inputs than they have entries gets a root.
+        roots: Whether to return a root for a projection with fewer inputs than an input has
+            entries.
 
     Returns:
         One matrix a weight, by its name; q, k and v share theirs where they are one weight.

@@ -9,8 +9,8 @@ coefficients an image is therefore classified correctly on one interval, whose e
 two straight lines: accuracy is a step function, known exactly (`exact_curve`). A grid as in the
 papers (tangent, appendix A) only samples it.
 
-Over several coefficients, `ascend` goes along one after the other, each step solved exactly.
-`climb` takes any objective, and a bounded number of trials.
+Over several coefficients, `ascend` maximises along one after the other, each step exactly. `climb`
+takes any objective, and a bounded number of trials.
 
 Letters: T tasks, N images, C classes, K knots.
 """
@@ -289,8 +289,8 @@ def climb(
 ) -> Ascent:
     """Maximise any objective over coefficients in [0, 1]^T with a bounded number of trials.
 
-    Each coefficient in turn goes one step up or down if `objective`, a function of coefficients
-    (T,), is better there; no trial is made twice.
+    Each coefficient in turn moves one step up or down if `objective`, a function of coefficients
+    (T,), increases; no point is evaluated twice.
 
     Args:
         objective: Coefficients (T,) -> a number.

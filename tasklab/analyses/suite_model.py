@@ -35,8 +35,8 @@ class Start(NamedTuple):
     """Answers of the unedited model on the images of a split."""
 
     right: Bool[np.ndarray, " N"]  #: Which of them it classifies correctly
-    #: Their places, first those on which it is least sure of the right class, or wrong: an edit
-    #: that does harm shows there first.
+    #: Indices of the images by increasing margin of the right class: the predictions that an edit
+    #: changes first.
     order: Int[Tensor, " N"]
 
 
@@ -53,7 +53,7 @@ class SuiteModel:
             more of a small model's values.
 
     Attributes:
-        parts: Goes through images, fewer in one pass where memory does not suffice.
+        parts: Passes images in batches, smaller ones where memory is short.
         head: Task -> its frozen head: zero-shot, or random if there is no text tower.
     """
 
@@ -84,14 +84,14 @@ class SuiteModel:
         return self._heads.get(task, lambda: heads.start(kind, self.clip, self.suite[task]))
 
     def with_heads(self, own: Mapping[str, heads.Head]) -> Self:
-        """Return an evaluator that differs in the heads of some tasks, given by their names."""
+        """Return a copy with other heads for some tasks, given by name."""
         other, moved = copy.copy(self), placed(own, self.clip.encoder.device)
         other.head = lambda task: moved[task] if task in moved else self.head(task)
         other.__dict__.pop("start", None)  # which has answers of the former heads
         return other
 
     def with_counts(self, **counts: int) -> Self:
-        """Return an evaluator that reads another number of images of some splits."""
+        """Return a copy that reads another number of images of some splits."""
         if all(self.counts.get(split) == count for split, count in counts.items()):
             return self
         other = copy.copy(self)

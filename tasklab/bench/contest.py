@@ -1,4 +1,4 @@
-"""Compare merges of task vectors that somebody brings, on their tasks' images.
+"""Compare merges of a user's task vectors, on their tasks' images.
 
 Every merge gets the same budget: its option and coefficient are chosen on validation images
 (`analyses.merging.search`), and its accuracy is measured on test images. The merge to take is the

@@ -1,6 +1,6 @@
 """Find weights on this machine by their files and folders, without loading or downloading them.
 
-Images are the loader's to find (`tasks.images.loader.DecodedImages.state`).
+`tasks.images.loader.DecodedImages.state` finds images.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ class Weights:
     where: str  #: The file that was found, or the repository and file that were looked for
     memory: tuple[int, int]  #: Bytes of fine-tuning, one image at a time and with whole batches
     note: str = ""  #: What is wrong with them
-    problem: str = ""  #: The same as a sentence with a way out; empty unless they are missing
+    problem: str = ""  #: The same as a sentence with a remedy; empty unless they are missing
 
 
 def find_weights(
     entry: Spec, reachable: bool | None = None, *, init: str = "pretrained"
 ) -> Weights:
-    """Return the state of a model's weights, looked for where `loading.load` does.
+    """Return the state of a model's weights in the places that `loading.load` searches.
 
     Args:
         entry: The model.
-        reachable: Whether the hub answers, where that is known; `None` asks it.
+        reachable: Whether the hub answers; `None` asks it.
         init: `"pretrained"` or `"random"`, which needs no file of most models.
     """
     file, note = _expected(entry)
@@ -72,7 +72,7 @@ def find_weights(
 
 
 def _expected(entry: Spec) -> tuple[str, str]:
-    """Return where weights that are not here would be, and a note on that."""
+    """Return the place of absent weights, and a note on it."""
     if entry.shipped:
         folder = shipped.extra_folder() if entry.extra else shipped.FOLDER
         note = "too many to ship: pre-train it" if entry.extra else "reinstall tasklab"
@@ -82,7 +82,7 @@ def _expected(entry: Spec) -> tuple[str, str]:
 
 
 def _beside(entry: Spec, reachable: bool | None) -> str:
-    """Return the file that a model needs beside its weights and that cannot be had; or empty."""
+    """Return an unavailable file that a model needs beside its weights; empty if none is."""
     if entry.shipped or entry.kind not in ("t5", "bert"):
         return ""
     file = models.sentences.TOKENIZER if entry.kind == "bert" else "tokenizer.json"
@@ -102,9 +102,9 @@ def _interrupted(repository: str) -> str:
 
 
 def damage(path: Path) -> str:
-    """Return the damage that both ends of a file of weights show; empty if none.
+    """Describe damage at either end of a file of weights; empty if none is seen.
 
-    Of the oldest format of `torch.save` only the start is looked at.
+    Of the oldest format of `torch.save` only the start is read.
     """
     try:
         if path.suffix == ".safetensors":

@@ -208,7 +208,7 @@ class Parameters:
 
     @property
     def rehearsal(self) -> bool:
-        """Whether so few steps were asked for that only the code path can be meant."""
+        """Whether the steps are so few that a run only tests the code."""
         return self.steps is not None and int(self.steps) < REHEARSAL_STEPS
 
     @property

@@ -50,7 +50,7 @@ def missing(
     Args:
         parameters: Of the study.
         pictures: Of its suite (`images_of`); `None` where all are embedded.
-        needs: Roles of further models; those that the model's family does not have are left out.
+        needs: Roles of further models; roles that the model's family lacks are left out.
         use: `"train"` needs memory and disk for fine-tuning, `"evaluate"` memory for the model,
             `"plan"` neither.
         tasks: Only images of these must be there; `None` for all.

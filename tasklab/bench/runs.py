@@ -191,8 +191,8 @@ class Runs(Advised):
     ) -> evaluation.Evaluator:
         """Return the evaluator with the heads that belong to a method's vectors.
 
-        They are its own where heads were trained with the encoder or probed, and else the same
-        for all. A probe is fitted before its vector, which is not asked for.
+        They are its own where heads were trained with the encoder or probed, and else the same for
+        all. A probe is fitted before its vector is trained.
 
         Args:
             method: One of `EDITS`.

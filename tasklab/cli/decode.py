@@ -67,7 +67,7 @@ def decode(
 
 
 def _fetch(pictures: images.loader.DecodedImages, tasks: Sequence[suites.Task]) -> dict[str, str]:
-    """Fetch missing data sets, and return a reason by task for those that failed."""
+    """Fetch missing data sets, and return the reason of each failure by task."""
     lacking = {task: lines for task in tasks if (lines := pictures.missing(task.name))}
     if lacking and (why := images.finding.unreachable()):
         messages = [line for lines in lacking.values() for line in lines]

@@ -26,7 +26,7 @@ def check(
     """Return a sentence on notebook parameters without an effect; raise for contradictions.
 
     Args:
-        given: Notebook parameters, those that are given.
+        given: The notebook parameters that are given.
         names: Of the vectors; TASK@METHOD are runs of the store.
         own: Whether --data gives tasks.
         base: The checkpoint that published vectors start from.

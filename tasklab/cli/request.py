@@ -54,7 +54,7 @@ def read_words(
     Args:
         command: Its name.
         words: Vectors as users name them, with or without a task before (`Cars=cars.pt`).
-        given: Notebook parameters, those that are given.
+        given: The notebook parameters that are given.
         base: The checkpoint that published ones start from.
         data: Words such as `Cars=images/cars`: a task's own folder of images.
         template: Prompts of the tasks of `data`.

@@ -202,7 +202,7 @@ class Vectors:
             options: Its options, for the vector's file and the model's card.
             vector: The option that names the vector's file, e.g. `"--out"`.
             lab: Whose encoder is edited; by default it is loaded.
-            more: What the model's card names beside: `options` in place of those above, `vectors`.
+            more: Further entries of the model's card: `options` in place of those above, `vectors`.
             texts: Content of the other files, by option.
         """
         outputs, base, by = self.outputs, self.base, registry.method(method)
@@ -237,7 +237,7 @@ def check_tasks(
     Args:
         vectors: Names of vectors by task.
         own: Tasks of one's own, in place of the suite's.
-        given: Notebook parameters, those that are given.
+        given: The notebook parameters that are given.
         instead: What else can be done, for the message.
     """
     parameters = checked(given)

@@ -96,9 +96,9 @@ def write_run(
 def accuracies_of(store: Store, runs: Iterable[Artifact]) -> dict[str, list[dict[str, Any]]]:
     """Return the test accuracies on its own task that the store has of each run, by its key.
 
-    They are those of the chapters' single-task tables: of the run itself, used as it was trained
-    and, of non-linear runs, in the linearized model (post-hoc), and of the pre-trained model. A row
-    has method, value (in %), n (images) and split.
+    The chapters' single-task tables have the same rows: the run itself, a non-linear run in the
+    linearized model (post-hoc), and the pre-trained model. A row has method, value (in %), n
+    (images) and split.
     """
     runs = list(runs)
     rows: dict[str, list[dict[str, Any]]] = {run.key: [] for run in runs}

@@ -245,7 +245,8 @@ def write_vector(
         vector: The merged vector.
         sources: The vectors that were merged.
         made: The rule and its options, for readers of the file.
-        model: Writes the edited model, as `publishing.written` does: both are there, or neither.
+        model: Context that writes the edited model (`publishing.written`): both are written, or
+            neither.
         heads: Classifiers of the merged model by task, which are written along.
     """
     tasks = ", ".join(dict.fromkeys(one.task for one in sources))

@@ -38,7 +38,7 @@ _WEIGHTS, _SETTINGS, _IMAGES = "model.safetensors", "config.json", "preprocessor
 def check_model(into: places.Target, model: str, init: str, base: Path | str | None = None) -> None:
     """Raise unless a model can be written, before any vector of it is read.
 
-    Its weights, or those of a checkpoint `base` in their place, must be here, and a CLIP's have a
+    Its weights, or the checkpoint `base` in their place, must be on this machine; a CLIP's need a
     text tower.
 
     Args:

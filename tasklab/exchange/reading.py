@@ -48,7 +48,7 @@ _ROOM = 1 << 30  # bytes that it may have in any case
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class Checkpoint:
-    """A checkpoint as it was found, before it is compared with pre-trained weights."""
+    """A checkpoint before its comparison with pre-trained weights."""
 
     path: Path  #: The file; the index of a checkpoint that is split over several
     sha256: str  #: Its checksum; of an index, that of its files' checksums

@@ -3,7 +3,7 @@
 Captions are incomplete, as on the web: some name the colour and not the thing. What pre-training
 makes of them is in `pretraining.stream`.
 
-A picture also says what it shows as numbers: the thing (`noun`) and, where it was drawn apart, its
+A picture also has its content as numbers: the thing (`noun`) and, where it was drawn apart, its
 colour or outline (`attribute`), from which the classes of supervised pre-training are made.
 """
 

@@ -1,7 +1,7 @@
 """The words of the text world, facts about its things, and its tokens.
 
-A token is a word. Everything that a task or a text of pre-training can say is here
-(`tasklab.mini.text` has the grammars).
+A token is a word. Every word of tasks and texts of pre-training is listed here; `tasklab.mini.text`
+has the grammars.
 """
 
 from __future__ import annotations

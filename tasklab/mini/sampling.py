@@ -1,6 +1,6 @@
 """Draw the images of the nine tasks.
 
-How each looks is said in `tasklab.mini.worlds`.
+`tasklab.mini.worlds` describes each task.
 """
 
 from __future__ import annotations

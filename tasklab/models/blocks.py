@@ -30,8 +30,7 @@ class Layers:
     is one, the first that is generated (cross-task linearity, appendix C.1.3).
 
     Args:
-        x: Any of the inputs that will come, (B, ...) as `preprocess` gives them: images of the same
-            size.
+        x: Inputs (B, ...) as `preprocess` returns them; later inputs are images of the same size.
     """
 
     def __init__(self, encoder: Encoder, x: Tensor) -> None:

@@ -129,7 +129,8 @@ def _check_apart(rows: Float[Tensor, "C D"], clip: Clip, task: Task) -> None:
 def start(kind: str, clip: Clip, task: Task, seed: int = 0) -> Head:
     """Return the head that fine-tuning starts from, on the encoder's device.
 
-    A frozen one is made once for each model and task, and again after somebody wrote to it.
+    A frozen head is made once for each model and task, and again after its tensors were changed in
+    place.
 
     Args:
         kind: `"trained"` for a linear layer with PyTorch's usual random weights; `"zero_shot"` or

@@ -1,4 +1,4 @@
-"""theta_0 as it was when its encoder was made: a network that was changed in place is refused.
+"""Hash of theta_0 at loading: refuse a network that was changed in place.
 
 Keys of the store have the hash of theta_0, which is computed once. A training loop of a user's own
 over `encoder.module` would change the weights behind it.

@@ -6,9 +6,9 @@
     with folder(path) as draft: ...     a folder
     with room(parent, ".merge") as place: ...   a folder that is there only meanwhile
 
-A draft is called `.NAME.MARK.partial` until it is on the disk; then it is renamed. The mark
-has the machine and the number of the process, so that the next writer of the file removes what a
-killed one left. Names without a full mark belong to others and are never removed.
+A draft is called `.NAME.MARK.partial` until it is on the disk; then it is renamed. The mark has the
+machine and the process number, by which the next writer of the file removes drafts of killed
+processes. Names without a full mark belong to others and are never removed.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ def replacing(path: Path | str) -> Iterator[Path]:
 def folder(path: Path | str, *, order: Sequence[str] | None = None) -> Iterator[Path]:
     """Yield a new folder, which becomes the folder `path` at the end of the block.
 
-    A folder that is there already must be empty, or else `order` names files: those that the block
-    has written replace the folder's one by one in this order, and all others stay.
+    An existing folder must be empty unless `order` names files: of these, the ones that the block
+    has written replace the folder's one by one in this order, and all other files stay.
 
     Raises:
         OSError: `ENOTEMPTY` or `EEXIST` if another process was first.

@@ -205,7 +205,7 @@ def fetch(
 
 
 def _patiently(ask: Callable[[], T]) -> T:
-    """Return an answer of the hub, asked again where it is busy or fails."""
+    """Return an answer of the hub; repeat the request where it is busy or fails."""
     for _ in range(_TRIES - 1):
         try:
             return ask()

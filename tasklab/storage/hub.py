@@ -1,6 +1,6 @@
 """Query the Hugging Face hub's availability once and briefly; check names in its answers.
 
-Its own client retries for most of a minute, and uses a server's answer unchecked as file names in
+huggingface_hub retries for most of a minute, and uses a server's answer unchecked as file names in
 its cache: see `guard`.
 """
 

@@ -1,4 +1,4 @@
-"""Tensors by name that are made or read when they are asked for."""
+"""Tensors by name that are made or read on access."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Lazy(Mapping[str, "Tensor"], abc.ABC):
-    """Tensors by name, each made or read when it is asked for, so that none is held."""
+    """Tensors by name, each made or read on access, so that none is held."""
 
     names: Collection[str]  #: Of the tensors, in their order
 

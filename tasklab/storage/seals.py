@@ -1,4 +1,4 @@
-"""Notice tensors that somebody changed in place.
+"""Notice tensors that were changed in place.
 
 PyTorch has no read-only tensors. Tensors that are cached, or known by a hash, are therefore
 sealed: `stamp` differs as soon as a tensor is written to. It has PyTorch's count of in-place
@@ -110,7 +110,7 @@ def _sums(values: np.ndarray) -> tuple[int, ...]:
 
 
 class Kept(Generic[Value]):
-    """Values by key, each made once, and again if somebody changed its tensors in place.
+    """Values by key, each made once, and again after its tensors were changed in place.
 
     A value is checked once in each isolated call.
 

@@ -22,7 +22,7 @@ LOCK = 'python -c "from tasklab.storage import shipped; shipped.lock()"'
 
 
 def content(file: Path) -> bytes:
-    """Return a file's bytes; raise if it is one of the package's, and not as it was shipped."""
+    """Return a file's bytes; raise if it differs from the one that the package ships."""
     file = file.resolve()
     try:
         data = file.read_bytes()

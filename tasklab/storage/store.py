@@ -378,7 +378,7 @@ class Store:
 
 
 def _timed(make: Make, work: Path) -> tuple[float, Mapping[str, Tensor], Mapping[str, Any]]:
-    """Return the seconds that a maker takes, less those of artifacts that it asks for, and both."""
+    """Return a maker's own seconds, without nested artifacts, and its tensors and record."""
     others: list[float] = []
     token, start = _WITHIN.set(others), time.perf_counter()
     try:

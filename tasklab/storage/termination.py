@@ -17,7 +17,7 @@ _log = logging.getLogger(__name__)
 class Terminated(SystemExit):
     """The process was asked to end; unless this is caught, it does, with status 143.
 
-    The sentence, which says what is kept and how to go on, goes to the log.
+    The log gets a sentence on what is kept and how to continue.
     """
 
     def __init__(self, sentence: str) -> None:
@@ -27,7 +27,7 @@ class Terminated(SystemExit):
 
 @dataclasses.dataclass
 class Request:
-    """Whether the process was asked to end since."""
+    """Whether a signal to end has arrived since."""
 
     asked: bool = False
 

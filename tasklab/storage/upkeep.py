@@ -37,7 +37,7 @@ class Leftover:
 def verify(store: Store, *, progress: bool = True) -> tuple[int, dict[Path, str]]:
     """Count the artifacts, and return the damaged ones, each with its first damaged file.
 
-    A damaged one stays where it is: the store sets it aside when it is asked for.
+    A damaged artifact stays in place: the store sets it aside at the next access.
     """
     kinds = [path for path in _folders(store.root) if path.name not in RESERVED]
     paths = [path for kind in kinds for path in _entries(kind)]
@@ -50,8 +50,8 @@ def leftovers(store: Store, *, days: float = DAYS) -> Iterator[Leftover]:
     """Yield removable entries, each locked while yielded.
 
     These are drafts of killed writers, also of images and pre-trained models, artifacts set aside
-    as damaged, checkpoints of runs that are finished or idle for so many days, and locks. Only
-    names that this program gives are among them: other files in these folders belong to others.
+    as damaged, checkpoints of runs that are finished or idle for so many days, and locks. All have
+    names that this program gives: other files in these folders stay.
     """
     for path in _entries(store.root / "damaged", rf"{_OWN}-{_HEX}{{8}}"):
         yield _leftover(path, "set aside as damaged")

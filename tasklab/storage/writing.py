@@ -1,8 +1,8 @@
 """Large artifacts are written by a thread, while the process goes on.
 
 Until an artifact is on the disk, its tensors are served from memory and its key stays locked. A
-failure, such as a full disk, is raised once: by whoever waits for that artifact, by the next
-request to a store, or by `finish`. A script that ends without any of these ends with status 1.
+failure, such as a full disk, is raised once: in a call that waits for that artifact, in the next
+request to a store, or in `finish`. A script that ends without any of these ends with status 1.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The images of a suite's tasks; those of the drawn worlds, drawn once and checked when read.
+"""Images of a suite's tasks; drawn worlds are drawn once, stored, and checked when read.
 
     CACHE/<world>/<task>-<split>-<count>-<hash>.safetensors   x uint8 (N, 3, H, W), y int64 (N,)
 
@@ -102,7 +102,7 @@ class SuiteImages(Protocol):
             task: Name of a task.
             order: Step and number of images -> the indices of the images.
             steps: Numbers of the steps.
-            seed: Of whatever is random in them.
+            seed: Seed of random augmentations and orders.
             device: Where the model or the images are to be.
         """
 

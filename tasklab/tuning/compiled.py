@@ -8,7 +8,7 @@
 
 Both happen on a CUDA device where a run is long enough (`compiles`, `records`). `TASKLAB_COMPILE=0`
 switches both off; `1` switches them on in short runs too, and compiles on every device. Results
-differ by rounding. Where either fails, one sentence says so, and the run goes on without.
+differ by rounding. If either fails, one line is logged and the run continues without it.
 """
 
 from __future__ import annotations

@@ -190,7 +190,7 @@ def train(
         clip: The pre-trained model.
         tasks: The tasks with their images.
         head: The task's classifier; of a run with a trained head its start.
-        checkpoint: File from which an interrupted run goes on.
+        checkpoint: Checkpoint from which an interrupted run continues.
         show: Whether to show a progress bar.
     """
     encoder, task, data = clip.encoder, tasks[config.task], drawn.images_of(tasks)

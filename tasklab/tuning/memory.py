@@ -129,7 +129,7 @@ def accumulated(
 
 
 class Parts:
-    """Goes through sets of images in parts, as large as asked for or as fit into memory.
+    """Passes over images in parts of the given size, or smaller ones that fit into memory.
 
     A size that did not fit is not tried again, nor for other images.
     """

@@ -1,4 +1,4 @@
-"""Linear probing: heads fitted to the features of the pre-trained encoder, which stays as it is.
+"""Linear probing: fit heads to the features of the frozen pre-trained encoder.
 
 Models without a text tower have no head for a new task. *Task Addition and Weight Disentanglement
 in Closed-Vocabulary Models* (section 3.1) first fits one to frozen features, and then fine-tunes

@@ -36,13 +36,13 @@ _log = logging.getLogger(__name__)
 
 
 class Journal:
-    """Collects losses and gradient norms; stops a run that has gone wrong.
+    """Collect losses and gradient norms; stop a diverging run.
 
     Args:
         config: The run.
         losses: Of earlier steps; those of later steps are appended.
         classes: Number of classes, whose logarithm is the loss of guessing.
-        device: A GPU is asked for losses every few steps alone.
+        device: Losses are read from a GPU only every few steps.
     """
 
     def __init__(

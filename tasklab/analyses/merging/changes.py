@@ -51,7 +51,7 @@ class Change(Lazy):
 
 
 def equal(one: Tensor, other: Tensor) -> bool:
-    """Return whether all numbers of two tensors of one shape are equal, whatever their types."""
+    """Return whether all numbers of two tensors of one shape are equal, in any types."""
     x, y = (each.detach().cpu() for each in (one, other))
     return bool(((x == y) if x.dtype == y.dtype and x.element_size() > 1 else _same(x, y)).all())
 

@@ -86,7 +86,7 @@ def grams(
     Args:
         encoder: The encoder, in eval mode; it is not changed.
         images: Preprocessed images (N, 3, H, W).
-        params: Where inputs are taken; by default theta_0.
+        params: Parameters of the model whose inputs are read; by default theta_0.
         names: Only these parameters; by default all.
         batch_size: Images per pass; fewer where memory is short.
 
@@ -150,8 +150,8 @@ def fisher_diagonals(
 ) -> dict[str, Tensor]:
     """Return the diagonal of the Fisher information, F = E_x E_y (d log p(y | x) / d theta)^2.
 
-    The labels y are drawn from the model itself, so that it needs none (arXiv:2111.09832). It takes
-    a backward pass for each image and draw.
+    The labels y are drawn from the model's own predictions, so that images need none
+    (arXiv:2111.09832). Each image and draw takes a backward pass.
 
     Args:
         encoder: The encoder, in eval mode; it is not changed.

@@ -1,18 +1,18 @@
-"""The merge that loses least in the tangent model, over all weights.
+"""The merge of least loss E in the tangent model, over all weights.
 
     E(tau) = sum_t E_{x in t} e' G_t(x) e,      e = J(x) (tau - tau_t)
 
 E is quadratic and `best.Metric` is G. A step of conjugate gradients takes one forward-mode and one
-backward pass over the images for H p = sum_t E J' G_t J p. The tau of least E on unlabelled
-validation images is the result (early stopping). Rounds on few images may come first; each starts
-where the last one ended. Steps on small batches may come before: with momentum, and of a length
-that falls to zero. Where near the minimum all e are small, so is the noise of a batch, and an epoch
-gains more than a step on all images.
+backward pass over the images for H p = sum_t E J' G_t J p. The result is the tau of least E on
+unlabelled validation images (early stopping). Rounds on few images can precede those on all; each
+continues from the last one's tau. Before all rounds, steps on small batches with momentum can
+follow a step length that falls to zero. Near the minimum all e are small and with them the noise of
+a batch, so an epoch gains more than a step on all images.
 
-Steps are preconditioned by H's blocks of one parameter each. With v random of covariance G_t(x),
-a matrix's gradient g = J(x)' v has E vec(g) vec(g)' = H, which is near L x R / tr(L) with
-L = E g g' and R = E g' g; a vector's block is near its diagonal E g^2. Few images and backward
-passes give all of them, of any network.
+Steps are preconditioned by H's blocks of one parameter each. With v random of covariance G_t(x), a
+matrix's gradient g = J(x)' v has E vec(g) vec(g)' = H, which is near L x R / tr(L) with L = E g g'
+and R = E g' g; a vector's block is near its diagonal E g^2. All blocks of any network need only few
+images and backward passes.
 
 Letters: N images, D features.
 """
@@ -120,8 +120,8 @@ def minimum(
         parts: One part of each task's images, with its targets.
         start: The vector to begin with.
         checks: Parts of other images of each task, for early stopping; none for the minimum itself.
-        epochs: Times that steps on batches see all images, first of all.
-        rounds: Images of each task, at most, and conjugate-gradient steps, at most, of each round.
+        epochs: Epochs of steps on batches, before all rounds.
+        rounds: Most images of each task and most conjugate-gradient steps of each round.
         patience: Steps without a lower E on `checks` that end a round.
         tolerance: Relative residual at which steps end.
         factors: Images of each task behind the preconditioner, at most.

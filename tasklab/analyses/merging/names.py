@@ -1,4 +1,4 @@
-"""Names of networks' tensors: which are parameters, and how those of two networks meet."""
+"""Names of networks' tensors: select the parameters, and match the names of two networks."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ def single(tensor: Tensor) -> Tensor:
 def aligned(first: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
     """Return tensors by another network's names, if the names differ by a common prefix.
 
-    Names of wrappers (`module.`, `model.`) may be in front of both, and those of torch.compile and
-    FSDP anywhere. A tied parameter that one of the two files leaves out is that of its twin. Whole
-    numbers and statistics, which are not merged, may be missing or added.
+    Both may have prefixes of wrappers (`module.`, `model.`), and words of torch.compile and FSDP
+    anywhere. A tied parameter that one of the two files leaves out is read from its twin. Integers
+    and statistics, which are not merged, may be missing or added.
 
     >>> x = torch.ones(1)
     >>> list(aligned({"a.bias": x, "w": x}, {"module.a.bias": x, "module.w": x}))
@@ -95,7 +95,7 @@ def _fronts(here: Collection[str], there: Collection[str]) -> tuple[str, str] | 
 
 
 def _front(names: Collection[str]) -> str:
-    """Return the words of wrappers that all names begin with."""
+    """Return the wrappers' prefix that all names share."""
     common = os.path.commonprefix([*names])
     return match[0] if (match := _WRAPPERS.match(common)) else ""
 

@@ -35,7 +35,7 @@ IMAGES = 256  # training images of each task, at most
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Own(Method):
-    """A rule from somebody's file."""
+    """A rule from a user's file."""
 
     rule: Callable[..., Any]
 
@@ -81,7 +81,7 @@ class Own(Method):
 
 
 def take(word: str) -> str:
-    """Read a rule from `FILE.py` or `FILE.py:FUNCTION`, and return the name that it goes by.
+    """Read a rule from `FILE.py` or `FILE.py:FUNCTION`, and return its name.
 
     Raises:
         TasklabError: If there is no such file or function, the file cannot be run, or the function
@@ -136,7 +136,7 @@ def _run(file: Path, digest: str) -> Any:
 
 @contextlib.contextmanager
 def _told(begin: str) -> Iterator[None]:
-    """Turn errors and exits of somebody's code into one sentence, its output into notes."""
+    """Turn errors and exits of a user's code into one sentence, and its output into notes."""
     try:
         with contextlib.redirect_stdout(sys.stderr):
             yield

@@ -1,7 +1,7 @@
 """Statistics of all tasks' images, summed up a task at a time.
 
-Fisher's and RegMean's merges need no task's statistics by themselves, only sums over tasks, so that
-however many tasks there are, those of one are held beside the sums:
+Fisher's and RegMean's merges need only sums of statistics over tasks, so that one task's statistics
+are held beside the sums, whatever the number of tasks:
 
     pooled = pooled_grams(vectors, (grams(encoder, x, params=theta(t)) for t, x in images))
     merged = regmean(vectors, pooled, ratio=0.3)

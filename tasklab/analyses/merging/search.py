@@ -12,12 +12,12 @@ The best look is taken; of equals, the smaller coefficient and the earlier value
 an option has a finer grid of coefficients instead.
 
 A look may end where it is surely below the best so far (`Looks`): with every image that is left
-counted as right, the score is an upper bound. Multiples near c* come first. The choice equals
+counted as right, the score is an upper bound. Multiples near c* are tried first. The choice equals
 that of whole looks.
 
-`choose` is that rule, which recorded numbers have. With the few images that somebody brings, the
-best of several noisy looks is a lucky one: `smoothly` looks as often, and takes the coefficient at
-which a smooth curve through all looks is highest (`smooth`).
+`choose` is that rule, which recorded numbers have. With few images, the best of several noisy
+accuracies is a lucky one: `smoothly` looks as often, and takes the coefficient at which a smooth
+curve through all looks is highest (`smooth`).
 
 Letters: T tasks, N images.
 """

@@ -1,7 +1,7 @@
 """Merges of matrices by their singular vectors; other parameters are averaged.
 
-All work on a matrix at a time, in float64. Which parameters are matrices is said in
-`tasklab.analyses.merging.vectors`.
+All work on a matrix at a time, in float64. `tasklab.analyses.merging.vectors` decides which
+parameters are matrices.
 
 Singular vectors and polar factors come by the cheapest way that is exact enough. With A = U S V',
 the eigenvectors of the smaller of A'A and AA' are singular vectors, at a fraction of the cost. A

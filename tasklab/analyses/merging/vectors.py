@@ -155,7 +155,7 @@ def told(
     """Merge networks that no table lists: parameters one at a time, and kinds by own patterns.
 
     Args:
-        matrices: Pattern of names of two axes that are matrices, whatever they look like.
+        matrices: Pattern of names of two axes that count as matrices.
         tables: Pattern of names that are none.
         known: Names of tables that look like matrices.
     """

@@ -385,6 +385,6 @@ def is_image(file: Path) -> bool:
 
 @functools.cache
 def _known_formats() -> tuple[str, ...]:
-    """Return those of `FORMATS` that this Pillow can read; its list is empty until it is asked."""
+    """Return those of `FORMATS` that this Pillow can read; `Image.init` fills its list."""
     Image.init()
     return tuple(name for name in FORMATS if name in Image.OPEN)

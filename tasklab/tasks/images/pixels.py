@@ -7,9 +7,9 @@
            manifest.json  sizes, class names, origin, checksums: of itself, of the labels, and of
                           the pixels of every `BLOCK` images
 
-Threads write each image to its place; finished images are noted, so that a killed decoding
-goes on where it was. The folder gets its name when it is complete. Pixels are
-compared with their checksums once a process, a block at a time, before they are used.
+Threads write each image to its place; finished images are noted, so that a killed decoding goes on
+where it was. A complete folder is renamed to its final name. Pixels are compared with their
+checksums once a process, a block at a time, before they are used.
 """
 
 from __future__ import annotations
@@ -246,7 +246,7 @@ def _work(folder: Path) -> Path:
 def _finish(
     job: Job, folder: Path, hashes: Sequence[str], seconds: float, note: Mapping[str, Any]
 ) -> None:
-    """Write the manifest, and give the folder its name."""
+    """Write the manifest, and rename the folder to its final name."""
     transform, x = job.transform.description(), np.load(job.work / "x.npy", mmap_mode="r")
     what = [VERSION, transform, job.rows.tolist(), job.labels.tolist(), hashes]
     manifest = {

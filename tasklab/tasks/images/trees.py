@@ -2,7 +2,7 @@
 
     root/CLASS/*.png    root/train/CLASS/*.png    root/CLASS/train/*.png
 
-Whatever holds images and is not read is named, in an error or in a line of the log.
+Folders of images that are not read are named in an error or in a line of the log.
 """
 
 from __future__ import annotations
