@@ -146,7 +146,6 @@ def _settings(gradients: bool) -> tuple[_Setting, ...]:
         one(torch.is_grad_enabled, torch.set_grad_enabled, (True,)) if gradients else None,
         one(torch.get_default_dtype, torch.set_default_dtype, (torch.float32,)),
         one(torch.get_deterministic_debug_mode, torch.set_deterministic_debug_mode, (0,)),
-        one(torch.get_float32_matmul_precision, torch.set_float32_matmul_precision, ("highest",)),
         one(torch.is_anomaly_enabled, torch.set_anomaly_enabled, (False,)),
         one(lambda: _TINY * 1.0 == 0.0, torch.set_flush_denormal, (False,)),
         one(np.geterr, lambda told: np.seterr(**told), (_NUMPY,)),
@@ -159,14 +158,16 @@ def _settings(gradients: bool) -> tuple[_Setting, ...]:
         _attribute(torch.backends.cudnn, "enabled", True),
         _attribute(torch.backends.cudnn, "benchmark", False),
         _attribute(torch.backends.cudnn, "deterministic", False),
-        # newest last: what is set for all backends decides what the others answer
+        # what is set for all decides what others answer, and these whether the oldest answers
         _attribute(torch.backends, "fp32_precision", "none", "ieee"),
+        _attribute(torch.backends.cudnn, "fp32_precision", "none", "ieee"),
         *(
             _attribute(getattr(torch.backends.mkldnn, kind, None), "fp32_precision", "ieee", "none")
             for kind in ("matmul", "conv")
         ),
         _convolutions(torch),
         _attribute(getattr(cuda, "matmul", None), "fp32_precision", "ieee", "none"),
+        one(torch.get_float32_matmul_precision, _oldest(torch), ("highest",)),
         *(_autocast(torch, kind) for kind in _AUTOCAST),
     ]
     return tuple(setting for setting in listed if setting is not None)
@@ -177,6 +178,20 @@ def _attribute(home: Any, name: str, *usual: Any) -> _Setting | None:
     if not hasattr(home, name):
         return None
     return _Setting(lambda: getattr(home, name), lambda value: setattr(home, name, value), usual)
+
+
+def _oldest(torch: Any) -> Callable[[str], None]:
+    """Return what sets the oldest setting of products, and not the others, as PyTorch does."""
+    homes = [getattr(getattr(torch.backends, name), "matmul", None) for name in ("cuda", "mkldnn")]
+    homes = [home for home in homes if hasattr(home, "fp32_precision")]
+
+    def put(value: str) -> None:
+        kept = [home.fp32_precision for home in homes]
+        torch.set_float32_matmul_precision(value)
+        for home, own in zip(homes, kept, strict=True):
+            home.fp32_precision = own
+
+    return put
 
 
 def _convolutions(torch: Any) -> _Setting | None:

@@ -355,6 +355,48 @@ def test_float32_is_float32_on_a_card_and_the_callers_setting_returns(theirs):
         cudnn.allow_tf32 = True
 
 
+ALLOWED = {  # TF32 by each of PyTorch's settings, and by several
+    "everywhere": [(torch.backends, "fp32_precision", "tf32")],
+    "cudnn": [(torch.backends.cudnn, "fp32_precision", "tf32")],
+    "cudnn but for convolutions": [
+        (torch.backends.cudnn, "fp32_precision", "tf32"),
+        (torch.backends.cudnn.conv, "fp32_precision", "none"),
+    ],
+    "products": [(torch.backends.cuda.matmul, "fp32_precision", "tf32")],
+    "products of the processor": [(torch.backends.mkldnn.matmul, "fp32_precision", "tf32")],
+    "high": [(None, "high", "")],
+    "high, and then exact": [
+        (None, "high", ""), (torch.backends.cuda.matmul, "fp32_precision", "ieee")
+    ],
+    "older flags": [
+        (torch.backends.cuda.matmul, "allow_tf32", True), (torch.backends.cudnn, "allow_tf32", True)
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("given", ALLOWED)
+def test_tf32_of_the_caller_is_off_inside_and_returns(given):
+    backends, set_oldest = torch.backends, torch.set_float32_matmul_precision
+    kinds = [backends.cudnn.conv, backends.cudnn.rnn, backends.cuda.matmul, backends.mkldnn.matmul]
+    kinds += [backends.mkldnn.conv, backends.cudnn, backends]
+
+    def seen():
+        return [kind.fp32_precision for kind in kinds]
+
+    try:
+        for home, name, value in ALLOWED[given]:
+            set_oldest(name) if home is None else setattr(home, name, value)
+        before = seen()
+        assert "tf32" in before
+        assert {*isolation.isolated(seen)()} <= {"none", "ieee"}
+        assert seen() == before
+    finally:
+        set_oldest("highest")
+        for kind in reversed(kinds):
+            kind.fp32_precision = "none"
+        backends.cudnn.allow_tf32 = True
+
+
 def test_a_run_in_bfloat16_multiplies_in_it(labs):
     """A door within the run must not end the run's own autocast."""
     config = dataclasses.replace(labs().run("Signs", "nonlinear", 0), precision="float32")
