@@ -15,7 +15,10 @@ every operation on it runs on what it holds. As on a real device
 - memory is counted, and there is so much of it (`Memory`);
 - there may be several (`cuda(count=2)`), of which one is current; `cuda` without a number is that;
 - streams order nothing by themselves: what one of them wrote, another may use when it has waited
-  (`pretended_streams`), and a graph is recorded and replayed on the device of its tensors.
+  (`pretended_streams`), and a graph is recorded and replayed on the device of its tensors;
+- copies from pinned memory, and those to the CPU that are not waited for, are made later;
+- products and convolutions of float32 keep ten bits of their factors where PyTorch's settings allow
+  TF32, as they do for convolutions by default.
 
 PyTorch itself still takes the tensors for the CPU's. So factories, moves and what asks for a device
 are replaced here while the device is there, at the places where Python calls them. What PyTorch's
@@ -56,6 +59,7 @@ _MOVES = {"aten::copy_", "aten::_to_copy"}
 _INDEXED = {"aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_"}
 _NO_NUMBERS = {"aten::cat", "aten::stack", "aten::dot", "aten::index_select", "aten::gather"}
 _PRODUCTS = {f"aten::{n}" for n in ("mm", "bmm", "addmm", "baddbmm", "addbmm", "mv", "addmv")}
+_CONVOLUTIONS = {"aten::convolution", "aten::convolution_backward"}
 _CPU_ALONE = {"aten::histogram", "aten::_histogramdd_bin_edges", "aten::geqrf_cpu"}
 _FACTORIES = (
     *("zeros", "ones", "empty", "full", "arange", "linspace", "logspace", "eye", "empty_strided"),
@@ -149,6 +153,7 @@ class Device(Tensor):
 
     def tolist(self) -> Any:
         streams.read(self.here, self.index)
+        streams.meet(self.index)
         return self.here.tolist()
 
     def pin_memory(self, *args: Any) -> None:
@@ -226,6 +231,25 @@ def _bare(tree: Any, seen: list[Tensor]) -> Any:
     return type(tree)(parts)
 
 
+def _cut(x: Any) -> Any:
+    """Return numbers of float32 as tensor cores read them: with ten bits of their mantissa."""
+    if not isinstance(x, Tensor) or x.dtype != torch.float32:
+        return x
+    return x.contiguous().view(torch.int32).bitwise_and(-(2**13)).view(torch.float32)
+
+
+def _in_tf32(name: str, plain: list) -> list:
+    """Return an operation's arguments, with factors in TF32 where the settings allow it."""
+    backends = torch.backends
+    conv = name.startswith("aten::convolution")
+    home = backends.cudnn.conv if conv else backends.cuda.matmul
+    if home.fp32_precision != "tf32":
+        return plain
+    factors = (0, 1, 2) if name == "aten::convolution_backward" else (0, 1)
+    added = 1 if name.startswith(("aten::add", "aten::badd")) else 0
+    return [_cut(x) if place - added in factors else x for place, x in enumerate(plain)]
+
+
 @functools.cache
 def _known(func: Any) -> tuple[str, list[tuple[int, str]], bool, bool]:
     """Return an operation's name, and what is known of it.
@@ -269,6 +293,8 @@ def _dispatched(func: Any, args: tuple, named: dict[str, Any]) -> Any:
     if not view:
         for x in held.values():
             streams.read(x.here, x.index)
+    if name in _PRODUCTS or name in _CONVOLUTIONS:
+        plain = _in_tf32(name, [*plain])
     out = func(*plain, **more)
     if shapes:
         return out
@@ -406,8 +432,15 @@ def _to(self: Tensor, *args: Any, **named: Any) -> Tensor:
         device, rest = device_of(other), [other.dtype]
     if device is not None and not isinstance(device, int) and torch.device(device) == META:
         return _BASE.to(self, device, *rest, **named)
+    later = named.pop("non_blocking", False)
+    if later and isinstance(self, Device) and index_of(device) is None:
+        streams.read(self.here, self.index)
+        return _BASE.to(streams.coming(self.here), *rest, **named)
+    if device is not None and index_of(device) != (here := index_of(device_of(self))):
+        streams.meet(index_of(device) if here is None else here)
     out = _moved(self, device)
-    named.pop("non_blocking", None)
+    if later and getattr(self, "pinned", False):
+        streams.sent(self)
     if out is not self:
         named.pop("copy", None)
     flags = [one for one in rest if isinstance(one, bool)]
@@ -418,11 +451,17 @@ def _to(self: Tensor, *args: Any, **named: Any) -> Tensor:
 
 
 def _cpu(self: Tensor, *args: Any, **named: Any) -> Tensor:
-    return _moved(self, "cpu")
+    return _to(self, "cpu")
 
 
 def _cuda(self: Tensor, *args: Any, **named: Any) -> Tensor:
     return _moved(self, "cuda")
+
+
+def _pinned(self: Tensor, *args: Any) -> Tensor:
+    copy = self.clone()
+    copy.pinned = True
+    return copy
 
 
 def _new(name: str) -> Callable[..., Tensor]:
@@ -480,9 +519,11 @@ def _one_hot(usual: Callable) -> Callable[..., Tensor]:
 
 # --- The device ----------------------------------------------------------------------------------
 class _Autocast(torch.autocast):
-    """Products in bfloat16 for the device, too."""
+    """Products in bfloat16 for the device; what is asked for the CPU's leaves them as they are."""
 
     def __init__(self, device_type: str, *args: Any, **named: Any) -> None:
+        if device_type == "cpu":
+            named["enabled"] = False
         super().__init__("cpu" if device_type == "cuda" else device_type, *args, **named)
 
 
@@ -558,7 +599,7 @@ def cuda(total: int = 2**36, count: int = 1) -> Iterator[Memory]:
             put(Tensor, name, value)
         for name in ("new_tensor", "new_zeros", "new_ones", "new_empty", "new_full"):
             put(Tensor, name, _new(name))
-        put(Tensor, "pin_memory", lambda self, *args: self)
+        put(Tensor, "pin_memory", _pinned)
         for name in _FACTORIES:
             put(torch, name, _factory(getattr(torch, name)))
         put(torch.nn.functional, "one_hot", _one_hot(one_hot))

@@ -4,7 +4,12 @@ Every operation runs at once, so nothing here is asynchronous. What is checked i
 order it: a storage that one stream wrote may be used on another, or read by the CPU, only after
 this one has waited for the writer; else the use raises, as a race. A graph keeps the operations on
 its device and stream while it is recorded, which compute nothing yet: their results are NaN until
-it is replayed. What runs on another device or stream meanwhile is not in it.
+it is replayed. What runs on another device or stream meanwhile is not in it, and libraries of
+products must have run on the stream before. What a later graph of the same memory computed is lost
+by a replay.
+
+A copy to the CPU that nobody waits for is NaN until the CPU waits; one from pinned memory raises
+there if that memory has been written to meanwhile.
 """
 
 from __future__ import annotations
@@ -19,6 +24,7 @@ from torch import Tensor
 
 _numbers = itertools.count()
 _FORBIDDEN = ("aten::_local_scalar_dense", "aten::item")  # while a stream is recorded
+_LIBRARIES = ("aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm", "aten::convolution")
 
 
 class State:
@@ -28,6 +34,8 @@ class State:
         self.device = 0
         self.current: list[Stream] = []
         self.writers: dict[int, tuple[Stream, int]] = {}
+        self.copies: list[tuple[Tensor, Tensor | int]] = []  # on their way, from and to the CPU
+        self.started: set[tuple[str, int]] = set()  # products by stream: their library is there
         self.graph: Graph | None = None
         self.count = count
 
@@ -61,6 +69,7 @@ class Stream:
         """Have the CPU, and so all that is launched from now on, wait for this stream."""
         for stream in _state.current:
             stream.wait_stream(self)
+        arrive()
 
     def query(self) -> bool:
         """Whether its work is done."""
@@ -94,10 +103,13 @@ class Graph:
 
     Attributes:
         pool: The memory that it was recorded in.
-        made: All graphs of the pretended devices.
+        stream: The stream that was recorded.
+        mode: Whether other threads may go on meanwhile: `"thread_local"`.
+        made: All graphs of the pretended devices, in the order in which they were made.
     """
 
     pool: Pool
+    mode: str
     made: ClassVar[list[Graph]] = []
 
     def __init__(self) -> None:
@@ -107,16 +119,29 @@ class Graph:
 
     def replay(self) -> None:
         """Run the operations again, from and into the same tensors, on the current stream."""
-        written = []
+        if self.stream is None:
+            return
+        index = self.stream.device_index
+        for other in self.made[self.made.index(self) + 1 :]:
+            if (other.pool, other.stream) == (self.pool, self.stream):
+                other.spoil()
         with torch.inference_mode():
             for func, args, named, out, in_place in self.steps:
+                for one in tensors([*args, *named.values()]):
+                    read(one, index)
                 again = func(*args, **named)
                 if not in_place:
                     for kept, new in zip(tensors(out), tensors(again), strict=True):
                         kept.copy_(new)
-                written += tensors(out)
-        if self.stream is not None:
-            wrote(written, self.stream.device_index)
+                wrote(tensors(out), index)
+
+    def spoil(self) -> None:
+        """Lose what it computed, in tensors of its own."""
+        with torch.inference_mode():
+            for *_, out, in_place in self.steps:
+                for tensor in () if in_place else tensors(out):
+                    if tensor.is_floating_point():
+                        tensor.fill_(float("nan"))
 
 
 _state = State()
@@ -190,6 +215,7 @@ def recording(
 ) -> Iterator[None]:
     """Record what runs on a stream of the current device, in a pool of its own by default."""
     stream, graph.pool = stream or Stream(), pool or Pool()
+    graph.mode = options.get("capture_error_mode", "global")
     stream.wait_stream(current_stream(stream.device_index))
     graph.stream = stream
     with on_stream(stream):
@@ -198,11 +224,36 @@ def recording(
             yield
         finally:
             _state.graph = None
-    with torch.inference_mode():
-        for *_, out, in_place in graph.steps:
-            for tensor in () if in_place else tensors(out):
-                if tensor.is_floating_point():
-                    tensor.fill_(float("nan"))
+    graph.spoil()
+
+
+def sent(x: Tensor) -> None:
+    """Note a copy from pinned memory, which must stay as it is until the CPU waits."""
+    _state.copies.append((x, x._version))
+
+
+def coming(x: Tensor) -> Tensor:
+    """Return where a copy to the CPU will be, when the CPU waits."""
+    out = x.clone().fill_(float("nan") if x.is_floating_point() else 0)
+    _state.copies.append((out, x.clone()))
+    return out
+
+
+def meet(index: int) -> None:
+    """Have the CPU wait for a device, to read from it or write to it, which no recording may."""
+    if _state.graph is not None and _state.graph.stream is _state.current[index]:
+        raise RuntimeError("CUDA error: operation not permitted when stream is capturing")
+    arrive()
+
+
+def arrive() -> None:
+    """End all copies from and to the CPU, which waits for them."""
+    copies, _state.copies = _state.copies, []
+    for one, other in copies:
+        if isinstance(other, Tensor):
+            one.copy_(other)
+        elif one._version != other:
+            raise RuntimeError("a race: pinned memory was written to before its copy was made")
 
 
 def read(here: Tensor, index: int) -> None:
@@ -235,10 +286,15 @@ def record(
     func: Any, args: tuple, named: dict[str, Any], out: Any, index: int, *, in_place: bool
 ) -> None:
     """Keep an operation, if it is on the stream that is recorded."""
-    graph = _state.graph
-    if graph is None or graph.stream is not _state.current[index]:
+    graph, name, stream = _state.graph, func._schema.name, _state.current[index]
+    if name in _FORBIDDEN:
+        meet(index)
+    known, place = _state.started, (name, stream.number)
+    if graph is None or graph.stream is not stream:
+        if name in _LIBRARIES:
+            known.add(place)
         return
-    if func._schema.name in _FORBIDDEN:
+    if name in _LIBRARIES and place not in known:
         raise RuntimeError("CUDA error: operation not permitted when stream is capturing")
     graph.steps.append((func, args, named, out, in_place))
 

@@ -185,29 +185,27 @@ def _current(device: torch.device) -> contextlib.AbstractContextManager[Any]:
 
 
 @functools.cache
-def _pool(device: torch.device) -> Any:
-    """Return the memory that all recordings of a device share.
+def _memory(device: torch.device) -> tuple[Any, torch.cuda.Stream]:
+    """Return the memory that all recordings of a device share, and the stream that records them.
 
     They are replayed one at a time, so that joint training on many tasks holds the activations of
-    one step; a step's gradients are used before the next replay (`Replayed.shared`).
+    one step; a step's gradients are used before the next replay (`Replayed.shared`). PyTorch gives
+    memory that work of one stream has freed to that stream alone.
     """
-    return torch.cuda.graph_pool_handle()
+    return torch.cuda.graph_pool_handle(), torch.cuda.Stream(device)
 
 
 def _cuda_graph(run: Callable[[], Results]) -> tuple[Callable[[], None], Results]:
     """Run a function on the current device; return its replay, and its result."""
     device = torch.device("cuda", torch.cuda.current_device())
-    side = torch.cuda.Stream(device)
+    pool, side = _memory(device)
     side.wait_stream(torch.cuda.current_stream(device))
     with torch.cuda.stream(side):
         for _ in range(_WARM):
             run()
-    torch.cuda.current_stream(device).wait_stream(side)
     graph = torch.cuda.CUDAGraph()
     # Other threads, which load images, may go on calling what a recording forbids this one.
-    with torch.cuda.graph(
-        graph, pool=_pool(device), stream=side, capture_error_mode="thread_local"
-    ):
+    with torch.cuda.graph(graph, pool=pool, stream=side, capture_error_mode="thread_local"):
         results = run()
     torch.cuda.current_stream(device).wait_stream(side)
     return graph.replay, results

@@ -2,16 +2,23 @@
 
 import dataclasses
 
+import numpy as np
 import pytest
 import torch
+from torch.nn import functional as F
 
+from tasklab import Lab
+from tasklab.analyses import disentanglement, merging, meters
+from tasklab.evidence import experiments
 from tasklab.models import loading
+from tasklab.storage import placement
 from tasklab.storage.store import Store
 from tasklab.tasks import drawn
 from tasklab.tasks.suites import suite
-from tasklab.tuning import compiled, dual, finetune, multitask
+from tasklab.tuning import compiled, dual, finetune, multitask, tangent
 from tasklab.tuning.recipe import FineTune
 from tests import pretended_streams as streams
+from tests.vectors import noise
 
 RUN = FineTune(
     task="LandCover", model="mini_xs", steps=4, batch_size=8, lr=1e-3, warmup=1,
@@ -31,7 +38,7 @@ def _few(monkeypatch):
     monkeypatch.setattr(drawn.DrawnImages, "version", lambda *args, **kwargs: "test")
     monkeypatch.setattr(compiled.Quick, "failed", set())
     monkeypatch.setattr(compiled, "block", dual.block_of)
-    compiled._pool.cache_clear()
+    compiled._memory.cache_clear()
 
 
 @pytest.fixture
@@ -109,6 +116,110 @@ def test_a_graph_repeats_what_was_on_its_card_and_stream(cards):
         float(x.sum())
 
 
+def test_a_replay_waits_for_what_it_reads(cards):
+    x, side = torch.ones(3, device="cuda"), torch.cuda.Stream()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        y = x * 2
+    torch.cuda.current_stream().wait_stream(graph.stream)
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        x.fill_(5)
+    with pytest.raises(RuntimeError, match="a race"):
+        graph.replay()
+    torch.cuda.current_stream().wait_stream(side)
+    graph.replay()
+    assert y.tolist() == [10, 10, 10]
+
+
+def test_a_recording_needs_libraries_that_have_run_and_nothing_of_the_cpus(cards):
+    x = torch.ones(3, 3, device="cuda")
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    for work in (lambda: x @ x, x.cpu, x.tolist, lambda: torch.ones(3).to("cuda")):
+        with (
+            pytest.raises(RuntimeError, match="capturing"),
+            torch.cuda.graph(torch.cuda.CUDAGraph(), stream=side),
+        ):
+            work()
+    with torch.cuda.stream(side):
+        x @ x
+    with torch.cuda.graph(torch.cuda.CUDAGraph(), stream=side):
+        x @ x
+
+
+def test_a_replay_writes_over_what_a_later_graph_left_in_the_same_memory(cards):
+    x, pool, side = torch.ones(3, device="cuda"), torch.cuda.graph_pool_handle(), {}
+    found = {}
+    for name, factor, stream in (("a", 2, "one"), ("b", 3, "one"), ("c", 4, "other")):
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(
+            graph, pool=pool, stream=side.setdefault(stream, torch.cuda.Stream())
+        ):
+            found[name] = graph, x * factor
+        torch.cuda.current_stream().wait_stream(graph.stream)
+    for graph, _ in found.values():
+        graph.replay()
+    assert [y[0].item() for _, y in found.values()] == [2, 3, 4]
+    found["a"][0].replay()
+    assert found["b"][1].isnan().all() and found["c"][1].tolist() == [4, 4, 4]
+
+
+def test_copies_are_made_when_the_cpu_waits(cards):
+    there = torch.ones(3, device="cuda")
+    here = there.to("cpu", non_blocking=True)
+    assert here.isnan().all()
+    torch.cuda.synchronize()
+    assert here.tolist() == [1, 1, 1]
+    pinned = torch.ones(3).pin_memory()
+    there = pinned.to("cuda", non_blocking=True)
+    pinned.fill_(7)
+    with pytest.raises(RuntimeError, match="a race: pinned"):
+        there.sum().item()
+    there = pinned.to("cuda", non_blocking=True)
+    assert there.sum().item() == 21
+    pinned.fill_(8)  # the CPU has waited
+    assert there.sum().item() == 21
+
+
+# --- float32, and what is near it -----------------------------------------------------------------
+def test_float32_is_float32_in_passes_on_a_card(cards):
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randint(0, 256, (4, 3, 32, 32), generator=generator, dtype=torch.uint8)
+    rows = {}
+    for device in ("cpu", "cuda:1"):
+        clip = loading.load("mini_xs", device=device)
+        images = clip.encoder.preprocess(x)
+        tau = noise(clip.encoder.params, 0).to(device)
+        tangents = tangent.features(clip.encoder, clip.encoder.params, tau, x)
+        every = [clip.encoder(clip.encoder.params, images), tangents.f0, tangents.jtau]
+        rows[device] = [one.cpu() for one in every]
+    for here, there in zip(*rows.values(), strict=True):
+        torch.testing.assert_close(there, here, rtol=1e-5, atol=1e-5)
+    weight, pixels = clip.encoder.params["conv1.weight"], images
+    by_hand = F.conv2d(pixels, weight, stride=weight.shape[-1]).cpu()  # PyTorch's default: TF32
+    full = F.conv2d(pixels.cpu(), weight.cpu(), stride=weight.shape[-1])
+    assert 1e-5 < float((by_hand - full).norm() / full.norm()) < 1e-2
+
+
+def test_a_run_in_bfloat16_multiplies_in_it_on_a_card(cards, both, monkeypatch):
+    monkeypatch.setattr(dual, "passes", lambda *given: None)  # a CPU's autocast refuses its mixture
+    record, seen = streams.record, set()
+
+    def noted(func, args, named, out, *more, **options):
+        seen.update({out.dtype} if func._schema.name in ("aten::mm", "aten::addmm") else ())
+        record(func, args, named, out, *more, **options)
+
+    monkeypatch.setattr(streams, "record", noted)
+    usual, recorded = both("cuda:1", precision="bfloat16")
+    assert not compiled.Quick.failed and seen <= {torch.bfloat16, torch.float32}
+    near(recorded, usual)
+    seen.clear()
+    full, _ = both("cuda:1", seed=0)
+    assert 0.9 < usual.vector.cosine(full.vector) < 0.9999 and seen == {torch.float32}
+    assert usual.record["losses"] == pytest.approx(full.record["losses"], rel=0.05)
+
+
 # --- Recorded steps -------------------------------------------------------------------------------
 @pytest.mark.parametrize("device", ["cuda:0", "cuda:1"])
 @pytest.mark.parametrize("method", ["nonlinear", "linearized"])
@@ -155,6 +266,46 @@ def test_a_fault_of_a_recording_is_found_and_the_run_goes_on(
     near(run, usual)
 
 
+# --- Memory ---------------------------------------------------------------------------------------
+def test_each_card_has_its_own_memory(pretended):
+    placement.release()
+    with pretended.cuda(total=2**20, count=2):
+        one, two = (
+            placement.resident(("a",), f"cuda:{n}", lambda: torch.ones(2**17)) for n in (0, 1)
+        )
+        assert [one.device.index, two.device.index] == [0, 1]
+        placement.release()
+        del two
+        assert placement.fits(2**18, "cuda:1") and not placement.fits(2**18, "cuda:0")
+        x = torch.ones(2**14, device="cuda:1")
+        assert meters.peak_bytes(lambda: x.add(1).add(1), "cuda:1") == 2 * x.nbytes
+
+
+# --- A lab ---------------------------------------------------------------------------------------
+def test_a_lab_on_the_second_card_leaves_the_first_alone(cards, tmp_path):
+    found = {}
+    for device in ("cpu", "cuda:1"):
+        lab = Lab(
+            "mini_xs", device=device, steps=2, precision="float32", tasks=("Textures", "Signs"),
+            store_root=tmp_path / device[:4], progress=False,
+        )  # fmt: skip
+        vectors, names = lab.vectors("nonlinear", 0), lab.suite.names
+        whole = merging.merge("tsv_m", [*vectors.values()])
+        values = [lab.evaluator.evaluate(whole, name, "test", (0.5, 1.0)) for name in names]
+        values.append(lab.evaluator.evaluate(whole, names[0], "test", (0.5, 1.0), linear=True))
+        at = {"linear": False, "alphas": (0.5, 1.0), "progress": False}
+        values.append(disentanglement.error_map(lab.evaluator, vectors, **at).representation)
+        placement.release()
+        again = lab.vectors("nonlinear", 0)
+        places = {tau.device for tau in (*vectors.values(), *again.values(), whole)}
+        assert places == {torch.device(device)}
+        found[device] = values
+        assert experiments.single(lab, ["nonlinear"])["value"].notna().all()
+    assert cards._memories[1].peak > 0 == cards._memories[0].peak
+    for here, there in zip(*found.values(), strict=True):
+        np.testing.assert_allclose(there, here, rtol=2e-3, atol=2.6)  # an image of 40
+
+
 # --- Joint training -------------------------------------------------------------------------------
 def joint(device, folder):
     clip = loading.load("mini_xs", device=device)
@@ -185,5 +336,7 @@ def test_joint_training_has_the_graphs_of_all_tasks_in_one_memory(
     recorded = joint("cuda:1", tmp_path / "recorded")
     assert not compiled.Quick.failed
     near(recorded, usual)
-    assert len(streams.Graph.made) == 3 and len({graph.pool for graph in streams.Graph.made}) == 1
+    made = streams.Graph.made
+    assert len(made) == 3 and len({(graph.pool, graph.stream) for graph in made}) == 1
+    assert {graph.mode for graph in made} == {"thread_local"}  # others load images meanwhile
     assert len(handed) == 3 * RUN.steps and handed.count(handed[0]) == len(handed)

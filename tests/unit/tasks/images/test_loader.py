@@ -120,6 +120,21 @@ def test_a_bit_while_the_originals_are_gone(root):
         next(kept.batches("pets", lambda step, n: torch.arange(4), range(1), seed=0, device="cpu"))
 
 
+def test_batches_on_a_card_are_the_cpus(root, pretended):
+    def batches(device):
+        order = lambda step, count: torch.arange(4 * step, 4 * step + 4) % count  # noqa: E731
+        return [*images(root).batches("pets", order, range(5), seed=0, device=device)]
+
+    here = batches("cpu")
+    with pretended.cuda(count=2):
+        there = batches("cuda:1")
+        assert {x.device for batch in there for x in batch} == {torch.device("cuda:1")}
+        there = [[x.cpu() for x in batch] for batch in there]
+    for one, two in zip(here, there, strict=True):
+        torch.testing.assert_close(two[0], one[0])
+        assert torch.equal(two[1], one[1])
+
+
 def test_a_damaged_split_is_not_trained_on(root):
     def first(data):
         order = lambda step, count: torch.arange(6)  # noqa: E731
