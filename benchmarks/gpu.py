@@ -29,6 +29,7 @@ import argparse
 import copy
 import dataclasses
 import functools
+import gc
 import itertools
 import json
 import os
@@ -160,6 +161,7 @@ def measured(work: Work, method: str, way: str, steps: int) -> dict[str, Any]:
 def timed(run: Run, steps: int, device: torch.device) -> dict[str, Any]:
     """Return seconds of a step, of the compilation, and the most memory that was allocated."""
     gpu = device.type == "cuda"
+    gc.collect()  # what was compiled before holds itself
     if gpu:
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(device)

@@ -18,6 +18,8 @@ from torch import Tensor
 from tasklab.analyses.merging import merge
 from tasklab.taskvector import TaskVector
 
+TASKS = 8
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Shape:
@@ -26,7 +28,7 @@ class Shape:
     width: int
     blocks: int
     output: int  # of the projection
-    tasks: int = 8
+    tasks: int = TASKS
 
     def block(self) -> dict[str, tuple[int, int]]:
         """Return the shapes of a block's matrices, by open_clip's names."""
@@ -46,7 +48,7 @@ class Shape:
 SHAPES = {"vitl14": Shape(width=1024, blocks=24, output=768)}
 
 
-def drawn(shapes: dict[str, tuple[int, int]], tasks: int) -> list[TaskVector]:
+def drawn(shapes: dict[str, tuple[int, ...]], tasks: int) -> list[TaskVector]:
     """Return random task vectors.
 
     Args:

@@ -15,18 +15,19 @@ from typing import Any
 
 import torch
 
-from tasklab import Lab, TaskVector
+from tasklab import Lab, TaskVector, sums
 from tasklab.analyses import disentanglement
 from tasklab.analyses.edited import Edited
 from tasklab.models import inference
 from tasklab.storage import placement, writing
-from tasklab.tuning import compiled, dual, session
+from tasklab.tuning import compiled, dual, recipe, session
 
 LEAST = 1.2  # what a way of being fast has to gain
 TRAINED = ("nonlinear", "linearized")
 EVALUATED = "evaluation"
 KINDS = (*TRAINED, EVALUATED)  # of work
 ALL = "all"
+_AdamW = torch.optim.AdamW
 Row = dict[str, Any]
 Off = contextlib.AbstractContextManager[Any]
 
@@ -64,7 +65,16 @@ def nowhere(size: int, device: object) -> bool:
     return False
 
 
+def unfused(*given: Any, fused: bool, **named: Any) -> torch.optim.Optimizer:
+    """Return AdamW as PyTorch makes it by default."""
+    return _AdamW(*given, **named)
+
+
 WAYS = {
+    "products in bfloat16": Way(
+        lambda: replaced("usual_precision", lambda device: "float32", recipe),
+        "tuning/recipe.py: usual_precision",
+    ),
     "compiled blocks": Way(
         lambda: replaced("block", dual.block_of, compiled), "tuning/compiled.py: compiles, block"
     ),
@@ -76,6 +86,9 @@ WAYS = {
         lambda: replaced("records", lambda *given: False, compiled),
         "tuning/compiled.py: records, Replayed",
     ),
+    "a fused optimiser": Way(
+        lambda: replaced("AdamW", unfused, torch.optim), "tuning/session.py: fused"
+    ),
     "losses read together": Way(
         lambda: replaced("EVERY", 1, session), "tuning/session.py: EVERY, and Journal's list"
     ),
@@ -86,6 +99,9 @@ WAYS = {
         lambda: replaced("fits", nowhere, placement, sys.modules[Edited.__module__]),
         "storage/placement.py: resident, fits",
         KINDS,
+    ),
+    "one kernel for all weights": Way(
+        lambda: replaced("_FUSED", (), sums), "sums.py: _FUSED", (EVALUATED,)
     ),
     "passes without derivatives": Way(
         lambda: replaced("passes", lambda encoder, **given: encoder, inference),

@@ -41,8 +41,11 @@ def test_merges_on_a_card_go_on_where_they_stopped(card):
     assert set(one) == {"ties"} and one["ties"]["peak_memory_mib"] > 0
     every = rows("merges")
     assert every["ties"] == one["ties"]  # not measured again
-    free = {name for name, method in card.merging.METHODS.items() if not method.needs}
-    assert set(every) == free
+    rules = {**card.merging.METHODS, **card.registry.NEWER}
+    assert set(every) == set(rules)
+    for name, row in every.items():
+        assert row["images"] == (card.TINY.looked if rules[name].needs else 0)
+        assert row["seconds"] > 0 and row["peak_memory_mib"] > 0
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
@@ -91,12 +94,13 @@ def test_ways_of_being_fast_are_switched_off_one_by_one(card, capsys):
     leave = [line.partition(":")[0] for line in ways.gains(every) if "leaves" in line]
     assert leave == [name for name in ways.WAYS if name != "recorded steps"]
     half = [row for row in every if "linearized" not in row["name"]]
-    assert sum("leaves" in line for line in ways.gains(half)) == 2  # those of evaluation alone
+    assert sum("leaves" in line for line in ways.gains(half)) == 3  # those of evaluation alone
 
 
 def test_a_way_is_off_within_its_block_alone(script):
     ways = script("ways")
     rooms = [ways.compiled, ways.dual, ways.session, ways.writing, ways.placement, ways.inference]
+    rooms += [ways.recipe, ways.torch.optim, ways.sums]
     rooms.append(sys.modules["tasklab.analyses.edited"])
     usual, seen = [dict(vars(room)) for room in rooms], []
     for way in ways.WAYS.values():
@@ -109,8 +113,9 @@ def test_a_way_is_off_within_its_block_alone(script):
             })  # fmt: skip
         assert [dict(vars(room)) for room in rooms] == usual
     assert seen == [
-        {("compiled", "block")}, {("dual", "passes")}, {("compiled", "records")},
-        {("session", "EVERY")}, {("writing", "LARGE")}, {("placement", "fits"), ("edited", "fits")},
+        {("recipe", "usual_precision")}, {("compiled", "block")}, {("dual", "passes")},
+        {("compiled", "records")}, {("optim", "AdamW")}, {("session", "EVERY")},
+        {("writing", "LARGE")}, {("placement", "fits"), ("edited", "fits")}, {("sums", "_FUSED")},
         {("inference", "passes")}, {("inference", "from_patches")},
     ]  # fmt: skip
 
@@ -124,7 +129,7 @@ def test_other_processes_get_what_their_scripts_understand(card, script, monkeyp
         about = {"cpu_s": 1.0, "wall_s": 2.0, "busy": 0.5, "most_gib": 1.0, "whole": True}
         return {**about, "phases": {"training": 1.0}, "cells": []}
 
-    def profile(words):
+    def profile(words, folder):
         with monkeypatch.context() as patch:
             patch.setattr(sys, "argv", ["chapters", *words])
             patch.setenv("TASKLAB_STORE", "")
@@ -205,6 +210,19 @@ def test_a_part_ends_in_time_whatever_a_measurement_does(script, tmp_path, monke
     assert "2 measurements are left" in capsys.readouterr().out
 
 
+def test_what_a_process_takes_to_start_belongs_to_its_first_part(script, tmp_path, monkeypatch):
+    card, out = script("card"), tmp_path / "card.json"
+
+    def part(size, device):
+        yield "long", 60.0, lambda: {"seconds": 1.0}
+
+    monkeypatch.setattr(card, "PARTS", {"merges": part, "many": part})
+    words = ["card", "all", "--device", "cpu", "--out", str(out), "--minutes", "1.5"]
+    monkeypatch.setattr(sys, "argv", words)
+    card.main(45.0)
+    assert [row["part"] for row in card.read(out)] == ["many"]
+
+
 def test_goals_are_compared_with_what_was_measured(script):
     card = script("card")
 
@@ -230,4 +248,7 @@ def test_goals_are_compared_with_what_was_measured(script):
     (told,) = card.goals(each)
     assert told.startswith(f"minutes of `tasklab paper vitb32`: {minutes:.2f} (<= 30: ")
     each[0]["whole"] = False
-    assert ", at least: " in card.goals(each)[0] and not card.goals(each[1:])
+    (told,) = card.goals(each)
+    assert ", at least: " in told and ("not met" if minutes > 30 else "not known") in told
+    each[1]["phases"] = {"files": 3000.0}
+    assert "(<= 30: not met)" in card.goals(each)[0] and not card.goals(each[1:])
