@@ -182,8 +182,8 @@ def _attribute(home: Any, name: str, *usual: Any) -> _Setting | None:
 
 def _oldest(torch: Any) -> Callable[[str], None]:
     """Return what sets the oldest setting of products, and not the others, as PyTorch does."""
-    homes = [getattr(getattr(torch.backends, name), "matmul", None) for name in ("cuda", "mkldnn")]
-    homes = [home for home in homes if hasattr(home, "fp32_precision")]
+    both = [getattr(getattr(torch.backends, name), "matmul", None) for name in ("cuda", "mkldnn")]
+    homes: list[Any] = [home for home in both if hasattr(home, "fp32_precision")]
 
     def put(value: str) -> None:
         kept = [home.fp32_precision for home in homes]

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from tasklab import Lab
 from tasklab.analyses import disentanglement, merging, meters
 from tasklab.evidence import experiments
-from tasklab.models import loading
+from tasklab.models import heads, loading
 from tasklab.storage import placement
 from tasklab.storage.store import Store
 from tasklab.tasks import drawn
@@ -67,6 +67,7 @@ def both(monkeypatch, tmp_path):
 
 
 def near(run, expected):
+    assert len(run.record["losses"]) % RUN.steps == 0 < len(run.record["losses"])
     assert run.record["losses"] == pytest.approx(expected.record["losses"], rel=1e-5)
     assert run.vector.cosine(expected.vector) > 0.9999
 
@@ -211,8 +212,16 @@ def test_a_run_in_bfloat16_multiplies_in_it_on_a_card(cards, both, monkeypatch):
         record(func, args, named, out, *more, **options)
 
     monkeypatch.setattr(streams, "record", noted)
+    call, low = heads.Head.__call__, []
+
+    def logits(self, features):
+        low.append(torch.is_autocast_enabled("cuda"))
+        return call(self, features)
+
+    monkeypatch.setattr(heads.Head, "__call__", logits)
     usual, recorded = both("cuda:1", precision="bfloat16")
     assert not compiled.Quick.failed and seen <= {torch.bfloat16, torch.float32}
+    assert low and not any(low)  # logits need the digits
     near(recorded, usual)
     seen.clear()
     full, _ = both("cuda:1", seed=0)
