@@ -30,7 +30,7 @@ from tasklab.evidence.records.statements import on_site, seen, settled, verdict_
 from tasklab.evidence.study import results
 from tasklab.evidence.study.chips import by_world, chip, effect, verdict_word
 from tasklab.evidence.study.judged import judged, package
-from tasklab.evidence.study.numbers import section_numbers
+from tasklab.evidence.study.numbers import section_numbers, word_of
 from tasklab.storage import shipped
 from tasklab.storage.store import Store
 from tasklab.tasks.suites import SUITES
@@ -321,7 +321,10 @@ def _in_world(statement: str, chapter: str, model: str, label: str, effects: boo
     row = rows.loc[statement]
     if not effects:
         return f"{label}: {verdict_word(row)}"
-    return f"{label} (<code>{model}</code>): {effect(row, interval=False)}, {verdict_word(row)}"
+    cells = int(row["n_cells"])
+    count = f" in the weakest of {word_of(cells)} comparisons" if cells > 1 else ""
+    told = effect(row, interval=False)
+    return f"{label} (<code>{model}</code>): {told}{count}, {verdict_word(row)}"
 
 
 def paper(statement: str, model: str) -> str:
