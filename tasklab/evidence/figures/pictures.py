@@ -117,6 +117,10 @@ def described(figure: Figure) -> str:
     >>> _ = figure.subplots().set(xlabel="coefficient", ylabel="accuracy (%)")
     >>> described(figure)
     'One panel. Horizontal axis: coefficient. Vertical axis: accuracy (%).'
+    >>> lines = [figure.axes[0].plot([0, 1], label=name)[0] for name in ("CLIP, larger", "DINO")]
+    >>> _ = figure.legend(handles=lines)
+    >>> described(figure).partition("Groups: ")[2]
+    'CLIP, larger; DINO.'
     """
     panels = [axes for axes in figure.axes if axes.get_label() != BAR]
     sides = ("left", "center", "right")
@@ -130,7 +134,8 @@ def described(figure: Figure) -> str:
             parts.append(f"{name} axis: {told}")
     words = [_plain(text.get_text()) for one in figure.legends for text in one.get_texts()]
     if words:
-        parts.append(f"Groups: {', '.join(words)}")
+        comma = "; " if any("," in word for word in words) else ", "
+        parts.append(f"Groups: {comma.join(words)}")
     scales = [_plain(axes.get_xlabel()) for axes in figure.axes if axes.get_label() == BAR]
     parts += [f"Colour: {scale}" for scale in scales if scale]
     return ". ".join(part.rstrip(".") for part in parts) + "."
