@@ -120,26 +120,43 @@ def merge(
     of = f" of {model_name}" if model_name else ""
     asked.check(f"merging {len(vector)} task vectors{of} by {chosen.title}", images=looks)
     with asked.vectors(images=search) as vectors:
-        sources, weights = vectors.sources, vectors.weights
+        _ = vectors.weights  # raises if they share no theta_0
         vectors.check_model_out()
         lab = None
         if looks:
             vectors.check_tasks(_OR)
             lab = vectors.lab()
         made = _searched if search else functools.partial(_merged, options=options, count=count)
-        result, plain, origin = made(chosen, method, vectors, lab)
-        rows = vectors.rows(result)
-        full = {x: y for x, y in {**chosen.options, **plain}.items() if x != chosen.needs}
-        more = {"options": full, "vectors": rows}
-        vectors.write(result, method, plain, vector="--out", lab=lab, more=more)
-        heads = [*vectors.kept]
-    into = asked.outputs.model
-    about: dict[str, Any] = {"method": method, "weights": weights, "vectors": rows}
-    about |= {"out": str(target), "model_out": None if into is None else str(into.place)}
-    about |= {"model": sources[0].model, "options": plain, "origin": origin}
-    about |= {"norm": result.norm(), "tensors": len(result), "heads": heads}
-    told = _told(about, chosen, into, linear=sources[0].linear)
+        about = _written(made(chosen, method, vectors, lab), method, vectors, lab)
+    told = _told(about, chosen, asked.outputs.model, linear=vectors.sources[0].linear)
     print(*([writer.dumps(about, indent=1)] if json else told), sep="\n")
+
+
+def _written(
+    merge: tuple[tasklab.TaskVector, dict[str, Any], str],
+    method: str,
+    vectors: Vectors,
+    lab: bench.Lab | None,
+) -> dict[str, Any]:
+    """Write a merge with its options, whose origin it has, and return what `--json` prints."""
+    (result, plain, origin), chosen = merge, registry.method(method)
+    rows, into = vectors.rows(result), vectors.outputs.model
+    full = {x: y for x, y in {**chosen.options, **plain}.items() if x != chosen.needs}
+    more = {"options": full, "vectors": rows}
+    vectors.write(result, method, plain, vector="--out", lab=lab, more=more)
+    return {
+        "method": method,
+        "weights": vectors.weights,
+        "vectors": rows,
+        "out": str(vectors.outputs.files["--out"]),
+        "model_out": None if into is None else str(into.place),
+        "model": vectors.sources[0].model,
+        "options": plain,
+        "origin": origin,
+        "norm": result.norm(),
+        "tensors": len(result),
+        "heads": [*vectors.kept],
+    }
 
 
 def _check_alone(*given: object) -> None:

@@ -91,23 +91,7 @@ def named_source(
             "--base; their accuracy is measured by your own code."
         )
     if saved:
-        found = reading.contents(file, model)
-        if not found.vector:
-            raise TasklabError(f"{text} is a task vector without tensors: leave it out.")
-        vector = found.vector or TaskVector({})
-        start = found.init if found.weights else init or "pretrained"
-        size, theirs = _start(model, start, base)
-        if base is not None and found.weights not in (None, theirs):
-            raise TasklabError(
-                f"{text} starts from the weights {str(found.weights)[:12]}, and {base} has "
-                f"{theirs[:12]}: give the checkpoint that it starts from as --base, or none."
-            )
-        return Source(
-            name=text, vector=read_from(file, vector), model=model, task=file.stem,
-            method=found.method or "nonlinear", init=start, sha256=found.sha256,
-            weights=theirs if base is not None else found.weights,
-            notes=tuple(findings.far(vector.norm() / size if size else None)),
-        )  # fmt: skip
+        return _saved(text, file, model, base, init)
     made = importing.compare(text, model, base=base)
     one = made.checkpoint
     kept = None if one.vector is None else file
@@ -121,6 +105,26 @@ def named_source(
         task=one.task or (file if Path(text).is_file() else Path(text)).stem,
         weights=made.weights, sha256=one.sha256, heads=one.heads,
         notes=(*one.notes, *findings.far(made.distance)),
+    )  # fmt: skip
+
+
+def _saved(text: str, file: Path, model: str, base: str | None, init: str | None) -> Source:
+    """Return the vector of a file of `TaskVector.save`."""
+    found = reading.contents(file, model)
+    if not found.vector:
+        raise TasklabError(f"{text} is a task vector without tensors: leave it out.")
+    start = found.init if found.weights else init or "pretrained"
+    size, theirs = _start(model, start, base)
+    if base is not None and found.weights not in (None, theirs):
+        raise TasklabError(
+            f"{text} starts from the weights {str(found.weights)[:12]}, and {base} has "
+            f"{theirs[:12]}: give the checkpoint that it starts from as --base, or none."
+        )
+    return Source(
+        name=text, vector=read_from(file, found.vector), model=model, task=file.stem,
+        method=found.method or "nonlinear", init=start, sha256=found.sha256,
+        weights=theirs if base is not None else found.weights,
+        notes=tuple(findings.far(found.vector.norm() / size if size else None)),
     )  # fmt: skip
 
 

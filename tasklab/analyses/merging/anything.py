@@ -16,8 +16,8 @@ All other rules (sums, TIES, DARE, ...) treat matrices, tables and others alike.
 `tables` override this by name.
 
 Parameters that share memory in the base are merged once, and tied again; so is an embedding whose
-copy, such as an output layer, is equal in all networks. Files are
-read one parameter at a time; a rule's sums over all parameters stay in memory.
+copy, such as an output layer, is equal in all networks. Files are read one parameter at a time; a
+rule's sums over all parameters stay in memory.
 """
 
 from __future__ import annotations
@@ -101,20 +101,11 @@ def merge(
     tensor([4.5000, 5.0000])
     """
     method = registry.named(method)
-    chosen = registry.check(method, options)
-    if chosen.needs:
-        raise TasklabError(
-            f"{method} reads images of the tasks, which an unknown network does not tell how to: "
-            "choose a rule that needs none, such as ties, tsv_m or iso_c."
-        )
+    rule = _rule(method, options)
     target = _target(out, rank)
-    if isinstance(models, str | Path | Mapping | nn.Module):
-        raise TasklabError("give the networks as a list: merge(base, [a, b]).")
+    models = _listed(models)
     if base is None and (method != "average" or rank is not None):
         raise TasklabError(f"{method} merges changes: give the base; only average needs none.")
-    models = list(models)
-    if not models:
-        raise TasklabError("there are no networks to merge: merge(base, [a, b]).")
     theta0 = None if base is None else _read(base)
     turned = adapters.turned_in(base) if isinstance(base, nn.Module) else None
     each = [_read(model, theta0, turned) for model in models]
@@ -137,7 +128,6 @@ def merge(
     if kept:
         _log.info("%d whole numbers and statistics stay those of the base", len(kept))
     with vectors.told(matrices, tables, of_type):
-        rule: Callable[..., TaskVector] = chosen.function
         if space is not None:
             choose(f"rule in the space {space}", method, spaces.RULES)
             products = [getattr(one, "factors", lambda _: None) for one in each]
@@ -156,6 +146,25 @@ def merge(
         with explained(target.parent, "write to", "out"), atomic.replacing(target) as draft:
             write_stream(draft, shapes, made)
     return target
+
+
+def _rule(method: str, options: Mapping[str, Any]) -> Callable[..., TaskVector]:
+    """Return the function of a rule that needs no images."""
+    chosen = registry.check(method, options)
+    if chosen.needs:
+        raise TasklabError(
+            f"{method} reads images of the tasks, which an unknown network does not tell how to: "
+            "choose a rule that needs none, such as ties, tsv_m or iso_c."
+        )
+    return chosen.function
+
+
+def _listed(models: Sequence[Network]) -> list[Network]:
+    if isinstance(models, str | Path | Mapping | nn.Module):
+        raise TasklabError("give the networks as a list: merge(base, [a, b]).")
+    if not (listed := list(models)):
+        raise TasklabError("there are no networks to merge: merge(base, [a, b]).")
+    return listed
 
 
 def _target(out: Path | str | None, rank: int | None) -> Path | None:
@@ -224,24 +233,7 @@ def _read(
         held = network.state_dict()
         network = {n: x for n, x in held.items() if not n.endswith("_extra_state")}
     if isinstance(network, Mapping):
-        held = {} if isinstance(network, Lazy) else network
-        if odd := [n for n in held if not isinstance(n, str)]:
-            raise TasklabError(f"a state dict has names, and {shown(odd[0])} is none.")
-        if odd := [n for n, x in held.items() if isinstance(x, Mapping)]:
-            raise TasklabError(
-                f"{abridged(odd)} of a network is a dictionary: give the state dict in it, "
-                f"checkpoint[{odd[0]!r}]."
-            )
-        if odd := [n for n, x in held.items() if not isinstance(x, Tensor)]:
-            kind = type(held[odd[0]]).__name__
-            raise TasklabError(
-                f"{abridged(odd)} of a state dict is no tensor but {kind}: give tensors by name."
-            )
-        if odd := [n for n, x in held.items() if not _is_dense(x)]:
-            raise TasklabError(
-                f"{abridged(odd)} of a state dict has no numbers (device meta, a lazy layer) or is "
-                "sparse or nested: load the weights, and make them dense."
-            )
+        _check_state_dict({} if isinstance(network, Lazy) else network)
         forms.check(network, (forms.FACTORS, forms.FLAT))
         return network
     place = path("a network", network)
@@ -264,6 +256,27 @@ def _read(
     if not is_plain(place):
         raise _no_network(repr(str(place)))
     return found
+
+
+def _check_state_dict(held: Mapping[Any, Any]) -> None:
+    """Raise unless a state dict has dense tensors by name."""
+    if odd := [n for n in held if not isinstance(n, str)]:
+        raise TasklabError(f"a state dict has names, and {shown(odd[0])} is none.")
+    if odd := [n for n, x in held.items() if isinstance(x, Mapping)]:
+        raise TasklabError(
+            f"{abridged(odd)} of a network is a dictionary: give the state dict in it, "
+            f"checkpoint[{odd[0]!r}]."
+        )
+    if odd := [n for n, x in held.items() if not isinstance(x, Tensor)]:
+        kind = type(held[odd[0]]).__name__
+        raise TasklabError(
+            f"{abridged(odd)} of a state dict is no tensor but {kind}: give tensors by name."
+        )
+    if odd := [n for n, x in held.items() if not _is_dense(x)]:
+        raise TasklabError(
+            f"{abridged(odd)} of a state dict has no numbers (device meta, a lazy layer) or is "
+            "sparse or nested: load the weights, and make them dense."
+        )
 
 
 def _no_network(what: str) -> TasklabError:
@@ -312,6 +325,27 @@ def _is_table(name: str, tensor: Tensor, of_type: Collection[str]) -> bool:
     return tensor.dim() == 2 and (name in of_type or not vectors.is_matrix(name, tensor))
 
 
+def _check_architecture(
+    first: Mapping[str, Tensor], other: Mapping[str, Tensor], number: int
+) -> None:
+    """Raise unless a network has the parameters of the first one, in the same shapes."""
+    lacking = [n for n in first if n not in other and merges(n, like(first, n))]
+    added = [name for name in other if name not in first]
+    if lacking or added:
+        what = f"lacks {abridged(lacking)}" if lacking else f"has {abridged(added)} beside"
+        raise TasklabError(
+            f"network {number} {what}: networks must have the same parameters. Take what only "
+            "one has, such as a task's own head, out of its state dict."
+        )
+    for name in filter(other.__contains__, first):
+        one, two = like(first, name), like(other, name)
+        if one.shape != two.shape:
+            raise TasklabError(
+                f"{shown(name)} has shape {tuple(one.shape)} in the base and "
+                f"{tuple(two.shape)} in network {number}: they are of different architectures."
+            )
+
+
 def _parameters(
     first: Mapping[str, Tensor],
     each: Sequence[Mapping[str, Tensor]],
@@ -319,21 +353,7 @@ def _parameters(
 ) -> tuple[list[str], dict[str, str]]:
     """Return the names that are merged, and tied names with those that stand for them."""
     for number, other in enumerate(each, 1):
-        lacking = [n for n in first if n not in other and merges(n, like(first, n))]
-        added = [name for name in other if name not in first]
-        if lacking or added:
-            what = f"lacks {abridged(lacking)}" if lacking else f"has {abridged(added)} beside"
-            raise TasklabError(
-                f"network {number} {what}: networks must have the same parameters. Take what only "
-                "one has, such as a task's own head, out of its state dict."
-            )
-        for name in filter(other.__contains__, first):
-            one, two = like(first, name), like(other, name)
-            if one.shape != two.shape:
-                raise TasklabError(
-                    f"{shown(name)} has shape {tuple(one.shape)} in the base and "
-                    f"{tuple(two.shape)} in network {number}: they are of different architectures."
-                )
+        _check_architecture(first, other, number)
     names, twins, memory = [], dict[str, str](), dict[tuple[int, Size, tuple[int, ...]], str]()
     for name in first:
         held = like(first, name)
@@ -354,11 +374,9 @@ def _parameters(
         else:
             twins[name] = str(tied)
     for table in [n for n in names if _is_table(n, like(first, n), of_type)]:
-        for name in [n for n in names if n != table and like(first, n).dim() == 2]:
-            copies = [first, *each]
-            if like(first, name).shape == like(first, table).shape and all(
-                equal(one[name], one[table]) for one in copies
-            ):  # tied, and saved twice
+        shape = like(first, table).shape
+        for name in [n for n in names if n != table and like(first, n).shape == shape]:
+            if all(equal(one[name], one[table]) for one in (first, *each)):  # tied, saved twice
                 twins[name] = table
                 names.remove(name)
     if not names:

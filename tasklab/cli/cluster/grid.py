@@ -154,36 +154,16 @@ def laid_out(grid: Grid, *, away: bool, unseen: bool = False) -> list[Job]:
         settings = grid.settings(model)
         try:
             parameters = Parameters(**settings | ({"device": "cpu"} if away else {}))
-        except TasklabError as error:
-            problems.append(str(error))
-            continue
-        there, seeds = suite(str(parameters.suite)), cast("tuple[int, ...]", parameters.seeds)
-        tasks = tuple(task for task in grid.tasks or there.names if task in there.names)
-        # A probe's learning rate may be searched on another task, whose images it then needs.
-        wanted = {*tasks}
-        if grid.given.get("head") == "probe":
-            wanted.add(probes.searched_task(there))
-        if any(TABLE[method].others for method in methods):
-            wanted.update(there.names)
-        needed = tuple(name for name in there.names if name in wanted)
-        if not tasks:
-            continue
-        try:
-            found = inventory.find_weights(spec(model), init=parameters.init) if unseen else None
-            absent = found is not None and found.state not in inventory.THERE
-            if absent:
-                tell(
-                    f"The weights of {model} are not here: which runs are kept is not known, and "
-                    "the folder gets its name where they are."
-                )
-                parameters = Parameters(**settings | {"device": "cpu", "init": "random"})
-            lab = Lab(parameters, progress=False, tasks=needed, use="plan")
+            tasks, needed = _tasks(grid, parameters, methods)
+            if not tasks:
+                continue
+            lab, absent = _lab_of(parameters, settings, needed, unseen)
             if not away:
                 preflight.complete(parameters, preflight.images_of(parameters, lab.suite))
         except TasklabError as error:
             problems += str(error).splitlines()
             continue
-        encoder = lab.clip.encoder
+        encoder, seeds = lab.clip.encoder, cast("tuple[int, ...]", parameters.seeds)
         for method in methods:
             try:
                 own = lab.run(tasks[0], method, 0).method
@@ -193,16 +173,46 @@ def laid_out(grid: Grid, *, away: bool, unseen: bool = False) -> list[Job]:
                 continue
             for task, seed in itertools.product(tasks, seeds):
                 key = _key(lab, task, method, seed)
+                kept = lab.store.has("finetune", lab.identity(task, method, seed))
                 job = Job(
                     model=model, method=method, task=task, seed=seed, settings=settings,
-                    tasks=needed, key=key,
-                    kept=not absent
-                    and lab.store.has("finetune", lab.identity(task, method, seed)),
+                    tasks=needed, key=key, kept=kept and not absent,
                 )  # fmt: skip
                 jobs.setdefault(key, job)
     if problems:
         raise TasklabError("\n".join(dict.fromkeys(problems)))
     return list(jobs.values())
+
+
+def _tasks(
+    grid: Grid, parameters: Parameters, methods: Iterable[str]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the tasks of a model's runs, and the tasks whose images these need."""
+    there = suite(str(parameters.suite))
+    tasks = tuple(task for task in grid.tasks or there.names if task in there.names)
+    # A probe's learning rate may be searched on another task, whose images it then needs.
+    wanted = {*tasks}
+    if grid.given.get("head") == "probe":
+        wanted.add(probes.searched_task(there))
+    if any(TABLE[method].others for method in methods):
+        wanted.update(there.names)
+    return tasks, tuple(name for name in there.names if name in wanted)
+
+
+def _lab_of(
+    parameters: Parameters, settings: Mapping[str, Any], tasks: tuple[str, ...], unseen: bool
+) -> tuple[Lab, bool]:
+    """Return a planning lab, and whether random weights stand for absent ones in it."""
+    model = parameters.model
+    found = inventory.find_weights(spec(model), init=parameters.init) if unseen else None
+    absent = found is not None and found.state not in inventory.THERE
+    if absent:
+        tell(
+            f"The weights of {model} are not here: which runs are kept is not known, and "
+            "the folder gets its name where they are."
+        )
+        parameters = Parameters(**{**settings, "device": "cpu", "init": "random"})
+    return Lab(parameters, progress=False, tasks=tasks, use="plan"), absent
 
 
 def _key(lab: Lab, task: str, method: str, seed: int) -> str:
