@@ -118,7 +118,7 @@ class Runs(Advised):
 
     @property
     def rehearsal(self) -> bool:
-        """Whether only the code path is tried."""
+        """Whether runs only test the code."""
         return self.parameters.rehearsal
 
     @property
@@ -149,7 +149,7 @@ class Runs(Advised):
     def image_counts(self) -> dict[str, str]:
         """Count the evaluated images by split, and those of the control task.
 
-        Tasks may have fewer images than the preset asks for; where they differ it is a range.
+        Tasks may have fewer images than the preset's number; different counts are a range.
         """
         data, most = drawn.images_of(self.suite), self.scale.counts
 
@@ -178,7 +178,7 @@ class Runs(Advised):
     def sizes(self) -> tuple[int, ...]:
         """Return the numbers of tasks to add: the preset's, or all tasks of a smaller suite.
 
-        Of a suite with drawn sets, all of whose tasks are here, they are the sizes of these.
+        For a suite with drawn sets of tasks, all of them present, these sets' sizes.
         """
         if self.suite.sets:
             return tuple(self.suite.sets)
@@ -191,8 +191,8 @@ class Runs(Advised):
     ) -> evaluation.Evaluator:
         """Return the evaluator with the heads that belong to a method's vectors.
 
-        They are its own where heads were trained with the encoder or probed, and else the same for
-        all. A probe is fitted before its vector is trained.
+        Heads that were trained with the encoder or probed are the run's own, else the same for all
+        runs. A probe is fitted before its vector is trained.
 
         Args:
             method: One of `EDITS`.
@@ -327,7 +327,7 @@ def _published(
 
 
 def _former(given: dict[str, Any], use: Use) -> Use:
-    """Return the use that the former arguments `trains` and `computes` name; they are taken out."""
+    """Pop the former arguments `trains` and `computes`, and return the use that they name."""
     trains, computes = given.pop("trains", True), given.pop("computes", True)
     return "plan" if not computes else "evaluate" if not trains else use
 

@@ -3,7 +3,7 @@
     theta = checkpoints.read("tanganke/clip-vit-base-patch32_sun397", "vitb32")
     vector = checkpoints.vector_of("checkpoints/ViT-B-32/Cars/finetuned.pt", "vitb32")
 
-One that is imported has a name and can be used like a vector of one's own:
+An imported vector has a name and can be used like one of your own:
 
     checkpoints.add(Store(), "finetuned.pt", "vitb32", "Cars")
     vector = checkpoints.imported(Store(), "vitb32", "Cars_nonlinear")
@@ -44,7 +44,7 @@ _PARTIAL = tuple(name for name, one in TABLE.items() if one.parts and not one.ve
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Comparison:
-    """A checkpoint beside the weights that it starts from."""
+    """A checkpoint compared with the weights that it starts from."""
 
     checkpoint: Checkpoint  #: As it was found, with what the comparison adds to its notes
     vector: TaskVector  #: theta - theta_0
@@ -210,7 +210,7 @@ def add(
 def _recorded(
     store: Store, model: str, name: str, tensors: Mapping[str, Tensor], record: dict[str, Any]
 ) -> dict[str, Any]:
-    """Keep a vector under its name, which no other may have, and return its record."""
+    """Store a vector under its name, which must be free, and return its record."""
     config = {"model": model, "name": name}
     if (found := store.find(KIND, config)) and "classes" in record.keys() - found.record:
         store.discard(KIND, config)  # of a version that left heads out
@@ -237,7 +237,7 @@ def _check_words(task: str, name: str | None, method: str | None) -> None:
 
 
 def _method_of(vector: TaskVector, model: str, checkpoint: Checkpoint) -> str:
-    """Return the method that trains all parameters that moved, and the fewest others."""
+    """Return the method that trains all changed parameters, and the fewest others."""
     for method in _PARTIAL:
         with contextlib.suppress(TasklabError):  # a model without attention
             if not _others(vector, _trained(method, model), checkpoint):
@@ -246,7 +246,7 @@ def _method_of(vector: TaskVector, model: str, checkpoint: Checkpoint) -> str:
 
 
 def _by_method(vector: TaskVector, method: str, model: str, checkpoint: Checkpoint) -> TaskVector:
-    """Return a vector of those parameters alone that a method trains; no other may have moved."""
+    """Return a vector of only the parameters that a method trains; no other may have changed."""
     trained = _trained(method, model)
     if changed := _others(vector, trained, checkpoint):
         more = " by more than rounding" if checkpoint.kinds else ""
@@ -317,7 +317,7 @@ def _kept(store: Store, model: str, name: str) -> Artifact:
 def base_of(path: Path | str, model: str) -> Checkpoint:
     """Return a checkpoint that others start from, with its text tower if it has one.
 
-    While it is held, it is not read again.
+    While the result is held, repeated calls return it.
     """
     file, _ = sources.locate(path)
     key = (model, file.absolute(), file.stat().st_mtime_ns)
@@ -347,7 +347,7 @@ def _known(model: str, base: Path | str | None) -> Mapping[str, Tensor]:
 
 @functools.lru_cache(maxsize=2)
 def _published_texts(model: str) -> Mapping[str, Tensor]:
-    """Return samples of a model's own text tower; none where it is not here."""
+    """Return samples of a model's own text tower; none if it is not on this machine."""
     with contextlib.suppress(TasklabError):
         if loading.locate(model, fetch=False) is not None:
             own = loading.both_towers(model).state_dict()

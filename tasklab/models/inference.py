@@ -1,7 +1,7 @@
 """Forward passes alone, without derivatives, in fewer and larger matrix products.
 
 An encoder runs its library's code, which also serves training. Without derivatives the same
-features take less work:
+features need less work:
 
 - queries, keys and values of all tokens of all images are one product; with the library's order of
   axes it is one for each image;
@@ -54,7 +54,7 @@ class Passes(Encoder):
 
     @property
     def math(self) -> bool:
-        """Whether attention takes the math kernel, which only derivatives need."""
+        """Whether attention uses the math kernel, which only derivatives need."""
         return False
 
 
@@ -79,10 +79,10 @@ def from_patches(encoder: Encoder) -> tuple[Encoder, str, Embed] | None:
 def passes(encoder: Encoder, *, tokens: bool = False) -> Encoder:
     """Return an encoder for passes without derivatives.
 
-    Known are open_clip's and timm's vision transformers (`towers.tower`) whose blocks have all
-    biases and no scales; of any other the linear layers alone are changed, on a CPU (`products`).
+    This covers open_clip's and timm's vision transformers (`towers.tower`) whose blocks have all
+    biases and no scales; of any other network only the linear layers change, on a CPU (`products`).
     If outputs of blocks are read, the last one must compute all `tokens`. The result is the same
-    object for the same encoder, so that what is known of one (`blocks.Layers`) is found again.
+    object for the same encoder, so that cached facts about it (`blocks.Layers`) stay valid.
     """
     known = _PASSES.setdefault(encoder, {}) if isinstance(encoder, Encoder) else {}
     if tokens not in known:
@@ -171,7 +171,7 @@ class _Linear(nn.Linear):
 class _Block(nn.Module):
     """x + attention(x), and that plus its MLP; `alone` gives the first token only, (B, 1, D).
 
-    It is a library's block by another class: parts and parameters are its own, under `names`.
+    It has the parts and parameters of a library's block, under `names`.
     """
 
     alone: bool

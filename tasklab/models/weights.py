@@ -1,4 +1,4 @@
-"""Pre-trained weights: where they are on this machine, how to get them, and whether they fit.
+"""Pre-trained weights: find them on this machine, fetch them, check and load them.
 
 Files are safetensors, or checkpoints of PyTorch (`.pt`, `.pth`, `.bin`), whose tensors are read
 without executing code (`tasklab.storage.torch_files`).
@@ -48,10 +48,10 @@ def find(
     Args:
         name: Of the model.
         repository: On the hub.
-        path: A file given by the user, in place of all other places.
+        path: A file of the user's, in place of all other sources.
         file: In the repository.
         revision: Commit of the repository; `None` is its newest.
-        fetch: Whether to fetch it now; if not, and it can be fetched, the answer is `None`.
+        fetch: Whether to fetch it now; otherwise `None` is returned for one that can be fetched.
         reachable: Whether the hub answers, where that is known; `None` asks it.
     """
     if path is not None:
@@ -116,7 +116,7 @@ def compare(path: Path, expected: str, advice: str) -> None:
     Args:
         path: The weights.
         expected: Their checksum.
-        advice: What to do, in the message.
+        advice: The remedy in the message.
 
     Raises:
         TasklabError: If the checksum differs.
@@ -155,8 +155,8 @@ def remember(path: Path, repository: str) -> None:
 def read_weights(path: Path) -> dict[str, Tensor]:
     """Return the tensors of a checkpoint by name.
 
-    A checkpoint of a training run, as open_clip writes it, has them under `state_dict` and with
-    the prefix `module.`; both are taken off.
+    A checkpoint of a training run, as open_clip writes it, has them under `state_dict` and with the
+    prefix `module.`; both are removed.
     """
     if path.suffix not in {".pt", ".pth", ".bin"}:
         return read_tensors(path)

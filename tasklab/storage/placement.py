@@ -1,4 +1,4 @@
-"""Where tensors live, and who moves them: one rule for every device.
+"""The device of every tensor, and the code that moves it: one rule for every device.
 
 A model computes where its parameters are: `Encoder.device`. From there:
 
@@ -70,7 +70,7 @@ def device_of(what: Any) -> torch.device:
 def laid_out(gradient: Tensor, parameter: Tensor) -> Tensor:
     """Return a gradient in its parameter's memory layout, which fused optimisers ask for.
 
-    cuDNN gives the gradient of a convolution's weight in an order of axes of its own.
+    cuDNN returns the gradient of a convolution's weight in its own memory layout.
 
     >>> gradient = torch.ones(2, 3, 4, 4).to(memory_format=torch.channels_last)
     >>> laid_out(gradient, torch.ones(2, 3, 4, 4)).stride()
@@ -82,7 +82,7 @@ def laid_out(gradient: Tensor, parameter: Tensor) -> Tensor:
 
 
 def fits(size: int, device: torch.device | str) -> bool:
-    """Return whether so many bytes more may stay on a device: half of its memory is then free."""
+    """Return whether a device can hold so many more bytes with half of its memory left free."""
     if torch.device(device).type != "cuda" or not torch.cuda.is_initialized():
         return True
     free, total = torch.cuda.mem_get_info(device)
@@ -93,7 +93,7 @@ def fits(size: int, device: torch.device | str) -> bool:
 def resident(
     key: tuple[str, ...], device: torch.device | str, load: Callable[[], Placed]
 ) -> Placed:
-    """Return tensors that were loaded once, on a device while they fit, or else as they are loaded.
+    """Return tensors from a device's cache, loading them once; as loaded if they do not fit.
 
     The least recently used tensors are dropped first, `release` drops all. A CPU caches none.
     Tensors that were written to are loaded again.
@@ -125,12 +125,12 @@ def resident(
 
 
 def latest(name: str, of: tuple[Any, ...], make: Callable[[], Placed], stamp: int = 0) -> Placed:
-    """Return the latest object of a name if it was made of these very objects; or make it.
+    """Return the latest object of a name if it was made of the same objects, else make it.
 
     Args:
         name: Of the object.
         of: The objects that it is computed from.
-        make: Makes it; the former one is gone then.
+        make: Makes the object, after the former one is dropped.
         stamp: `seals.stamp` of the originals of its copies, which may have changed in place.
     """
     known = _LATEST.pop(name, None)
@@ -147,7 +147,7 @@ def latest(name: str, of: tuple[Any, ...], make: Callable[[], Placed], stamp: in
 
 @functools.cache
 def decomposes(device: torch.device) -> torch.device:
-    """Return where decompositions in float64 are quick: a device, or the CPU.
+    """Return the faster place of float64 decompositions: a device, or the CPU.
 
     Cards for games and inference do a 32nd or 64th of their products in float64. The CPU is chosen
     where it is at least 1.5 times as fast, so that the answer is always the same on one machine.

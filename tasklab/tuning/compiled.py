@@ -3,8 +3,8 @@
 - `torch.compile` makes few kernels of a block's elementwise operations: one function of all blocks
   (`tasklab.tuning.dual`), compiled once a process in 10 to 20 seconds.
 - A small network has a thousand kernels, which take longer to launch than to run: its step is
-  recorded once as a CUDA graph and then launched whole. A graph has the addresses of all that it
-  reads and writes, so arguments are copied to where it reads them (`Replayed`).
+  recorded once as a CUDA graph and then launched whole. A graph reads and writes at fixed
+  addresses, so arguments are copied there (`Replayed`).
 
 Both happen on a CUDA device where a run is long enough (`compiles`, `records`). `TASKLAB_COMPILE=0`
 switches both off; `1` switches them on in short runs too, and compiles on every device. Results
@@ -48,7 +48,7 @@ Compute = Callable[[Tensor, Tensor], Results]
 
 
 def compiles(config: FineTune, encoder: Encoder) -> bool:
-    """Return whether a run's blocks are compiled, if they are of a kind that can be."""
+    """Return whether a run's blocks are compiled, provided that their kind can be."""
     setting = os.environ.get(SETTING, "")
     if setting:
         return setting != "0"
@@ -79,11 +79,11 @@ def block(kind: Kind, dtype: torch.dtype) -> dual.Run:
 
 
 class Quick:
-    """A function (`usual`) with a form that is `quick`, given up for good where that fails.
+    """A function with a `quick` form, which its `usual` form replaces for good after a failure.
 
     Args:
         quick: The fast form.
-        usual: The function itself, which replaces a form that fails.
+        usual: The function itself, used after a failure.
         said: What failed, for the warning.
     """
 
@@ -114,7 +114,7 @@ class Replayed:
     """A computation of fixed shapes that is recorded at its first call.
 
     The recording is compared with the computation on the batch that it was made on, and on the next
-    one: a replay that does nothing, or reads from another place, gives the former numbers there.
+    one: a replay that does nothing, or reads elsewhere, repeats the former numbers there.
 
     Args:
         compute: Images and labels -> the loss and its gradients. It reads all else from tensors
@@ -157,7 +157,7 @@ class Replayed:
         return value, gradients
 
     def _check(self, x: Tensor, y: Tensor) -> None:
-        """Replay, and raise where the results are not those of the computation."""
+        """Replay, and raise if the results differ from the computation's."""
         expected, gradients = self.compute(x, y)
         value, found = self._results
         for tensor in (value, *found.values()):

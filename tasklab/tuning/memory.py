@@ -1,7 +1,7 @@
 """Computation in smaller parts, with the same result, where memory is short.
 
-The loss of a training step is the mean over its images, and batch normalisation, in eval mode,
-takes nothing from the other images of a batch. For parts b of a batch B therefore
+The loss of a training step is the mean over its images, and batch normalisation, in eval mode, does
+not depend on the other images of a batch. For parts b of a batch B therefore
 
     L(B) = sum_b |b| / |B| L(b),
 
@@ -79,7 +79,7 @@ def first_that_fits(
     """Return the result of the first plan that fits into memory, and the plans from it on.
 
     Args:
-        attempt: Computes by a plan, without a side effect that another attempt would see.
+        attempt: Computes by a plan; another attempt must see no side effect of it.
         left: The plans to try, in order.
         what: Name of the work, in messages.
         advice: End of the message where no plan fits.
@@ -131,7 +131,7 @@ def accumulated(
 class Parts:
     """Passes over images in parts of the given size, or smaller ones that fit into memory.
 
-    A size that did not fit is not tried again, nor for other images.
+    A size that did not fit is not tried again, for any images.
     """
 
     def __init__(self, size: int) -> None:
@@ -156,7 +156,7 @@ class Parts:
 
 
 class Recomputed:
-    """An encoder that stores the inputs of its blocks for the backward pass, and not their insides.
+    """An encoder that stores only the inputs of its blocks for the backward pass.
 
     The backward pass computes them again, block by block. Forward-mode derivatives store none and
     do not need it.
@@ -219,7 +219,7 @@ def _free() -> None:
 
 @contextlib.contextmanager
 def advised(what: str) -> Iterator[None]:
-    """Raise an error with a remedy if the optimiser's state does not fit: no part is smaller."""
+    """Raise an error with a remedy if the optimiser's state, which has no parts, does not fit."""
     try:
         yield
     except (RuntimeError, MemoryError) as error:

@@ -5,10 +5,10 @@
             ...
             session.add(loss, norm)
 
-A resumed run gets the steps that are left, and ends where an uninterrupted one does.
+A resumed run does the remaining steps, and ends where an uninterrupted one does.
 
-Reading a number from a GPU waits for all that was launched before. Losses and gradient norms stay
-there until `EVERY` of them are read at once; on a processor each is read at its step.
+Reading a number from a GPU waits for all earlier kernels. Losses and gradient norms therefore stay
+on it until `EVERY` of them are read at once; on a processor each is read at its step.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class Saver:
         self.rest = 0.0  # not before this moment
 
     def maybe(self, journal: Journal, seconds: float) -> None:
-        """Write if a checkpoint is due and the last one did not take too long just before."""
+        """Write a checkpoint if one is due and the last one did not take too long."""
         begin = time.perf_counter()
         if len(journal) % self.every or begin < self.rest:
             return
@@ -140,7 +140,7 @@ class Saver:
         save_checkpoint(self.path, tensors, meta)
 
     def resume(self) -> tuple[list[float], float, int]:
-        """Return losses, seconds and threads of the checkpoint, whose state is now in place."""
+        """Load the checkpoint's state, and return its losses, seconds and threads."""
         checkpoint = load_checkpoint(self.path)
         if checkpoint is None:
             return [], 0.0, self.threads
@@ -157,7 +157,7 @@ class Saver:
 
 
 class Session(contextlib.ExitStack):
-    """The steps of a run that are left, from its last checkpoint on.
+    """The remaining steps of a run, from its last checkpoint on.
 
     Args:
         config: The run.
@@ -234,7 +234,7 @@ class Session(contextlib.ExitStack):
 
     @property
     def seconds(self) -> float:
-        """Seconds of training, those before an interruption among them."""
+        """Seconds of training, also before an interruption."""
         return self._before + time.perf_counter() - self._began
 
     def record(self) -> dict[str, Any]:

@@ -68,8 +68,8 @@ def find(task: Task, root: Path | None = None) -> DataSet:
 def splits_in(source: Source, folder: Path) -> dict[str, Split]:
     """Return the splits in a folder, by the data set's own names, or `{}`.
 
-    Of the control's folders only that of its own split is looked at: ImageNet has more than a
-    million training images, of which none is used.
+    Of the control task only the folder of its own split is read: ImageNet has more than a million
+    training images, and none is used.
     """
     name = source.data_set or ""
     more: Any = {"config": _config(source), "image": source.image, "label": source.label}
@@ -88,8 +88,8 @@ def plan(task: Task, data: DataSet) -> dict[str, Part]:
     Validation is 10 % of train, at most 5,000 images, drawn as PyTorch's `random_split` does with
     seed 0, which is the papers' protocol; EuroSAT has validation images of its own. The control
     task trains nothing: a tenth of its images, at most 5,000, choose coefficients, and the others
-    report. Of your own images without splits, a fifth are for the test; where this leaves a class
-    without a training image, it gets one in exchange.
+    report. Of your own images without splits, a fifth are for the test; a class that this leaves
+    without a training image gets one in exchange.
     """
     splits, sizes = data.splits, facts(task).get("sizes", {})
     if task.control:
@@ -116,8 +116,8 @@ def plan(task: Task, data: DataSet) -> dict[str, Part]:
 def _teach_all(task: Task, split: Split, train: np.ndarray, *others: np.ndarray) -> list[Part]:
     """Order a split so that its first part has an image of each class.
 
-    Where the draw does that already, it stays; if not, an image of the class and one of the most
-    frequent class change places.
+    A draw that already does so stays; else an image of the missing class and one of the most
+    frequent class are swapped.
     """
     labels, rows = split.labels, [train.copy(), *(other.copy() for other in others)]
     classes = np.unique(labels)
@@ -161,8 +161,8 @@ def _on_the_hub(task: Task) -> dict[str, Any]:
 def candidates(source: Source, root: Path | None = None) -> list[Path]:
     """Return folders that may hold the data, the user's before the hub's cache.
 
-    Names are compared without case, and looked for once more in the folders found, since archives
-    often have a folder of that name in them.
+    Names are compared without case, and searched again within the folders found, since archives
+    often contain a folder of the same name.
     """
     if source.folder is not None:
         return [Path(source.folder).expanduser()]
@@ -203,8 +203,8 @@ def cached(repository: str, revision: str | None = None) -> list[Path]:
 def fetch(task: Task) -> Path:
     """Download the parquet files of a task from the hub into its cache, and return their folder.
 
-    Only parquet files and the card are fetched; scripts are not, and none is run. A data set in
-    another format is taken from the copy that the hub makes of it (`refs/convert/parquet`).
+    Only parquet files and the card are fetched, and no script is run. A data set in another format
+    is taken from the copy that the hub makes of it (`refs/convert/parquet`).
     """
     repository = _on_the_hub(task)["repo"]
     if repository is None:
@@ -269,7 +269,7 @@ def wanted_files(
 ) -> list[str]:
     """Return the files to fetch: parquet files of a configuration, and the card.
 
-    They are those of all our splits, or of `splits` alone if all of these are there.
+    The files of all our splits, or of `splits` alone if none of these is missing.
 
     Args:
         listed: Files of the repository.

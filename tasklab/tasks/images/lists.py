@@ -11,8 +11,8 @@ One rule reads all of them, with or without a header, in any order of columns:
   has 0 and 1; else the word in the list's name; else the folders of the images;
 - classes: the column that is called label, class, category or target; else the only other one.
 
-`columns` finds these roles, and a line of the log names them. Where folders of classes say the
-same, they are read instead. Anything unclear is refused.
+`columns` finds these roles, and a line of the log names them. If folders of classes agree with a
+list, the folders are read. Anything ambiguous is refused.
 """
 
 from __future__ import annotations
@@ -252,7 +252,7 @@ def _rows(file: Path) -> Iterator[list[str]]:
 
 
 def _composed(text: str) -> str:
-    """Return a text with letters and accents in one: macOS's file names have them apart."""
+    """Return a text with composed accents: macOS's file names have them decomposed."""
     return unicodedata.normalize("NFC", text)
 
 
