@@ -55,11 +55,11 @@ def doctor(
         store_root: Folder of results.
         json: The same as JSON.
     """
+    begin("looking at this machine, its network and its disks.")
     try:
         from tasklab.cli.doctor import readiness  # here, for the other commands do not wait for it
     except ImportError as error:  # it needs some of what it looks for
         raise TasklabError(f"{error}: install tasklab anew, with what it depends on.") from error
-    begin("looking at this machine, its network and its disks.")
     report = readiness.examine(folder("--data-root", data_root), folder("--store-root", store_root))
     if json:
         print(as_json(dataclasses.asdict(report), indent=1))

@@ -16,7 +16,7 @@ from tasklab.cli.parsing import Given, settings
 from tasklab.errors import TasklabError, path, whole
 from tasklab.exchange import catalogue
 from tasklab.machine import gib
-from tasklab.models.zoo import small
+from tasklab.models.zoo import small, spec
 from tasklab.progress import begin
 
 SOURCE = "orthoreg"  # of the vectors, where it has the model
@@ -48,9 +48,10 @@ def paper(
     """
     number = 1 if jobs is None else whole("--jobs", jobs, 1, 1000)
     mirror = None if source is None else path("--source", source, "folder")
-    given, parameters = settled(model, given, train=train)
+    spec(model)
     check_book("paper")
-    begin(f"listing what the papers' numbers of {model} need.")
+    begin(f"listing what the papers' numbers of {model} need.")  # before parameters import torch
+    given, parameters = settled(model, given, train=train)
     from tasklab.cli import paper_steps as steps  # start-up: torch
 
     work = steps.Work(parameters, given, steps.chosen(chapter), mirror, number)

@@ -50,6 +50,12 @@ def test_nothing_waits_for_networks_tables_or_torch():
         "assert main(words) == 2 and main(words) == 2 and seen == [False], seen",
     ]
     assert not imported(*told)[2] & {*TABLES, "torch", "numpy"}
+    told = [
+        "import sys\nfrom tasklab.cli import doctoring, paper",
+        "def begin(_): sys.exit('torch' in sys.modules)\ndoctoring.begin = paper.begin = begin",
+        MAIN.format(words=[["doctor"], ["paper", "vitb32", "--dry-run"]], status=0),
+    ]
+    assert not imported(*told)[2] & {*TABLES, "torch", "numpy"}
     modules = "records.judgement records.papers study.results figures book chapters __main__"
     modules += " tuning.recipe tuning.methods"
     code = "import importlib, sys\n"

@@ -53,3 +53,11 @@ def test_they_are_counted_by_model_merge_and_number(table):
     assert list(found.loc["n", ["near", "lost", "worst", "harmed", "settings"]]) == [
         100.0, 0.75, 0.75, 0, 1
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("lost", "near"), [(1.0, 100.0), (1.25, 0.0)])
+def test_a_setting_that_loses_a_point_is_near_and_one_that_loses_more_is_not(lost, near):
+    there = {("merging", "ties"): ((80.0, 80.0), 0.5), ("recommended", "none"): ((50.0, 50.0), 0.0),
+             ("recommended", "ties"): ((80.0 - lost, 80.0 - lost), 0.4)}  # fmt: skip
+    (found,) = recommended.summary(recommended.settings(records(there)))["near"]
+    assert found == near
