@@ -181,7 +181,7 @@ def _attribute(home: Any, name: str, *usual: Any) -> _Setting | None:
 
 
 def _oldest(torch: Any) -> Callable[[str], None]:
-    """Return what sets the oldest setting of products, and not the others, as PyTorch does."""
+    """Return a function that sets only the oldest setting of products, not the newer ones."""
     both = [getattr(getattr(torch.backends, name), "matmul", None) for name in ("cuda", "mkldnn")]
     homes: list[Any] = [home for home in both if hasattr(home, "fp32_precision")]
 

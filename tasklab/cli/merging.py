@@ -138,7 +138,7 @@ def _written(
     vectors: Vectors,
     lab: bench.Lab | None,
 ) -> dict[str, Any]:
-    """Write a merge with its options, whose origin it has, and return what `--json` prints."""
+    """Write a merge (vector, options, their origin), and return the content of `--json`."""
     (result, plain, origin), chosen = merge, registry.method(method)
     rows, into = vectors.rows(result), vectors.outputs.model
     full = {x: y for x, y in {**chosen.options, **plain}.items() if x != chosen.needs}
