@@ -149,7 +149,9 @@ def test_the_page_says_what_is_measured_on_which_card_and_what_is_not(tmp_path):
         {"part": "many", "name": "mini, 4 processes", "seconds": 2.0},
     ]
     rehearsed = {"part": "merges", "name": "ties", "seconds": 1.0, "tiny": True}
-    rows = [{**row, **about, "tiny": False} for row in rows] + [rehearsed | about]
+    failed = {"part": "paper", "name": "ctl", "failed": "OutOfMemoryError: full", "tiny": False}
+    rows = [{**row, **about, "tiny": False} for row in rows]
+    rows += [rehearsed | about, failed | about]
     (tmp_path / "card.json").write_text(json.dumps({"rows": rows}))
     lacking = told()
     assert shown[0] == "On an NVIDIA L4, driver 580.65.06, torch 2.11, commit abc:"

@@ -15,7 +15,7 @@ from tasklab.storage import placement
 from tasklab.storage.store import Store
 from tasklab.tasks import drawn
 from tasklab.tasks.suites import suite
-from tasklab.tuning import compiled, dual, finetune, multitask, tangent
+from tasklab.tuning import compiled, dual, finetune, multitask, session, tangent
 from tasklab.tuning.recipe import FineTune
 from tests import pretended_streams as streams
 from tests.vectors import noise
@@ -273,6 +273,30 @@ def test_a_fault_of_a_recording_is_found_and_the_run_goes_on(
     usual, run = both("cuda:1")
     assert any("could not be recorded" in record.getMessage() for record in caplog.records)
     near(run, usual)
+
+
+class KilledError(Exception):
+    """Stands for a power cut."""
+
+
+def test_a_resumed_run_ends_as_an_uninterrupted_one_on_a_card(cards, both, monkeypatch, tmp_path):
+    usual, _ = both("cuda:1")
+    monkeypatch.setattr(session, "_REST", 0)
+    rate, steps = finetune.learning_rate, []
+
+    def cut(config, step):
+        steps.append(step)
+        if len(steps) == 3:
+            raise KilledError
+        return rate(config, step)
+
+    monkeypatch.setattr(finetune, "learning_rate", cut)
+    config = dataclasses.replace(RUN, checkpoint_every=1)
+    with pytest.raises(KilledError):
+        train(config, "cuda:1", tmp_path / "cut")
+    resumed = train(config, "cuda:1", tmp_path / "cut")
+    assert steps == [0, 1, 2, 2, 3]  # losses were on the card alone when it was cut
+    near(resumed, usual)
 
 
 # --- Memory ---------------------------------------------------------------------------------------

@@ -73,7 +73,7 @@ def same(one, two, **limits):
 
 # --- Merges --------------------------------------------------------------------------------------
 def moments(name, encoder, sides):
-    if not (needs := METHODS[name].needs):
+    if not (needs := merging.registry.method(name).needs):
         return {}
     lab = Lab(MODEL, device=encoder.device.type, **LIVE)
     images = [lab.evaluator.images(task, "train").x[:2] for task in TASKS]
@@ -112,7 +112,7 @@ def decomposed(device, monkeypatch):
 
         return seen
 
-    for kind in ("eigh", "svd", "qr"):
+    for kind in ("eigh", "svd", "qr", "pinv", "solve"):
         monkeypatch.setattr(torch.linalg, kind, watched(getattr(torch.linalg, kind)))
     yield places
     placement.decomposes.cache_clear()
@@ -121,7 +121,8 @@ def decomposed(device, monkeypatch):
 def test_a_card_that_is_slow_in_float64_decomposes_no_matrix(decomposed, store):
     encoder = loading.load(MODEL, device="cuda").encoder
     given = [tau.to("cuda") for tau in vectors(encoder)]
-    for name in ("tsv_m", "iso_c", "iso_cts", "essential"):
+    of_matrices = ("tsv_m", "iso_c", "iso_cts", "boosting", "ace", "actmat", "dc_merge")
+    for name in (*of_matrices, "essential"):
         decomposed.clear()
         merged = merging.merge(name, given, **moments(name, encoder, given))
         assert {*decomposed} == {"cpu"} and merged.device.type == "cuda", name

@@ -32,6 +32,7 @@ from tasklab.analyses.merging.vectors import (
     total,
 )
 from tasklab.errors import real
+from tasklab.storage.placement import decomposes
 from tasklab.taskvector import TaskVector
 
 _FINE = 1e-8  # c^2
@@ -97,16 +98,18 @@ def boosting(vectors: Vectors, *, beta: float = 0.01, alpha: float = 1.0) -> Tas
             singular values become the largest.
         alpha: Coefficient of the result.
     """
-    beta = real("beta", beta, 0, 1)
+    each, beta = listed(vectors), real("beta", beta, 0, 1)
+    place = decomposes(each[0].device)
 
     def rule(name: str, tensors: list[Tensor]) -> Tensor:
         S = total(tensors)
         if not is_matrix(name, S):
             return S
+        S = S.to(place)
         parts = S.chunk(3) if name.endswith(("in_proj_weight", "qkv.weight")) else (S,)
         return torch.cat([raised(part, beta) for part in parts])
 
-    return by_tensor(listed(vectors), rule, alpha)
+    return by_tensor(each, rule, alpha)
 
 
 def iso_cts(vectors: Vectors, *, common: float = 0.8, alpha: float = 1.0) -> TaskVector:
