@@ -7,8 +7,9 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from tasklab import Lab
+from tasklab import Lab, TaskVector
 from tasklab.analyses import disentanglement, merging, meters
+from tasklab.analyses.edited import line
 from tasklab.evidence import experiments
 from tasklab.models import heads, loading
 from tasklab.storage import placement
@@ -312,6 +313,13 @@ def test_each_card_has_its_own_memory(pretended):
         assert placement.fits(2**18, "cuda:1") and not placement.fits(2**18, "cuda:0")
         x = torch.ones(2**14, device="cuda:1")
         assert meters.peak_bytes(lambda: x.add(1).add(1), "cuda:1") == 2 * x.nbytes
+
+
+def test_a_vector_that_was_written_to_edits_a_model_anew(cards):
+    theta, tau = {"w": torch.zeros(3, device="cuda:1")}, TaskVector({"w": torch.ones(3)})
+    assert line(theta, tau).at(1.0)["w"].tolist() == [1, 1, 1]
+    tau["w"].mul_(5)  # on the CPU; the card has a copy
+    assert line(theta, tau).at(1.0)["w"].tolist() == [5, 5, 5]
 
 
 # --- A lab ---------------------------------------------------------------------------------------
