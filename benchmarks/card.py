@@ -30,11 +30,9 @@ import dataclasses
 import itertools
 import json
 import os
-import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -45,6 +43,7 @@ import merges
 import psutil
 import torch
 import ways
+from alarm import Late, within
 
 from tasklab import machine
 from tasklab.analyses import merging
@@ -302,29 +301,6 @@ def minutes(row: Row) -> float:
     phases = {k: s for k, s in row["phases"].items() if k not in ("training", "compiling")}
     more = sum(phases.get(name, 0.0) for name in ("passes", "images")) * (theirs / ours - 1)
     return (sum(phases.values()) + more) / 60
-
-
-class Late(BaseException):  # noqa: N818 - no error, so that nothing that falls back catches it
-    """The time of a part is over."""
-
-
-@contextlib.contextmanager
-def within(seconds: float) -> Iterator[None]:
-    """Raise `Late` where a block takes longer; on Windows and in threads it does not."""
-    if not hasattr(signal, "setitimer") or threading.current_thread() != threading.main_thread():
-        yield
-        return
-
-    def over(*about: Any) -> None:
-        raise Late
-
-    before = signal.signal(signal.SIGALRM, over)
-    signal.setitimer(signal.ITIMER_REAL, max(seconds, 0.001))
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
 
 
 def main(spent: float = 0.0) -> None:
