@@ -137,8 +137,7 @@ def alone(
     Args:
         lock: Its file.
         waiting: Called once if another process holds the lock for more than a second.
-        patience: Seconds of waiting, after which the block runs without the lock; `None` waits
-            until the lock is free.
+        patience: Seconds after which the block runs without the lock; `None` waits for it.
     """
     held = filelock.FileLock(lock, thread_local=False)  # another thread may release it
     try:

@@ -136,8 +136,7 @@ class Store:
     Args:
         root: The folder; `None` is `$TASKLAB_STORE`, or else the user's cache folder. It is made
             at the first result, so a store that is only read may lie on a read-only disk.
-        patience: Seconds to wait for another process that computes the same artifact, before this
-            one computes it too; `None` waits until the other has ended.
+        patience: Seconds to wait while another process computes an artifact; `None`: to its end.
     """
 
     def __init__(self, root: Path | str | None = None, *, patience: float | None = None) -> None:
@@ -369,11 +368,10 @@ class Store:
     def _lock(self, kind: str, key: str) -> Iterator[None]:
         file = self.root / "locks" / f"{kind}-{key}.lock"
         told = functools.partial(_log.info, "waiting for the process that makes %s/%s", kind, key)
-        with explained(self.root):
-            file.parent.mkdir(parents=True, exist_ok=True)
-            held = contextlib.ExitStack()
-            held.enter_context(atomic.alone(file, told, patience=self.patience))
-        with held:
+        with contextlib.ExitStack() as held:
+            with explained(self.root):
+                file.parent.mkdir(parents=True, exist_ok=True)
+                held.enter_context(atomic.alone(file, told, patience=self.patience))
             yield
 
 
