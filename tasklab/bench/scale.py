@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tasklab.analyses.evaluation import ALPHAS
-from tasklab.tasks import wordnet
 from tasklab.tasks.drawn import PICTURES
-from tasklab.tasks.suites import inputs
+from tasklab.tasks.suites import GLOSSES, inputs
 
 if TYPE_CHECKING:
     from tasklab.bench.parameters import Parameters
@@ -108,7 +107,7 @@ def scale_of(parameters: Parameters) -> Scale:
     if parameters.rehearsal:
         return LIGHT if parameters.light else REHEARSAL
     if parameters.preset == "quick":
-        return QUICK_TEXTS if parameters.suite == wordnet.NAME else QUICK
+        return QUICK_TEXTS if parameters.suite == GLOSSES else QUICK
     return PAPER if parameters.suite == "paper" else FULL
 
 

@@ -20,11 +20,12 @@ from tasklab import mini
 from tasklab.errors import TasklabError, abridged, choose, shown, unknown
 from tasklab.mini.catalog import TASKS, with_articles
 from tasklab.storage import shipped
-from tasklab.tasks import icons, wordnet
+from tasklab.tasks import icons
 
 SuiteName = Literal["mini", "mini_text", "paper", "icons", "wordnet"]
 SUITES = get_args(SuiteName)
-OF_TEXTS = ("mini_text", "wordnet")
+GLOSSES = "wordnet"  # the third world
+OF_TEXTS = ("mini_text", GLOSSES)
 OWN = "own"  # the suite of the tasks that a Lab is given, in place of one of these
 _LONGEST_NAME = 200  # bytes: systems take 255, and files are named after tasks
 _LONGEST_TEXT = 500  # characters: CLIP reads 77 tokens
@@ -248,10 +249,12 @@ def suite(name: str = "mini") -> Suite:
 
 @functools.cache
 def _suite(name: str) -> Suite:
+    if name == GLOSSES:
+        from tasklab.tasks import glosses  # here: images need no texts
+
+        return glosses.suite()
     if name == icons.NAME:
         tasks = [icon_task(entry) for entry in icons.sources()["tasks"]]
-    elif name == wordnet.NAME:
-        tasks = [gloss_task(one) for one in (*wordnet.TASKS, wordnet.CONTROL)]
     elif name == "paper":
         tasks = [paper_task(entry) for entry in paper_data_sets().values()]
     else:
@@ -262,8 +265,6 @@ def _suite(name: str) -> Suite:
         raise TasklabError(f"suite {name!r} needs one control task, not {len(controls)}.")
     tasks = [task for task in tasks if not task.control]
     more: Any = {"usual": icons.usual(), "sets": icons.sets()} if name == icons.NAME else {}
-    if name == wordnet.NAME:
-        more = {"usual": wordnet.DEFAULT, "sets": wordnet.sets()}
     return Suite(name, tuple(tasks), controls[0], **more)
 
 
@@ -271,12 +272,6 @@ def icon_task(entry: Mapping[str, Any]) -> Task:
     """Return a task of the second world from its entry in the table."""
     fields = ("name", "classes", "templates", "control")
     return Task(**{key: entry[key] for key in fields}, stand_in_for=entry["name"])
-
-
-def gloss_task(name: str) -> Task:
-    """Return a task of the third world: glosses of WordNet, classified by the defined words."""
-    terms: dict[str, Any] = {"classes": wordnet.classes(name), "templates": wordnet.TEMPLATES}
-    return Task(name=name, stand_in_for=name, control=name == wordnet.CONTROL, **terms)
 
 
 def several(suite: Suite) -> tuple[str, ...]:
@@ -292,7 +287,7 @@ def pairs_of(suite: Suite) -> list[tuple[str, ...]]:
     Of the icons and the glosses, these are the tasks in turn, two by two; of other suites the first
     two.
     """
-    if suite.name in (icons.NAME, wordnet.NAME):
+    if suite.name in (icons.NAME, GLOSSES):
         return list(zip(suite.names[::2], suite.names[1::2], strict=False)) or [suite.names]
     names = {task.stand_in_for: task.name for task in suite.tasks}
     there = [tuple(names[one] for one in pair) for pair in PAIRS if set(pair) <= names.keys()]

@@ -20,7 +20,6 @@ from typing import Any, NamedTuple
 from tasklab.errors import TasklabError, choose
 from tasklab.storage import shipped
 
-NAME = "wordnet"  # of the suite
 VERSION = "wordnet-1"
 FOLDER = Path(__file__).with_name("wordnet_data")
 TABLE, SETS = "tasks.json", "sets.json"

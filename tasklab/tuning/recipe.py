@@ -15,8 +15,7 @@ from typing import Any, Literal, get_args
 from tasklab import machine
 from tasklab.errors import TasklabError, choose, positive, real, texts, whole
 from tasklab.models.zoo import INITS, REGISTRY, Spec, choose_model, closed, small, text_suite
-from tasklab.tasks import wordnet
-from tasklab.tasks.suites import OWN, SUITES
+from tasklab.tasks.suites import GLOSSES, OWN, SUITES
 from tasklab.tasks.suites import suite as suite_of
 from tasklab.tuning.methods import JOINT, METHODS, POSTHOC, TABLE, penalised
 from tasklab.tuning.methods import method as entry_of
@@ -245,7 +244,7 @@ def recipe(
     if head is not None:
         choose("head", head, USUAL_HEADS)
     choose_model(model)
-    sentences = text_suite(model) == wordnet.NAME  # all of them have the recipe of one
+    sentences = text_suite(model) == GLOSSES  # all of them have the recipe of one
     entry, mini = REGISTRY.get("minilm" if sentences else model), small(model)  # none of timm's
     batch_size, usual, probe = _extent(preset, mini=mini, sentences=sentences)
     steps = whole("steps", usual * (entry.longer if entry else 1) if steps is None else steps, 1)
