@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
-from tasklab.errors import TasklabError
+from tasklab.errors import TasklabError, choose
 from tasklab.storage import shipped
 
 # The evidence reads data files when it is imported, and refuses changed ones: it is imported late.
@@ -88,7 +88,8 @@ def _found() -> None:
 
 def main(arguments: Sequence[str]) -> None:
     """Run a command of this module's description."""
-    command, *rest = arguments
+    command, *rest = arguments or ["none"]
+    choose("command of tests.locks", command, ("same", "new", "stubs", "all", "check"))
     if command == "check":
         if told := unlocked():
             raise TasklabError(". ".join(told) + ".")

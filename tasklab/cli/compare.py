@@ -99,8 +99,6 @@ def compare(
     others = _others(forget, asked)
     count = f"{len(chosen)} merge{'s'[: len(chosen) != 1]} of {len(vector)} task vectors"
     asked.check(f"comparing {count}" + (f" of {asked.model}" if asked.model else ""))
-    if fast:
-        tell(order.told(len(chosen), len(every)))
     with asked.vectors() as vectors:
         vectors.check_tasks()
         of_task = vectors.of_task()
@@ -113,6 +111,8 @@ def compare(
             tell("LiNeS is left out: it needs the parameters of at least two blocks.")
         about: dict[str, Any] = {"labels": not without_labels, "others": others}
         about["heads"] = vectors.heads(lab)
+        if fast:
+            tell(order.told(len(chosen), len(every)))
         found = bench.contest.contest(lab, of_task, vectors.method, chosen, **about)
         _write(vectors, found, lab, about["heads"])
     written = asked.outputs.written

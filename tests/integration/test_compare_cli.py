@@ -89,6 +89,8 @@ def test_fast_tries_three_and_says_how_often_that_was_right(at, capsys):
     assert found["fast"]["recorded"]["best"] == odds.best
     assert "Trying 3 of 6 merges" in err
     assert f"In {odds.settings} recorded settings" in err
+    told = mistaken(["compare", *words, "--forget", "Signs"], capsys)
+    assert "Signs: it has a vector" in told  # and not first what it will try
 
 
 def test_the_best_on_validation_is_written_and_scores_what_is_told(at, capsys, monkeypatch):

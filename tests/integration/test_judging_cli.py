@@ -75,3 +75,21 @@ def test_mistakes_are_one_sentence(few, capsys):
         (["mine.py", "--out", "mine.py"], "mine.py holds something else"),
     ):
         assert told in mistaken(["judge", *words], capsys)
+
+
+def test_progress_counts_fine_tuning_apart_from_searches(few, monkeypatch):
+    """A search takes minutes of its own: time left is told of it alone."""
+    order, shown = [], study.judging.bar
+    usual = study.judging.fine_tune
+    monkeypatch.setattr(study.judging, "fine_tune", lambda x: (usual(x), order.append("trained")))
+
+    def bar(count, title, **about):
+        made = shown(count, title, **about)
+        order.append((count, title, made))
+        return made
+
+    monkeypatch.setattr(study.judging, "bar", bar)
+    words = ["judge", "mine.py", "--world", "icons_s", "--seeds", "1", "--sets", "0"]
+    assert main(words) == 0
+    trained, (count, title, made) = order
+    assert (trained, title) == ("trained", "search") and made.done == count > 4

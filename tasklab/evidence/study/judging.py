@@ -9,7 +9,7 @@ same set of tasks.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pandas as pd
@@ -24,7 +24,7 @@ from tasklab.evidence.experiments.runner import Trial
 from tasklab.evidence.records import targets
 from tasklab.evidence.records.intervals import Interval
 from tasklab.evidence.study import results
-from tasklab.progress import track
+from tasklab.progress import bar, track
 from tasklab.tasks import icons
 
 METHOD, COUNT = "nonlinear", 8
@@ -102,17 +102,44 @@ def untrained(there: Sequence[tuple[Lab, list[Trial]]]) -> int:
     )
 
 
+def fine_tune(there: Sequence[tuple[Lab, list[Trial]]]) -> None:
+    """Fine-tune the vectors that the store lacks."""
+    runs = {(lab, seed): dict[str, None]() for lab, _ in there for seed in lab.seeds}
+    for lab, trials in there:
+        for trial in trials:
+            runs[lab, trial.seed] |= dict.fromkeys(trial.tasks or lab.suite.names)
+    on = all(lab.progress for lab, _ in there)
+    for (lab, seed), tasks in track([*runs.items()], len(runs), "vectors", unit="seed", on=on):
+        lab.vectors(METHOD, seed, tasks)
+
+
 def judge(rule: str, there: Sequence[tuple[Lab, list[Trial]]]) -> list[Judgement]:
     """Judge a rule, or a method by its name, in each world of `runs`."""
     rule = registry.named(rule)
+    if untrained(there):  # before searches, whose time is another
+        fine_tune(there)
     found = []
     for lab, trials in there:
         rows: list[dict] = []
         for trial in track(trials, len(trials), "judging", unit="run", on=lab.progress):
-            made = merging_of(Bench(trial), rule)
+            made = _searched(Bench(trial), rule)
             rows += [row for row in made if row["metric"] == "absolute"]
         found.append(_judged(lab.parameters.model, rule, pd.DataFrame(rows)))
     return found
+
+
+def _searched(bench: Bench, rule: str) -> list[dict]:
+    """Return the records of a rule, counting its evaluations in the line of progress."""
+    keep, count = bench.keep, bench.sizes["looks"] + len(bench.options(rule)) + 2
+    with bar(count, "search", unit="evaluation", on=bench.trial.lab.progress) as shown:
+
+        def counted(name: str, make: Callable[[], Any]) -> Any:
+            made = keep(name, make)
+            shown.update()
+            return made
+
+        bench.keep = counted
+        return merging_of(bench, rule)
 
 
 def _judged(world: str, rule: str, rows: pd.DataFrame) -> Judgement:

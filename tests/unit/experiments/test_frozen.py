@@ -75,6 +75,7 @@ def test_new_numbers_need_a_reason_and_keep_it(changed, monkeypatch):
     changed("layers", "editing")
     monkeypatch.setattr(frozen, "measure", lambda names: {name: {"norm": 7.0} for name in names})
     refuses('WHY="', locks.main, ["new", "layers", " "])
+    refuses("command of tests.locks", locks.main, ["--help"])
     refuses("did you mean 'layers'", versions.lock, ["layer"], "because")
     name = versions.version(REGISTRY["cosines"].call)
     locks.main(["new", "layers", "cosines are means over tasks"])
