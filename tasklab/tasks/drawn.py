@@ -19,6 +19,7 @@ import operator
 import platform
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import safetensors
@@ -34,8 +35,10 @@ from tasklab.storage import atomic, checksums, folders, shipped
 from tasklab.storage.tensors import explained, safe_open, write_tensors
 from tasklab.tasks import icons
 from tasklab.tasks.suites import GLOSSES, Suite, suite
+from tasklab.tasks.texts import encoded
 
 _SUITES = ("mini", "mini_text")
+_GLOSS_SPLITS = {"train": "train", "val": "validation", "test": "test"}
 PICTURES = ("mini", icons.NAME)  # suites of small pictures, which a larger model has enlarged
 SIDE = 32  # height and width of drawn images
 ENLARGED = 3  # version of how an encoder enlarges small images: as Pillow does, bit for bit
@@ -237,6 +240,36 @@ class IconImages(DrawnImages):
         return Images(*icons.split(task, split)), icons.entry(task)["sha256"]
 
 
+@dataclasses.dataclass(frozen=True)
+class Glosses(DrawnImages):
+    """The texts of the third world, which ship: bytes (`tasks.texts`) in place of pixels."""
+
+    def _sizes(self, task: str) -> dict[str, int]:
+        sizes = _texts().sizes(task)
+        return {ours: n for ours, theirs in _GLOSS_SPLITS.items() if (n := sizes.get(theirs, 0))}
+
+    def _version(self, task: str, split: str) -> str:
+        prompts = "\n".join(self.suite[task].prompts())
+        words = hashlib.sha256(prompts.encode()).hexdigest()  # of classes in templates
+        return f"{_texts().VERSION}/{task}/{split}/{_glosses(task, split)[1][:12]}/{words[:12]}"
+
+    def _checked(self, task: str, split: str) -> tuple[Images, str]:
+        return _glosses(task, split)
+
+
+def _texts() -> ModuleType:
+    from tasklab.tasks import wordnet  # here: images are evaluated without it
+
+    return wordnet
+
+
+@functools.cache
+def _glosses(task: str, split: str) -> tuple[Images, str]:
+    written, labels = _texts().texts(task, _GLOSS_SPLITS[split])
+    images = Images(encoded(written), torch.tensor(labels))
+    return images, images.sha256()
+
+
 def count_of(n: int | None, whole: int, split: str) -> int:
     """Return a checked number of images of a split.
 
@@ -290,8 +323,6 @@ def images_of(
     if suite.name == icons.NAME:
         return IconImages(suite, side=side, shorter=shorter, resize=resize)
     if suite.name == GLOSSES:
-        from tasklab.tasks.glosses import Glosses  # here: images need no texts
-
         return Glosses(suite)
     if suite.name not in _SUITES:
         raise TasklabError(f"suite {suite.name!r} has no images yet: a Lab finds them.")

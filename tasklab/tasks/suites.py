@@ -250,9 +250,7 @@ def suite(name: str = "mini") -> Suite:
 @functools.cache
 def _suite(name: str) -> Suite:
     if name == GLOSSES:
-        from tasklab.tasks import glosses  # here: images need no texts
-
-        return glosses.suite()
+        return _of_glosses()
     if name == icons.NAME:
         tasks = [icon_task(entry) for entry in icons.sources()["tasks"]]
     elif name == "paper":
@@ -272,6 +270,18 @@ def icon_task(entry: Mapping[str, Any]) -> Task:
     """Return a task of the second world from its entry in the table."""
     fields = ("name", "classes", "templates", "control")
     return Task(**{key: entry[key] for key in fields}, stand_in_for=entry["name"])
+
+
+def _of_glosses() -> Suite:
+    """Return the third world: glosses of WordNet, classified by the defined words."""
+    from tasklab.tasks import wordnet  # here: images are evaluated without it
+
+    def task(name: str) -> Task:
+        terms: dict[str, Any] = {"classes": wordnet.classes(name), "templates": wordnet.TEMPLATES}
+        return Task(name=name, stand_in_for=name, control=name == wordnet.CONTROL, **terms)
+
+    tasks = tuple(map(task, wordnet.TASKS))
+    return Suite(GLOSSES, tasks, task(wordnet.CONTROL), usual=wordnet.DEFAULT, sets=wordnet.sets())
 
 
 def several(suite: Suite) -> tuple[str, ...]:
