@@ -113,14 +113,22 @@ def _probes(rows: pd.DataFrame, model: str) -> dict[str, Any]:
 
 
 def _errors(rows: pd.DataFrame, model: str) -> dict[str, Any]:
-    asked = {"experiment": "disentanglement", "metric": "xi_classifier_box", "method": "nonlinear"}
-    if not {*asked} <= {*rows}:
+    asked = {"metric": "xi_classifier_box", "method": "nonlinear"}
+    if not {*asked, "experiment"} <= {*rows}:
         return {"least": math.nan}
-    part = where(rows, **asked).groupby(["init", "model"])["value"].mean()
+    boxes, maps = (
+        where(rows, experiment=one, **asked) for one in ("search_box", "disentanglement")
+    )
+    rows = maps if boxes.empty else boxes  # boxes have more pairs of tasks
+    count = rows["task"].nunique()
+    part = rows.groupby(["init", "model"])["value"].mean()
     known, none = (
         part[part.index.get_level_values("init") == init] for init in ("pretrained", "random")
     )
-    return {"least": known.min(), "most": known.max(), "untrained": none.mean()}
+    return {
+        "pairs": f"{word_of(count)} pair{'s'[: count != 1]}",
+        "least": known.min(), "most": known.max(), "untrained": none.mean(),
+    }  # fmt: skip
 
 
 def _together(rows: pd.DataFrame, model: str) -> dict[str, Any]:
