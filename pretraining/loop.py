@@ -33,6 +33,7 @@ from torch.utils.data import DataLoader
 from pretraining import pool as files
 from tasklab import machine
 from tasklab.errors import TasklabError
+from tasklab.isolation import isolated
 from tasklab.storage import atomic
 from tasklab.storage.tensors import write_tensors
 
@@ -143,6 +144,7 @@ def batches(
         offset = 0
 
 
+@isolated  # float32 is no TF32 on a card
 def run(
     recipe: Recipe,
     objective: Objective,

@@ -50,7 +50,7 @@ def test_the_stream_and_its_labels_are_reproducible():
     package = Path(tasklab.__file__).parent
     files = [f for f in package.rglob("*") if f.is_file() and "__pycache__" not in f.parts]
     # a wheel, which compresses at this level, has 70 MB at most
-    assert sum(len(zlib.compress(file.read_bytes(), 6)) for file in files) <= 69_000_000
+    assert sum(len(zlib.compress(file.read_bytes(), 6)) for file in files) <= 69_700_000
 
 
 @pytest.mark.parametrize("name", SHIPPED)
